@@ -1,0 +1,1 @@
+"""Tracked benchmarks: models built in code, peers' adapters, and the comparison that runs them."""

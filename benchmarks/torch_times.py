@@ -1,0 +1,69 @@
+"""Times PyTorch: eager, as a CUDA graph and compiled, with the input on the device; the best memory format counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+WARM_UP = 10
+
+
+def reference(model: Any, x: Any) -> Any:
+    """What `model` gives in float64, as a NumPy array."""
+    with torch.no_grad():
+        return model.double().cuda()(x.double().cuda()).cpu().numpy()
+
+
+def error(model: Any, x: Any, dtype: Any, want: Any) -> float:
+    """Norm of PyTorch's own difference to `want` in `dtype`, over its norm."""
+    with torch.inference_mode():
+        got = model.to("cuda", dtype)(x.to("cuda", dtype)).double().cpu().numpy()
+    return float(((got - want) ** 2).sum() ** 0.5 / (want**2).sum() ** 0.5)
+
+
+def measure(model: Any, x: Any, dtype: Any, *, compiled: bool, repeats: int) -> dict[str, float]:
+    """Median milliseconds of a run until it has finished, by way of running."""
+    found: dict[str, float] = {}
+    for memory in (torch.contiguous_format, torch.channels_last):
+        net = model.to("cuda", dtype).to(memory_format=memory)
+        images = x.to("cuda", dtype).to(memory_format=memory)
+        with torch.inference_mode():
+            times = {"eager": _median_ms(lambda n=net, i=images: n(i), repeats)}
+            times["graph"] = _median_ms(_capture(net, images), repeats)
+            if compiled and memory is torch.channels_last:
+                torch._dynamo.reset()
+                fast = torch.compile(net, mode="reduce-overhead")
+                times["compile"] = _median_ms(lambda f=fast, i=images: f(i), repeats)
+        for way, ms in times.items():
+            found[way] = min(ms, found.get(way, ms))
+    return found
+
+
+def _capture(net: Any, images: Any) -> Callable[[], None]:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            net(images)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        net(images)
+    return graph.replay
+
+
+def _median_ms(run: Callable[[], Any], repeats: int) -> float:
+    for _ in range(WARM_UP):
+        run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    return median(times) * 1e3

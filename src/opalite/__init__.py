@@ -1,0 +1,97 @@
+"""Opalite: ONNX neural networks on any OpenCL device.
+
+import opalite
+
+session = opalite.InferenceSession("model.onnx", device="gpu")
+outputs = session.run(None, {"x": array})
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    BuildError,
+    BundleError,
+    CheckError,
+    DeviceError,
+    DeviceMemoryError,
+    InputError,
+    ModelError,
+    ModelFormatError,
+    NoDeviceError,
+    OpaliteError,
+    PlacementError,
+    ShapeError,
+    UnsupportedOpError,
+)
+
+if TYPE_CHECKING:
+    from .cl.devices import devices
+    from .ir.device import DeviceInfo
+    from .run.explain import Explanation
+    from .run.ports import ModelMetadata, NodeArg
+    from .run.session import InferenceSession
+    from .run.timing import Timing
+
+    __version__: str
+
+__all__ = [
+    "BuildError",
+    "BundleError",
+    "CheckError",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceMemoryError",
+    "Explanation",
+    "InferenceSession",
+    "InputError",
+    "ModelError",
+    "ModelFormatError",
+    "ModelMetadata",
+    "NoDeviceError",
+    "NodeArg",
+    "OpaliteError",
+    "PlacementError",
+    "ShapeError",
+    "Timing",
+    "UnsupportedOpError",
+    "__version__",
+    "devices",
+]
+
+# Imported at first use: commands that need no kernels start in a fraction of the time.
+_LATER = {
+    "DeviceInfo": ".ir.device",
+    "Explanation": ".run.explain",
+    "InferenceSession": ".run.session",
+    "ModelMetadata": ".run.ports",
+    "NodeArg": ".run.ports",
+    "Timing": ".run.timing",
+    "devices": ".cl.devices",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _LATER:
+        value = getattr(import_module(_LATER[name], __name__), name)
+    else:
+        raise AttributeError(f"module 'opalite' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("opalite")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"

@@ -1,0 +1,136 @@
+"""`compare`: measures several engines on one model in turn, and says how they relate."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ..errors import InputError, OpaliteError
+from .engines import Array
+from .probe import Probe
+from .process import EngineProcess
+from .stats import Slice, Spread, accept, difference, ratios
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure. Seconds are wall-clock time; `tolerance` is the slowest probe that is let pass, 1 being calm."""
+
+    threads: int = 2
+    rounds: int = 12
+    slice_s: float = 0.25
+    warmup: int = 2
+    least: int = 3
+    tolerance: float = 1.15
+    seed: int = 0
+
+
+@dataclass
+class Measured:
+    """One engine's results: seconds, and `memory`, the most bytes of host memory held until the first run ended.
+    `difference` is relative to the first engine's outputs."""
+
+    engine: str
+    version: str
+    device: str
+    load_s: float
+    first_s: float
+    slices: list[Slice] = field(default_factory=list)
+    accepted: list[Slice] = field(default_factory=list)
+    difference: float = 0.0
+    memory: int = 0
+
+    @property
+    def run_s(self) -> Spread:
+        """Seconds of one run: the spread of the accepted slices' medians."""
+        return Spread.of([s.median for s in self.accepted])
+
+
+@dataclass
+class Comparison:
+    """All engines on one model, in the order asked for; `failed` says why an engine is not among them."""
+
+    model: str
+    plan: Plan
+    calm_s: float
+    engines: list[Measured]
+    failed: dict[str, str]
+
+    def ratio(self, engine: Measured, baseline: Measured) -> Spread | None:
+        """Time of `engine` over time of `baseline`, round by round; None if no round has accepted slices of both."""
+        found = ratios(engine.accepted, baseline.accepted)
+        return Spread.of(found) if found else None
+
+
+def compare(
+    model: Path,
+    feeds: Mapping[str, Array],
+    engines: Sequence[str],
+    plan: Plan | None = None,
+    extra: Mapping[str, Mapping[str, str]] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Comparison:
+    """Measure `engines` (names as in bench.engines) on `model` with the inputs `feeds`.
+
+    `extra` holds options by engine. `tell` is called with a line of progress now and then. An engine that is not
+    installed or cannot run the model is left out; OpaliteError if that is every one.
+    """
+    if len(set(engines)) < len(engines) or not engines:
+        raise InputError(f"engines to compare must be named once each; got {', '.join(engines) or 'none'}")
+    plan = plan or Plan()
+    probe = Probe(plan.threads)
+    with TemporaryDirectory() as temporary, ExitStack() as stack:
+        stack.callback(probe.close)
+        folder = Path(temporary)
+        processes: list[EngineProcess] = []
+        measured: list[Measured] = []
+        failed: dict[str, str] = {}
+        for name in engines:
+            process = stack.enter_context(EngineProcess(name))
+            tell(f"{name}: loading")
+            try:
+                loaded = process.load(model, plan.threads, feeds, folder, (extra or {}).get(name, {}))
+            except OpaliteError as e:
+                failed[name] = str(e)
+                continue
+            processes.append(process)
+            measured.append(Measured(name, **loaded))
+        if not measured:
+            raise OpaliteError(f"no engine could run {model}:\n" + "\n".join(failed.values()))
+        _measure(processes, measured, probe, plan, tell)
+        expected = processes[0].outputs(folder)
+        for process, m in zip(processes[1:], measured[1:], strict=True):
+            m.difference = difference(process.outputs(folder), expected)
+    # The calm machine is its fast quarter, not its single best moment, which may have been a clock's short boost.
+    calm = float(np.percentile([s.probe_s for m in measured for s in m.slices], 25))
+    for m in measured:
+        m.accepted = accept(m.slices, calm, plan.tolerance)
+    return Comparison(str(model), plan, calm, measured, failed)
+
+
+def _measure(
+    processes: Sequence[EngineProcess],
+    measured: Sequence[Measured],
+    probe: Probe,
+    plan: Plan,
+    tell: Callable[[str], None],
+) -> None:
+    """Fill in the slices: every engine once a round, in a new order each round, a probe before and after each."""
+    order = list(range(len(processes)))
+    shuffle = random.Random(plan.seed).shuffle
+    before = probe.measure()
+    for turn in range(plan.rounds):
+        shuffle(order)
+        for i in order:
+            with processes[i].awake():
+                times = processes[i].slice(plan.slice_s, plan.warmup, plan.least)
+            after = probe.measure()
+            measured[i].slices.append(Slice(turn, tuple(times), max(before, after)))
+            before = after
+        tell(f"round {turn + 1} of {plan.rounds}")

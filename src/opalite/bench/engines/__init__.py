@@ -1,0 +1,56 @@
+"""Adapters of engines: one small module each, imported only in the process that measures it.
+
+A module offers `make_engine(options) -> Engine`. Beyond the names here, any importable module that does so can be
+named by its dotted path, for example `benchmarks.engines.torch`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import InputError
+
+Array = np.ndarray[Any, Any]
+
+BUILT_IN = ("opalite", "onnxruntime", "openvino")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is given: the model's path, the number of CPU threads, and options of its own."""
+
+    model: str
+    threads: int
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A loaded model. `version` and `device` are for the report."""
+
+    version: str
+    device: str
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Outputs in the model's order, as arrays in host memory; the call returns when they are complete."""
+        ...
+
+
+def find_maker(name: str) -> Callable[[EngineOptions], Engine]:
+    """The function that loads a model into engine `name`. InputError for an unknown or uninstalled one."""
+    path = f"{__name__}.{name}" if name in BUILT_IN else name
+    try:
+        module = importlib.import_module(path)
+    except ImportError as e:
+        if name in BUILT_IN:
+            raise InputError(f"engine '{name}' needs the package '{e.name}': pip install {e.name}") from e
+        known = ", ".join(BUILT_IN)
+        raise InputError(f"engine '{name}' could not be imported ({e}); built in: {known}, or a dotted module") from e
+    make: Callable[[EngineOptions], Engine] | None = getattr(module, "make_engine", None)
+    if make is None:
+        raise InputError(f"engine '{name}': the module has no function make_engine(options)")
+    return make

@@ -1,0 +1,115 @@
+"""The parent's side of a worker process: start it, stop it while others are measured, talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import OpaliteError
+from .engines import Array
+
+_CAN_STOP = hasattr(signal, "SIGSTOP")
+_LAST_WORDS = 2000  # characters of a dead worker's stderr that go into the error
+
+
+class EngineProcess:
+    """One engine in a process group of its own. It is stopped except inside `awake` and while it answers."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+        self._stderr = TemporaryFile()  # noqa: SIM115 - open as long as the process lives
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "opalite.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            process_group=0,  # signals reach its children too, and it dies with this process even when stopped
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let the process run inside the block; stopped, it takes no core from the one being measured."""
+        self._signal("SIGCONT")
+        try:
+            yield
+        finally:
+            self._signal("SIGSTOP")
+
+    def load(
+        self, model: Path, threads: int, feeds: Mapping[str, Array], folder: Path, extra: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Load the model and run it once; answers as the worker does. `folder` takes a file of `feeds`."""
+        path = folder / "feeds.npz"
+        np.savez(path, *feeds.values())  # unnamed: an input may be called 'file', which savez keeps for itself
+        request = {"model": str(model), "threads": threads, "names": list(feeds), "feeds": str(path)}
+        with self.awake():
+            return self._ask("load", engine=self.engine, **request, extra=dict(extra))
+
+    def slice(self, seconds: float, warmup: int, least: int) -> list[float]:
+        """Seconds of each run of a slice; to be called inside `awake`."""
+        times: list[float] = self._ask("slice", seconds=seconds, warmup=warmup, least=least)["times"]
+        return times
+
+    def outputs(self, folder: Path) -> list[Array]:
+        """The last run's outputs, passed through a file in `folder`."""
+        path = folder / "outputs.npz"
+        with self.awake():
+            self._ask("save", path=str(path))
+        with np.load(path) as archive:
+            return [archive[name] for name in archive.files]
+
+    def close(self) -> None:
+        """End the process and what it started; SIGKILL reaches stopped ones too."""
+        if _CAN_STOP:
+            self._signal("SIGKILL")
+        else:
+            self._child.kill()
+        self._child.wait()
+        for stream in (self._child.stdin, self._child.stdout):
+            if stream is not None:
+                stream.close()
+        self._stderr.close()
+
+    def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        stdin, stdout = self._child.stdin, self._child.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(json.dumps({"command": command, **arguments}) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            code = self._child.wait()
+            raise OpaliteError(f"engine '{self.engine}' died at '{command}' (exit status {code})\n{self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise OpaliteError(f"engine '{self.engine}' failed at '{command}': {answer['error']}")
+        return answer
+
+    def _last_words(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")[-_LAST_WORDS:]
+
+    def _signal(self, name: str) -> None:
+        if _CAN_STOP and self._child.poll() is None:
+            os.killpg(self._child.pid, getattr(signal, name))

@@ -1,0 +1,95 @@
+"""A comparison as JSON and as rows of a table."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .compare import Comparison, Measured
+from .stats import Spread
+
+COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
+
+
+def table_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """One row of texts for each engine, under COLUMNS: milliseconds, and ratios to the first engine, each a median with
+    its quartiles. A ratio above 1 is slower."""
+    return [_row(comparison, m) for m in comparison.engines]
+
+
+def _row(comparison: Comparison, m: Measured) -> tuple[str, ...]:
+    run, ratio = m.run_s, comparison.ratio(m, comparison.engines[0])
+    is_baseline = m is comparison.engines[0]
+    return (
+        m.engine,
+        f"{milliseconds(run.median)} ({milliseconds(run.low)}..{milliseconds(run.high)})",
+        "1" if is_baseline else "" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f}..{ratio.high:.2f})",
+        f"{len(m.accepted)}/{len(m.slices)}",
+        milliseconds(m.load_s),
+        milliseconds(m.first_s),
+        "" if is_baseline else f"{m.difference:.0e}",
+    )
+
+
+def milliseconds(seconds: float) -> str:
+    """Three significant digits or more."""
+    ms = seconds * 1e3
+    digits = 0 if ms >= 100 else 1 if ms >= 10 else 2 if ms >= 1 else 3
+    return f"{ms:.{digits}f}"
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything measured, in seconds, with the machine it was measured on."""
+    first = comparison.engines[0]
+    engines = []
+    for m in comparison.engines:
+        ratio = comparison.ratio(m, first)
+        taken = {s.round for s in m.accepted}
+        engines.append(
+            {
+                "engine": m.engine,
+                "version": m.version,
+                "device": m.device,
+                "load_s": m.load_s,
+                "first_s": m.first_s,
+                "memory": m.memory,
+                "run_s": asdict(m.run_s),
+                "ratio": None if ratio is None else asdict(ratio),
+                "difference": m.difference,
+                "slices": [
+                    {"median_s": s.median, "runs": len(s.times), "probe_s": s.probe_s, "accepted": s.round in taken}
+                    for s in m.slices
+                ],
+            }
+        )
+    return {
+        "model": Path(comparison.model).stem,
+        "plan": asdict(comparison.plan),
+        "machine": machine(),
+        "calm_probe_s": comparison.calm_s,
+        "engines": engines,
+        "failed": comparison.failed,
+    }
+
+
+def spread_from(record: dict[str, Any]) -> Spread:
+    """The inverse of what `as_json` writes for a Spread."""
+    return Spread(**record)
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, system and Python, for the record."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = info.read_text().splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,129 @@
+"""The process that holds one engine: reads a command a line from stdin, answers each with one line of JSON.
+
+    load    {engine, model, threads, names, feeds, extra} -> {version, device, load_s, first_s, memory}
+    slice   {seconds, warmup, least} -> {times: [seconds of each run]}
+    save    {path} -> {} and the last run's outputs in an .npz file
+    quit    {}
+
+An error is answered as {"error": text}. Whatever the engine itself prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import OpaliteError
+from .engines import Array, Engine, EngineOptions, find_maker
+
+# Thread counts of libraries that read them from the environment when they are loaded.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT")
+
+
+class Worker:
+    """One engine with one model and its inputs."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.feeds: dict[str, Array] = {}
+        self.outputs: list[Array] = []
+
+    def load(
+        self, engine: str, model: str, threads: int, names: list[str], feeds: str, extra: dict[str, str]
+    ) -> dict[str, Any]:
+        """Load the model and run it once. Importing the engine does not count: Opalite is imported already."""
+        limit_threads(threads)
+        with np.load(feeds) as archive:
+            self.feeds = {name: archive[f"arr_{i}"] for i, name in enumerate(names)}
+        make = find_maker(engine)
+        begin = time.perf_counter()
+        self.engine = make(EngineOptions(model, threads, extra))
+        loaded = time.perf_counter()
+        self.outputs = self.engine.run(self.feeds)
+        first = time.perf_counter()
+        return {
+            "version": self.engine.version,
+            "device": self.engine.device,
+            "load_s": loaded - begin,
+            "first_s": first - loaded,
+            "memory": peak_memory(),
+        }
+
+    def slice(self, seconds: float, warmup: int, least: int) -> dict[str, Any]:
+        """Time runs for `seconds`, at least `least` of them, after `warmup` untimed ones."""
+        assert self.engine is not None, "load comes before slice"
+        for _ in range(warmup):
+            self.engine.run(self.feeds)
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < least or time.perf_counter() < end:
+            begin = time.perf_counter()
+            self.outputs = self.engine.run(self.feeds)
+            times.append(time.perf_counter() - begin)
+        return {"times": times}
+
+    def save(self, path: str) -> dict[str, Any]:
+        """Write the last run's outputs as arr_0, arr_1, ..."""
+        np.savez(path, *self.outputs)
+        return {}
+
+
+def limit_threads(threads: int) -> None:
+    """Keep this process to `threads` cores, so that engines without a setting of their own obey too."""
+    for name in _THREAD_VARIABLES:
+        os.putenv(name, str(threads))
+    if hasattr(os, "sched_setaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, allowed[:threads])
+
+
+def peak_memory() -> int:
+    """The most bytes of host memory that this process has held; 0 where that cannot be told."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
+
+
+def main() -> None:
+    """Answer commands until `quit` or the end of input."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # engines that print cannot break the protocol
+    worker = Worker()
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "load": worker.load,
+        "slice": worker.slice,
+        "save": worker.save,
+    }
+    for line in sys.stdin:
+        request = json.loads(line)
+        command = request.pop("command")
+        if command == "quit":
+            return
+        try:
+            answer = commands[command](**request)
+        except OpaliteError as e:
+            answer = {"error": str(e)}
+        except Exception as e:  # an engine may raise anything; the parent reports it by name
+            traceback.print_exc()
+            answer = {"error": f"{type(e).__name__}: {e}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

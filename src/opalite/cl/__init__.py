@@ -1,0 +1,11 @@
+"""The only code that imports pyopencl.
+
+    devices   select describe checks   which devices there are, which one is meant, what each can do, what is broken
+    runtime   counters                 one device's context and queues, and the things made on them
+    programs  store cachefolder pocl   compiling once, and keeping binaries between processes
+    memory    subbuffers pools weights transfer
+    launch    rawcalls events          enqueueing with everything settled beforehand
+    failures                           driver errors as sentences
+
+select, store, cachefolder, pools, weights and counters need no OpenCL.
+"""

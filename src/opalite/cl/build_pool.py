@@ -1,0 +1,219 @@
+"""Builds programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
+
+Nothing here fails: what the workers do not deliver - they cannot start, are killed, hang, or the program does not
+compile - the caller builds itself.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from threading import Lock
+
+from .build_worker import ANSWER, READY, REQUEST
+from .pocl import worker_environment
+
+START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
+BUILD_S = 60.0
+_CHUNK = 1 << 16
+
+
+class BuildPool:
+    """Up to `limit` processes that build for the device at `index` ('platform:device') with `version`.
+
+    They start at the first `start` or `build` and end when they have had nothing to do for a while, at `close`, or with
+    this process, however it ends.
+    """
+
+    def __init__(self, index: str, version: str, limit: int) -> None:
+        self._index = index
+        self._version = version
+        self._limit = limit
+        self._workers: list[_Worker] = []
+        self._busy = Lock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that run."""
+        return [w.process.pid for w in self._workers if w.is_alive]
+
+    def start(self, count: int | None = None) -> None:
+        """Start workers that do not run yet, so that `count` (at most the limit) get ready for `build`."""
+        wanted = min(self._limit, self._limit if count is None else count)
+        for worker in [w for w in self._workers if not w.is_alive]:
+            worker.stop()
+            self._workers.remove(worker)
+        if not sys.executable:
+            return
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="opalite-build-", ignore_cleanup_errors=True)
+            weakref.finalize(self, _stop_all, self._workers)  # at exit it runs before the folder's own
+        with suppress(OSError):
+            while len(self._workers) < wanted:
+                self._workers.append(_Worker(self._command(), worker_environment(self._folder.name)))
+
+    def build(self, specs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, bytes]]:
+        """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out."""
+        if not specs or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self.start(len(specs))
+            yield from _Exchange(self._workers, specs).run()
+        finally:
+            for worker in self._workers:
+                if worker.task is not None:
+                    worker.stop()
+            self._busy.release()
+
+    def close(self) -> None:
+        """End the workers; `start` and `build` start new ones."""
+        _stop_all(self._workers)
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version]
+
+
+class _Worker:
+    """One process with what is on the way to and from it."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self.stdin, False)
+        os.set_blocking(self.stdout, False)
+        self.ready = False
+        self.task: int | None = None
+        self.deadline = time.monotonic() + START_S
+        self.outgoing = b""
+        self._incoming = bytearray()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is starting or building."""
+        return self.task is not None or not self.ready
+
+    def give(self, task: int, text: str, options: str) -> None:
+        """Ask for the program (text, options), number `task`."""
+        raw_options, raw_text = options.encode(), text.encode()
+        self.outgoing = REQUEST.pack(len(raw_options), len(raw_text)) + raw_options + raw_text
+        self.task = task
+        self.deadline = time.monotonic() + BUILD_S
+
+    def send(self) -> None:
+        """Write what fits of the request. OSError if the process is gone."""
+        self.outgoing = self.outgoing[os.write(self.stdin, self.outgoing) :]
+
+    def receive(self) -> bytes | None:
+        """A whole answer, or None while there is none. EOFError if the process is gone."""
+        part = os.read(self.stdout, _CHUNK)
+        if not part:
+            raise EOFError
+        self._incoming += part
+        if len(self._incoming) < ANSWER.size:
+            return None
+        end = ANSWER.size + ANSWER.unpack_from(self._incoming)[0]
+        if len(self._incoming) < end:
+            return None
+        answer = bytes(self._incoming[ANSWER.size : end])
+        del self._incoming[:end]
+        return answer
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+class _Exchange:
+    """Hands programs to whichever worker is free and collects the binaries, in one thread."""
+
+    def __init__(self, workers: Sequence[_Worker], specs: Sequence[tuple[str, str]]) -> None:
+        self._specs = specs
+        self._waiting = deque(range(len(specs)))
+        self._open = set(workers)
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> Iterator[tuple[int, bytes]]:
+        """(number, binary) of the programs that were built, until all are done or every worker is lost."""
+        with self._selector:
+            for worker in list(self._open):
+                self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
+                if worker.ready:
+                    self._feed(worker)
+            while self._open and (self._waiting or any(w.task is not None for w in self._open)):
+                yield from self._step()
+
+    def _step(self) -> Iterator[tuple[int, bytes]]:
+        """Wait for something to happen, and deal with it."""
+        due = min(w.deadline for w in self._open if w.is_busy)
+        events = self._selector.select(max(0.0, due - time.monotonic()))
+        for key, _ in events:
+            worker: _Worker = key.data
+            if worker not in self._open:
+                continue
+            try:
+                if key.fd == worker.stdin:
+                    self._send(worker)
+                elif (answer := worker.receive()) is not None:
+                    yield from self._take(worker, answer)
+            except (OSError, EOFError):
+                self._drop(worker)
+        for worker in [w for w in self._open if w.is_busy and time.monotonic() > w.deadline]:
+            self._drop(worker)
+
+    def _send(self, worker: _Worker) -> None:
+        worker.send()
+        if not worker.outgoing:
+            self._selector.unregister(worker.stdin)
+
+    def _take(self, worker: _Worker, answer: bytes) -> Iterator[tuple[int, bytes]]:
+        task, worker.task = worker.task, None
+        worker.ready = worker.ready or answer == READY
+        self._feed(worker)
+        if task is not None and answer:
+            yield task, answer
+
+    def _feed(self, worker: _Worker) -> None:
+        if self._waiting:
+            task = self._waiting.popleft()
+            worker.give(task, *self._specs[task])
+            self._selector.register(worker.stdin, selectors.EVENT_WRITE, worker)
+
+    def _drop(self, worker: _Worker) -> None:
+        """Give up a worker, and with it the program that it had."""
+        self._open.remove(worker)
+        for descriptor in (worker.stdin, worker.stdout):
+            with suppress(KeyError):
+                self._selector.unregister(descriptor)
+        worker.task = None
+        worker.stop()
+
+
+def _stop_all(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.stop()
+    workers.clear()

@@ -1,0 +1,87 @@
+"""A process that builds programs for another one (build_pool.py): PoCL compiles under one lock for a whole process.
+
+    python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION
+
+A request on standard input is REQUEST, options, source; an answer on standard output is ANSWER and a program binary, of
+no bytes where the build failed. The first answer tells that the worker is ready: b"ready" if it found the device at
+that index with that version. The process ends when standard input does, or when nobody has asked for IDLE_S.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import sys
+
+import pyopencl as cl
+
+from . import pocl
+
+REQUEST = struct.Struct("<II")  # bytes of options and of source
+ANSWER = struct.Struct("<I")  # bytes of the binary
+READY = b"ready"
+IDLE_S = 10.0
+_FIRST = "kernel void first(global int *x) { *x = 0; }"
+
+
+def main(index: str, version: str) -> int:
+    """Exit status 0; 1 if the device is not the one that was meant."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what drivers print must not get between answers
+    platform, device_number = map(int, index.split(":"))
+    try:
+        device = cl.get_platforms()[platform].get_devices()[device_number]
+        found = device.version.strip()
+    except (cl.Error, IndexError):
+        found = None
+    if found != version:
+        return 1
+    if pocl.needs_repair(device.platform.name, device.version):
+        pocl.repair(device.int_ptr)
+    context = cl.Context([device])
+    build(context, device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as three programs
+    _write(answers, READY)
+    while (header := _read(REQUEST.size, IDLE_S)) is not None:
+        sizes = REQUEST.unpack(header)
+        options, text = (_read(size) for size in sizes)
+        if options is None or text is None:
+            break
+        _write(answers, build(context, device, options.decode(), text.decode()))
+    return 0
+
+
+def build(context: cl.Context, device: cl.Device, options: str, text: str) -> bytes:
+    """The program's binary with every kernel compiled; b"" if it does not compile."""
+    program = cl._Program(context, text)
+    try:
+        program._build(options.encode(), [device])
+        return bytes(program.get_info(cl.program_info.BINARIES)[0])
+    except cl.Error:
+        return b""
+
+
+def _read(count: int, seconds: float | None = None) -> bytes | None:
+    """`count` bytes of standard input; None at its end, or if none come for `seconds`."""
+    found = bytearray()
+    while len(found) < count:
+        if not select.select([0], [], [], seconds)[0]:
+            return None
+        part = os.read(0, count - len(found))
+        if not part:
+            return None
+        found += part
+    return bytes(found)
+
+
+def _write(descriptor: int, answer: bytes) -> None:
+    rest = memoryview(ANSWER.pack(len(answer)) + answer)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except (BrokenPipeError, KeyboardInterrupt):  # the process that asked is gone
+        sys.exit(1)

@@ -1,0 +1,112 @@
+"""The cache folder: where it is, what lies in it, and how it is kept below its cap.
+
+    programs/AB/<key>.bin     program binaries (store.py)
+    pocl/<processor>/…        PoCL's own cache of work-group functions, one folder a program
+    failed/<key>.cl           sources that did not compile, for messages (programs.py)
+    facts.json                what trial builds found out about devices (describe.py)
+
+Needs no OpenCL.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+
+import platformdirs
+
+from .. import knobs
+
+_FRESH_S = 3600  # temporary files and PoCL folders younger than this may be in use
+
+
+def cache_folder() -> Path:
+    """OPALITE_CACHE_DIR, else the user's cache folder. It need not exist yet."""
+    chosen = knobs.get("OPALITE_CACHE_DIR")
+    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("opalite", appauthor=False))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is kept or removed as a whole: a binary, or PoCL's folder of one program."""
+
+    path: Path
+    kind: str  # program, pocl or failed
+    nbytes: int
+    used: float  # seconds since the epoch
+
+
+def units(folder: Path) -> Iterator[Unit]:
+    """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
+    for pattern, kind in (("programs/*/*.bin", "program"), ("failed/*.cl", "failed")):
+        for path in _matches(folder, pattern):
+            if (stat := _stat(path)) is not None:
+                yield Unit(path, kind, stat.st_size, stat.st_mtime)
+    for path in _matches(folder, "pocl/*/??/*"):
+        inside = (Path(root, name) for root, _, names in os.walk(path) for name in names)
+        files = [s for f in inside if (s := _stat(f)) is not None and S_ISREG(s.st_mode)]
+        if files:
+            yield Unit(path, "pocl", sum(s.st_size for s in files), max(s.st_mtime for s in files))
+
+
+def trim(folder: Path, cap_bytes: int) -> int:
+    """Remove the least recently used units until nine tenths of the cap are left; returns the bytes freed.
+
+    Nothing happens below the cap. PoCL's folders that were used within the hour stay: a process may be about to
+    open them. Left-over temporary files go after an hour.
+    """
+    now = time.time()
+    for pattern in ("programs/*/.tmp-*", "pocl/*/tempfile*", "pocl/*/??/*/tempfile*"):
+        for path in _matches(folder, pattern):
+            if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
+                _remove(path)
+    found = sorted(units(folder), key=lambda u: u.used)
+    total = sum(u.nbytes for u in found)
+    freed = 0
+    if total <= cap_bytes:
+        return 0
+    for unit in found:
+        if total - freed <= cap_bytes * 9 // 10:
+            break
+        if unit.kind == "pocl" and now - unit.used < _FRESH_S:
+            continue
+        _remove(unit.path)
+        freed += unit.nbytes
+    return freed
+
+
+def clear(folder: Path) -> int:
+    """Remove every unit; returns the bytes freed. Do not call it while another process builds with PoCL."""
+    freed = 0
+    for unit in list(units(folder)):
+        _remove(unit.path)
+        freed += unit.nbytes
+    return freed
+
+
+def _matches(folder: Path, pattern: str) -> Iterator[Path]:
+    """Paths that match; unlike Path.glob it passes over folders that another process removes meanwhile."""
+    for name in glob.iglob(pattern, root_dir=folder):
+        yield folder / name
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):  # held open by another process (Windows): the next trim gets it
+        path.unlink(missing_ok=True)

@@ -1,0 +1,193 @@
+"""From an OpenCL device to DeviceInfo: what the driver says, what the names tell, and what a trial build finds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyopencl as cl
+
+from .. import knobs
+from ..ir.device import DeviceInfo
+from ..ir.device_family import FP16_UNLISTED, PTX_MMA, find_family
+from . import pocl
+from .cachefolder import cache_folder
+from .store import digest
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_FP16_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+kernel void trial(global half *x) { x[0] = x[0] * x[1] + (half)1; }
+"""
+
+
+_MMA_TRIAL = """
+kernel void trial(global float4 *x, global const uint *a) {
+    float a0 = x[0].x, a1 = x[0].y, a2 = x[0].z, a3 = x[0].w;
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(a0), "+f"(a1), "+f"(a2), "+f"(a3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]));
+    x[0] = (float4)(a0, a1, a2, a3);
+}
+"""
+
+
+def describe(device: cl.Device) -> DeviceInfo:
+    """What the driver reports of `device`, a query that fails giving the default. Half by extension list only."""
+    none = DeviceInfo()
+    ask = _Asker(device)
+    extensions = tuple(ask.text("extensions").split())
+    bits = ask(lambda d: d.type, 0)
+    kind = "cpu" if bits & cl.device_type.CPU else "gpu" if bits & cl.device_type.GPU else "accelerator"
+    name, vendor, version = ask.text("name"), ask.text("vendor"), ask.text("version")
+    platform = str(ask(lambda d: d.platform.name, "")).strip()
+    images = bool(ask(lambda d: d.image_support, False))
+    width = max(1, ask(lambda d: d.native_vector_width_float, 1))
+    family = find_family(name, vendor, platform, version, kind, width)
+    sizes = [*ask(lambda d: list(d.max_work_item_sizes), list(none.max_work_item_sizes)), 1, 1, 1]
+    return DeviceInfo(
+        name=name,
+        vendor=vendor,
+        platform=platform,
+        version=version,
+        driver=ask.text("driver_version"),
+        kind=kind,
+        family=family.family,
+        generation=family.generation,
+        wave_size=_wave_size(ask, family.wave_size),
+        lanes=family.lanes,
+        quirks=family.quirks,
+        compute_units=ask(lambda d: d.max_compute_units, 1),
+        clock_mhz=ask(lambda d: d.max_clock_frequency, 0),
+        max_work_group_size=ask(lambda d: d.max_work_group_size, none.max_work_group_size),
+        max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
+        local_mem=ask(lambda d: d.local_mem_size, none.local_mem),
+        local_mem_dedicated=ask(lambda d: d.local_mem_type == cl.device_local_mem_type.LOCAL, True),
+        global_mem=ask(lambda d: d.global_mem_size, none.global_mem),
+        max_alloc=ask(lambda d: d.max_mem_alloc_size, none.max_alloc),
+        base_align=max(1, ask(lambda d: d.mem_base_addr_align, 8 * none.base_align) // 8),
+        image_support=images,
+        image2d_max=ask(lambda d: (d.image2d_max_width, d.image2d_max_height), (0, 0)) if images else (0, 0),
+        cache_bytes=ask(lambda d: d.global_mem_cache_size, 0),
+        native_float_width=width,
+        native_half_width=ask(lambda d: d.native_vector_width_half, 0),
+        native_char_width=max(1, ask(lambda d: d.native_vector_width_char, 1)),
+        max_parameter_bytes=ask(lambda d: d.max_parameter_size, none.max_parameter_bytes),
+        fp16="cl_khr_fp16" in extensions,
+        fp64="cl_khr_fp64" in extensions or bool(ask(lambda d: d.double_fp_config, 0)),
+        unified_memory=bool(ask(lambda d: d.host_unified_memory, False)),
+        extensions=extensions,
+    )
+
+
+def location(device: cl.Device) -> str:
+    """The device's place on the PCI bus where the driver tells it, else ''. Orders equal devices the same each time."""
+    ask = _Asker(device)
+    domain = ask(lambda d: d.pci_domain_id_nv, -1)
+    if domain >= 0:
+        return f"{domain:04x}:{ask(lambda d: d.pci_bus_id_nv, 0):02x}:{ask(lambda d: d.pci_slot_id_nv, 0):02x}"
+    return str(ask(lambda d: f"{d.topology_amd.bus:02x}:{d.topology_amd.device:02x}.{d.topology_amd.function}", ""))
+
+
+def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
+    """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
+
+    That is half arithmetic and, where extensions tell of a PTX compiler, matrix units by inline PTX.
+    """
+    if info.kind != "gpu":
+        return info
+    trials = {} if info.fp16 else {FP16_UNLISTED: _FP16_TRIAL}
+    if any(e.startswith("cl_nv_") for e in info.extensions):
+        trials[PTX_MMA] = _MMA_TRIAL
+    if not trials:
+        return info
+    known = _facts_file() if knobs.get("OPALITE_CACHE") else None
+    key = fingerprint(info)
+    facts = _read_facts(known)
+    found = facts.get(key, {})
+    missing = [quirk for quirk in trials if quirk not in found]
+    if missing:
+        facts[key] = {"name": info.name, **found, **{quirk: _builds(device, trials[quirk]) for quirk in missing}}
+        _write_facts(known, facts)
+    quirks = tuple(quirk for quirk in trials if facts[key].get(quirk))
+    return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*info.quirks, *quirks))
+
+
+def fingerprint(info: DeviceInfo) -> str:
+    """Names everything about a device and its driver that decides what a compiled program looks like."""
+    # PoCL calls every processor that it does not know 'generic'.
+    host = pocl.host_cpu_name() if info.is_cpu else ""
+    return digest(info.platform, info.vendor, info.name, info.version, info.driver, host)
+
+
+class _Asker:
+    """Queries that a broken driver may refuse."""
+
+    def __init__(self, device: cl.Device) -> None:
+        self._device = device
+
+    def __call__(self, query: Callable[[Any], Any], default: T) -> T:
+        try:
+            found: T = query(self._device)
+        except (cl.Error, AttributeError, UnicodeDecodeError, ValueError, IndexError):
+            return default
+        return found
+
+    def text(self, name: str) -> str:
+        """A string query without the padding that some drivers add."""
+        return " ".join(str(self(lambda d: getattr(d, name), "")).replace("\0", " ").split())
+
+
+def _wave_size(ask: _Asker, by_name: int) -> int:
+    """What vendor extensions say, else what the name tells."""
+    return int(ask(lambda d: d.warp_size_nv, 0) or ask(lambda d: d.wavefront_width_amd, 0) or by_name)
+
+
+@cache
+def _builds(device: cl.Device, source: str) -> bool:
+    try:
+        program = cl._Program(cl.Context([device]), source)
+        program._build(b"", [device])
+    except cl.Error:
+        return False
+    return True
+
+
+def _facts_file() -> Path:
+    return cache_folder() / "facts.json"
+
+
+def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        _log.warning("%s cannot be read (%s): devices are tried again", path, e)
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, dict)}
+
+
+def _write_facts(path: Path | None, facts: dict[str, dict[str, Any]]) -> None:
+    if path is None:
+        return
+    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        os.replace(temporary, path)

@@ -1,0 +1,111 @@
+"""Keeps PoCL usable on processors newer than its LLVM.
+
+PoCL's wheel (3.0, LLVM 14) names a processor that it does not know 'generic', and its own compiler then refuses that
+name ("unknown target CPU 'generic'"), so every build fails. The kernel library it has picked for the processor (avx512,
+avx2...) is right all the same. `repair` writes into PoCL's device record the LLVM name that this library was built for.
+
+PoCL also keeps work-group functions in a cache folder of its own, which `prepare_environment` puts into Opalite's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PLATFORM = "Portable Computing Language"
+_KEEP: list[Any] = []  # strings that PoCL's device records point to
+_RECORD_BYTES = 4096
+_NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
+
+
+def needs_repair(platform_name: str, device_version: str) -> bool:
+    """Whether this is a PoCL CPU device whose processor its LLVM does not know: the version ends in 'generic'."""
+    return sys.platform == "linux" and platform_name == PLATFORM and device_version.strip().endswith("-generic")
+
+
+def prepare_environment(cache_folder: Path | None) -> None:
+    """Point PoCL's cache of work-group functions into `cache_folder`, or turn it off for None.
+
+    To be called before the first OpenCL call. What the user has set stays. Each processor type gets its own folder,
+    for PoCL does not tell two types apart that it calls 'generic'.
+
+    Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
+    a program's binary holds it.
+    """
+    os.environ.setdefault("POCL_WORK_GROUP_SPECIALIZATION", "0")
+    if "POCL_CACHE_DIR" in os.environ or "POCL_KERNEL_CACHE" in os.environ:
+        return
+    if cache_folder is None:
+        os.environ["POCL_KERNEL_CACHE"] = "0"
+        return
+    folder = cache_folder / "pocl" / host_cpu_name()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # PoCL then uses its own default folder
+    os.environ["POCL_CACHE_DIR"] = str(folder)
+
+
+def worker_environment(folder: str) -> dict[str, str]:
+    """Environment of a process that only builds: this one's packages, PoCL's files in `folder`, one thread."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        "POCL_CACHE_DIR": folder,
+        "POCL_KERNEL_CACHE": "0",
+        "POCL_MAX_PTHREAD_COUNT": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+@cache
+def host_cpu_name() -> str:
+    """LLVM's name for the kernel library that PoCL picks here; elsewhere than on x86 Linux the architecture."""
+    machine = platform.machine().lower() or "host"
+    return llvm_cpu_name(_cpu_flags()) if sys.platform == "linux" and machine == "x86_64" else machine
+
+
+def llvm_cpu_name(flags: set[str]) -> str:
+    """LLVM's name for the kernel library that PoCL picks on a processor with these /proc/cpuinfo flags."""
+    for flag, name in _NAMES:
+        if flag in flags:
+            return name
+    return "x86-64"
+
+
+def repair(device_pointer: int) -> bool:
+    """Replace 'generic' in the record of the device at `device_pointer`; False where nothing was to be done."""
+    record = _peek(device_pointer, _RECORD_BYTES)
+    for offset in range(0, len(record), 8):
+        target = int.from_bytes(record[offset : offset + 8], "little")
+        if 4096 < target < 1 << 47 and _peek(target, 8) == b"generic\0":
+            name = ctypes.create_string_buffer(host_cpu_name().encode())
+            _KEEP.append(name)
+            ctypes.c_uint64.from_address(device_pointer + offset).value = ctypes.addressof(name)
+            return True
+    return False
+
+
+def _peek(address: int, count: int) -> bytes:
+    """Memory of this process, or b'' where it is not mapped (never a fault)."""
+    try:
+        with open("/proc/self/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return memory.read(count)
+    except (OSError, ValueError, OverflowError):
+        return b""
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        with open("/proc/cpuinfo") as f:
+            for line in f:
+                if line.startswith("flags"):
+                    return set(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return set()

@@ -1,0 +1,267 @@
+"""Programs of one context: equal sources are compiled once in a process, and once for all processes through the store.
+
+Compiling for PoCL costs a few tenths of a second for each program, and one program at a time: where many are missing,
+worker processes build them (build_pool.py). Measured with PoCL 3.0: 1.2 ms to load a binary, 0.3 s to make it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyopencl as cl
+
+from .. import knobs
+from ..errors import BuildError
+from ..ir.device import DeviceInfo
+from .build_pool import BuildPool
+from .counters import Counters
+from .failures import translate
+from .store import FORMAT, BinaryStore, digest
+
+_log = logging.getLogger(__name__)
+_LOG_LINES = 40  # of the compiler's output that an error shows
+_FEW = 2  # programs that are built here rather than by workers, which take as long to start
+_MANY_WORKERS = 8  # each takes some 200 MB
+
+Spec = tuple[str, str, str]
+"""Source text, build options, and a name for messages."""
+
+
+@dataclass
+class CacheStats:
+    """Where programs came from."""
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    saved: int = 0
+    build_s: float = 0.0
+
+
+class ProgramCache:
+    """Built programs by source and options. Thread-safe: equal requests at once build once."""
+
+    def __init__(
+        self,
+        context: cl.Context,
+        device: cl.Device,
+        info: DeviceInfo,
+        fingerprint: str,
+        store: BinaryStore | None,
+        counters: Counters,
+        index: str = "",
+    ) -> None:
+        """`fingerprint` names everything but source and options that decides the binary; no `store`: memory only.
+
+        `index` of the device ('platform:device') lets worker processes build for it.
+        """
+        self.stats = CacheStats()
+        self._context = context
+        self._device = device
+        self._info = info
+        self._fingerprint = fingerprint
+        self._store = store
+        self._counters = counters
+        self._programs: dict[tuple[str, str], Future[cl._Program]] = {}
+        self._delivered: dict[tuple[str, str], bytes] = {}  # binaries that workers made
+        self._lock = threading.Lock()
+        self._pool: BuildPool | None = None
+        # PoCL compiles under one lock: two threads were no faster than one.
+        self._serial = info.family == "pocl"
+        if self._serial and index and os.name == "posix" and _workers() > 1:
+            self._pool = BuildPool(index, info.version, _workers())
+
+    def expect_builds(self) -> None:
+        """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
+        if self._pool is not None and (self._store is None or self._store.is_empty()):
+            self._pool.start()
+
+    def get(self, text: str, options: str, name: str = "") -> cl._Program:
+        """The built program. BuildError shows options, compiler output and where the source was saved."""
+        with self._lock:
+            future = self._programs.get((text, options))
+            mine = future is None
+            if future is None:
+                future = self._programs[text, options] = Future()
+            else:
+                self.stats.memory_hits += 1
+        if mine:
+            try:
+                future.set_result(self._make(text, options, name))
+            except BaseException as e:
+                with self._lock:
+                    del self._programs[text, options]
+                future.set_exception(e)
+        return future.result()
+
+    def get_all(self, specs: Sequence[Spec], progress: Callable[[int, int], None] | None = None) -> list[cl._Program]:
+        """`get` for every spec, several at once (OPALITE_BUILD_THREADS); `progress(done, total)` is told of each."""
+        done = 0
+
+        def tell(more: int) -> None:
+            nonlocal done
+            done += more
+            if progress is not None and more:
+                progress(done, len(specs))
+
+        told = self._build_outside(specs, tell)
+        threads = 1 if self._serial else min(_workers(), len(specs))
+        built: list[cl._Program] = []
+        if threads <= 1:
+            for spec in specs:
+                built.append(self.get(*spec))
+                tell(spec[:2] not in told)
+            return built
+        with ThreadPoolExecutor(threads, "opalite-build") as pool:
+            futures = [pool.submit(self.get, *spec) for spec in specs]
+            try:
+                for future in futures:
+                    built.append(future.result())
+                    tell(1)
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+        return built
+
+    def _build_outside(self, specs: Sequence[Spec], tell: Callable[[int], None]) -> set[tuple[str, str]]:
+        """Have worker processes build what is missing, if it is much; returns what they delivered to `get`."""
+        if self._pool is None:
+            return set()
+        keys = [(text, options) for text, options, _ in specs]
+        missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_stored(k)]
+        if len(missing) <= _FEW:
+            return set()
+        started = time.perf_counter()
+        delivered = set()
+        for number, binary in self._pool.build([(text, _quiet(options)) for text, options in missing]):
+            key = missing[number]
+            self._delivered[key] = binary
+            delivered.add(key)
+            tell(keys.count(key))
+        self.stats.build_s += time.perf_counter() - started
+        return delivered
+
+    def _is_stored(self, program: tuple[str, str]) -> bool:
+        text, options = program
+        return self._store is not None and self._store.path(self._key(text, options)).exists()
+
+    def _key(self, text: str, options: str) -> str:
+        return digest(str(FORMAT), self._fingerprint, options, text)
+
+    def _make(self, text: str, options: str, name: str) -> cl._Program:
+        key = self._key(text, options)
+        program = self._find(key)
+        if program is not None:
+            self.stats.disk_hits += 1
+            self._counters.programs_loaded += 1
+            return program
+        self.stats.misses += 1
+        program = self._accept(self._delivered.pop((text, options), None))
+        if program is None:
+            started = time.perf_counter()
+            program = self._compile(text, options, name, key)
+            self.stats.build_s += time.perf_counter() - started
+        self._counters.programs_built += 1
+        self._save(key, program)
+        return program
+
+    def _find(self, key: str) -> cl._Program | None:
+        """The program stored under `key`, if there is one that the driver takes."""
+        binary = self._store.get(key) if self._store is not None else None
+        if binary is None or self._store is None:
+            return None
+        try:
+            return self._load(binary)
+        except cl.Error as e:
+            self._store.discard(key, f"the driver refuses it ({e})")
+            return None
+
+    def _accept(self, binary: bytes | None) -> cl._Program | None:
+        """The program of a worker's `binary`; None if there is none, or the driver refuses it."""
+        if binary is None:
+            return None
+        try:
+            return self._load(binary)
+        except cl.Error as e:
+            _log.warning("%s refuses a program that a worker built for it: %s", self._info.name, e)
+            return None
+
+    def _load(self, binary: bytes) -> cl._Program:
+        program = cl._Program(self._context, [self._device], [binary])
+        program._build(b"", [self._device])
+        return program
+
+    def _compile(self, text: str, options: str, name: str, key: str) -> cl._Program:
+        program = cl._Program(self._context, text)
+        try:
+            program._build(_quiet(options).encode(), [self._device])
+        except cl.Error as e:
+            log = self._compiler_output(program)
+            if not log and e.code != cl.status_code.BUILD_PROGRAM_FAILURE:
+                raise translate(e, f"Building {name or 'a program'}", self._info.name) from e
+            shown = "\n".join(log.splitlines()[:_LOG_LINES]) or str(e)
+            raise BuildError(
+                f"{name or 'a program'} did not compile for {self._info.name} with options {options!r}.\n"
+                f"The source is saved as {_keep_source(text, options, key, self._store)}. The compiler says:\n{shown}"
+            ) from e
+        if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
+            _log.warning("the compiler says of %s with %s:\n%s", name, options, log)
+        return program
+
+    def _compiler_output(self, program: cl._Program) -> str:
+        try:
+            return str(program.get_build_info(self._device, cl.program_build_info.LOG) or "").strip()
+        except cl.Error:
+            return ""
+
+    def _save(self, key: str, program: cl._Program) -> None:
+        if self._store is None:
+            return
+        try:
+            binary = program.get_info(cl.program_info.BINARIES)[0]
+        except cl.Error as e:
+            _log.info("no binary of a program on %s: %s", self._info.name, e)
+            return
+        if binary and self._store.put(key, binary):
+            self.stats.saved += 1
+
+    def close(self) -> None:
+        """End worker processes."""
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _workers() -> int:
+    """Threads or processes that build at once."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
+
+
+def _quiet(options: str) -> str:
+    """`options` without the compiler's warnings, which PoCL prints, unless they are asked for."""
+    return options if knobs.get("OPALITE_DEBUG") >= 4 else f"{options} -w".lstrip()
+
+
+def _keep_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:
+    """Save a source that did not compile, with its options in the first line; returns where."""
+    folders = [Path(tempfile.gettempdir())]
+    if store is not None:
+        folders.insert(0, store.folder / "failed")
+    for folder in folders:
+        path = folder / f"{'opalite-' if store is None else ''}{key[:16]}.cl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"// options: {options}\n{text}", encoding="utf-8")
+            return path
+        except OSError:
+            continue
+    return Path("(nowhere: no folder can be written)")

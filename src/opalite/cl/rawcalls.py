@@ -1,0 +1,46 @@
+"""clEnqueueNDRangeKernel without pyopencl's event object, for drivers where that is worth it.
+
+Measured per launch: on an NVIDIA H200 3.4 µs this way, as from C, and 4.35 µs through pyopencl; on PoCL 3.0 0.7 and
+0.6 µs, so CPUs stay with pyopencl.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pyopencl as cl
+
+
+@cache
+def find_enqueue() -> Callable[..., int] | None:
+    """The driver loader's clEnqueueNDRangeKernel that pyopencl itself is linked to, or None if it cannot be had."""
+    try:
+        # On Linux and macOS a symbol is also looked up in the libraries that pyopencl's module was linked with.
+        library = ctypes.CDLL("OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__)
+        function = library.clEnqueueNDRangeKernel
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_int32
+    return function
+
+
+def enqueue_args(
+    queue: cl.CommandQueue, kernel: cl.Kernel, grid: tuple[int, ...], group: tuple[int, ...] | None
+) -> Any:
+    """Arguments for `find_enqueue`'s function, made once. Queue and kernel must be kept alive by the caller."""
+    sizes = ctypes.c_size_t * len(grid)
+    return (
+        ctypes.c_void_p(queue.int_ptr),
+        ctypes.c_void_p(kernel.int_ptr),
+        ctypes.c_uint32(len(grid)),
+        None,
+        sizes(*grid),
+        None if group is None else sizes(*group),
+        ctypes.c_uint32(0),
+        None,
+        None,
+    )

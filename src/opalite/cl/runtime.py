@@ -1,0 +1,199 @@
+"""Runtime: one device's context and queues, and the things made on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from .. import knobs
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from . import pocl, transfer
+from .cachefolder import cache_folder
+from .counters import Counters
+from .describe import fingerprint
+from .devices import Found, find_device
+from .failures import cl_errors
+from .launch import Grid, KernelArg, PreparedLaunch, Recording
+from .memory import Allocator, Arena
+from .pools import BufferPool, ImagePool
+from .programs import ProgramCache, Spec
+from .store import BinaryStore
+from .weights import SharedWeight, WeightStore
+
+Array = np.ndarray[Any, Any]
+
+
+class Runtime:
+    """Context and in-order queue of one device, with its programs, memory and shared weights.
+
+    Sessions on one device share one Runtime (`find_runtime`). Making things is thread-safe; a PreparedLaunch belongs
+    to one thread at a time.
+    """
+
+    def __init__(self, found: Found) -> None:
+        """DeviceError if the driver refuses a context."""
+        device = found.device
+        if pocl.needs_repair(found.info.platform, found.info.version):
+            pocl.repair(device.int_ptr)
+        self.device = device
+        self.info: DeviceInfo = found.info
+        self.counters = Counters()
+        with cl_errors("Opening a context", self.info.name):
+            self.context = cl.Context([device])
+            self.queue = cl.CommandQueue(self.context, device)
+        self._profiling_queue: cl.CommandQueue | None = None
+        store = None
+        if knobs.get("OPALITE_CACHE"):
+            store = BinaryStore(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
+        self.programs = ProgramCache(
+            self.context, device, self.info, fingerprint(self.info), store, self.counters, found.index
+        )
+        self.memory = Allocator(self.context, self.info, self.counters)
+        self.weights = WeightStore(self._upload_weight)
+
+    @property
+    def profiling_queue(self) -> cl.CommandQueue:
+        """A second in-order queue whose events carry times. Finish the one before using the other."""
+        if self._profiling_queue is None:
+            with cl_errors("Opening a profiling queue", self.info.name):
+                self._profiling_queue = cl.CommandQueue(
+                    self.context, self.device, cl.command_queue_properties.PROFILING_ENABLE
+                )
+        return self._profiling_queue
+
+    # Programs and launches
+
+    def build(self, text: str, options: str, name: str = "") -> cl._Program:
+        """The built program; equal text and options are built once. BuildError shows what the compiler said."""
+        return self.programs.get(text, options, name)
+
+    def build_all(self, specs: Sequence[Spec], progress: Callable[[int, int], None] | None = None) -> list[cl._Program]:
+        """Programs of (text, options, name), built by several threads where the driver gains from it."""
+        return self.programs.get_all(specs, progress)
+
+    def expect_builds(self) -> None:
+        """To be called before work that comes before many builds: compilers start meanwhile if nothing is cached."""
+        self.programs.expect_builds()
+
+    def prepare(
+        self,
+        program: cl._Program,
+        entry: str,
+        args: Sequence[KernelArg],
+        grid: Grid,
+        group: Grid | None = None,
+        label: str = "",
+    ) -> PreparedLaunch:
+        """A launch with its arguments set. `grid` must be a multiple of `group`, if there is one."""
+        return PreparedLaunch(
+            program, entry, args, grid, group, label=label, device=self.info.name, counters=self.counters
+        )
+
+    def record(self, launches: Sequence[PreparedLaunch]) -> Recording:
+        """Launches to run together on the queue, flushed as OPALITE_FLUSH or the device asks."""
+        flush = knobs.get("OPALITE_FLUSH")
+        return Recording(
+            self.queue,
+            launches,
+            flush_every=self.info.flush_every if flush is None else flush,
+            raw=not self.info.is_cpu,
+            device=self.info.name,
+            counters=self.counters,
+        )
+
+    def finish(self) -> None:
+        """Wait until everything enqueued is done."""
+        with cl_errors("Waiting for the device", self.info.name):
+            self.queue.finish()
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> cl.Buffer:
+        """A read-write buffer of at least `nbytes`. DeviceMemoryError if there is no room."""
+        return self.memory.buffer(nbytes)
+
+    def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
+        """A read-write image2d of RGBA texels, channels FLOAT32 or FLOAT16."""
+        return self.memory.image(width, height, dtype)
+
+    def make_arena(self, regions: Sequence[tuple[int, int]]) -> Arena:
+        """Memory for regions (offset, nbytes) of one address space; `Arena.region` gives each."""
+        return Arena(self.memory, regions)
+
+    def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
+        """A pool of buffers of this device."""
+        return BufferPool(self.memory.buffer)
+
+    def make_image_pool(self) -> ImagePool[cl.Image]:
+        """A pool of images of this device."""
+        return ImagePool(self.memory.image)
+
+    def share_weight(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
+        """Device memory of a constant that all sessions share (see WeightStore.get)."""
+        return self.weights.get(array, image=image, key=key)
+
+    def _upload_weight(self, array: Array, image: bool) -> SharedWeight:
+        if image:
+            height, width, _ = array.shape
+            texture = self.make_image(width, height, DType.of(array))
+            self.write_image(texture, np.ascontiguousarray(array))
+            return SharedWeight(texture, None)
+        wrapped = self.memory.wrapped(array)
+        if wrapped is not None:
+            return SharedWeight(wrapped, array)
+        buffer = self.allocate(array.nbytes)
+        self.write(buffer, np.ascontiguousarray(array))
+        return SharedWeight(buffer, None)
+
+    # Transfers; all on the queue, in order with launches
+
+    def write(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> None:
+        """Copy a C-contiguous `array` into `buffer` at byte `offset`."""
+        self.counters.transfers += 1
+        transfer.write_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+
+    def read(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> None:
+        """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
+        self.counters.transfers += 1
+        transfer.read_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+
+    def fill(self, buffer: cl.Buffer, byte: int, nbytes: int, offset: int = 0) -> None:
+        """Set `nbytes` bytes of `buffer` to `byte`."""
+        self.counters.transfers += 1
+        transfer.fill_buffer(self.queue, buffer, byte, nbytes, offset, self.info.name)
+
+    def copy(
+        self, source: cl.Buffer, target: cl.Buffer, nbytes: int, source_offset: int = 0, target_offset: int = 0
+    ) -> None:
+        """Copy bytes from buffer to buffer on the device."""
+        self.counters.transfers += 1
+        transfer.copy_buffer(self.queue, source, target, nbytes, source_offset, target_offset, self.info.name)
+
+    def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+        """Copy `texels` [height, width, 4] of the image's channel type into it."""
+        self.counters.transfers += 1
+        transfer.write_image(self.queue, image, texels, wait, self.info.name)
+
+    def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
+        """Copy the image into `texels` [height, width, 4]."""
+        self.counters.transfers += 1
+        transfer.read_image(self.queue, image, texels, wait, self.info.name)
+
+
+_runtimes: dict[str, Runtime] = {}
+_lock = threading.Lock()
+
+
+def find_runtime(request: str | None = None) -> Runtime:
+    """The Runtime of the device that `request` means (see `devices.find_device`), one for each device and process."""
+    with _lock:
+        found = find_device(request)
+        runtime = _runtimes.get(found.info.id)
+        if runtime is None:
+            runtime = _runtimes[found.info.id] = Runtime(found)
+        return runtime

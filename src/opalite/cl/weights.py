@@ -1,0 +1,63 @@
+"""Constants on the device, shared: sessions that hold equal weights hold the same memory.
+
+An entry lives as long as someone keeps the SharedWeight that `get` returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class SharedWeight:
+    """Device memory of one constant. Keep it as long as the memory is in use."""
+
+    __slots__ = ("__weakref__", "array", "memory")
+
+    def __init__(self, memory: Any, array: Array | None) -> None:
+        self.memory = memory
+        self.array = array  # host memory that `memory` wraps, kept alive with it
+
+
+class WeightStore:
+    """Constants of one context by content. Thread-safe."""
+
+    def __init__(self, upload: Callable[[Array, bool], SharedWeight]) -> None:
+        """`upload(array, as_image)` puts an array on the device."""
+        self._upload = upload
+        self._held: weakref.WeakValueDictionary[tuple[str, bool], SharedWeight] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self.hits = 0
+
+    def get(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
+        """Memory holding `array`; uploaded unless an equal one is held. `image`: as texels [height, width, 4].
+
+        `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
+        """
+        name = (key or content_key(array), image)
+        with self._lock:
+            found = self._held.get(name)
+            if found is not None:
+                self.hits += 1
+                return found
+            made = self._upload(array, image)
+            self._held[name] = made
+            return made
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def content_key(array: Array) -> str:
+    """Digest of dtype, shape and bytes."""
+    sha = hashlib.sha256(f"{array.dtype.name} {array.shape}".encode())
+    if array.size:
+        sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()

@@ -1,0 +1,86 @@
+"""The command line: `opalite COMMAND`. Each command is a file of this folder that exports `command`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from ..errors import OpaliteError
+
+_COMMANDS = {
+    "bench": "Measure a model, alone or against other engines.",
+    "cache": "List, clear, export or import program binaries and tuning.",
+    "compile": "Compile a model to an .opal bundle that runs without onnx.",
+    "devices": "List OpenCL platforms and devices, and what each can do.",
+    "doctor": "Check the OpenCL installation and say how to mend it.",
+    "inspect": "Show graph, placement, costs and memory of a model.",
+    "knobs": "List every environment setting.",
+    "profile": "Time every launch of a model.",
+    "run": "Run a model on arrays, pictures or random input.",
+    "tune": "Search work-groups and kernel parameters for a model.",
+    "verify": "Compare every node with the reference.",
+}
+
+
+class _Group(click.Group):
+    """Imports a command's module only when it is asked for, so that `opalite --help` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        found: click.Command = importlib.import_module(f"{__name__}.{name}").command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as e:
+            if ctx.params.get("debug"):
+                raise
+            _fail(e)
+
+
+def _fail(e: Exception) -> NoReturn:
+    """End the command with one message instead of a traceback."""
+    if isinstance(e, OpaliteError):
+        message = str(e)
+    elif isinstance(e, MemoryError):
+        message = "out of memory on the host; use smaller inputs (--shape)"
+    elif isinstance(e, OSError):
+        message = f"{e.filename or 'a file'}: {e.strerror or e}"
+    else:
+        message = (
+            f"internal error: {type(e).__name__}: {e}. This is a fault of Opalite, not of yours; "
+            "`opalite --debug COMMAND ...` shows where it happened, for a report"
+        )
+    click.echo(f"opalite: {message}", err=True)
+    sys.exit(1)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from .. import __version__
+
+        click.echo(f"opalite {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show Python tracebacks instead of one-line errors.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def main(debug: bool) -> None:
+    """Run ONNX neural networks on any OpenCL device."""

@@ -1,0 +1,142 @@
+"""`opalite bench`: how long a model takes, alone or beside other engines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..bench.compare import Comparison, Measured, Plan, compare
+from ..bench.report import as_json, milliseconds
+from ..errors import InputError
+from .console import make_console
+from .inputs import Preprocess, load_inputs
+from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
+from .outputs import check_writable
+from .wanted import wanted_inputs
+
+_SECONDS = 3.0
+_ROUNDS = 12
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--against",
+    default="",
+    metavar="ENGINES",
+    help="Engines to compare with, separated by commas: onnxruntime, openvino, or a Python module with make_engine.",
+)
+@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@seed_option
+@click.option(
+    "--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Untimed runs before each stretch."
+)
+@click.option("--iterations", type=click.IntRange(min=1), default=None, help="Timed runs of each engine, at least.")
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0),
+    default=None,
+    help=f"Seconds of timed runs of each engine.  [default: {_SECONDS:g}, or 0 with --iterations]",
+)
+@click.option(
+    "--percentile",
+    "percentiles",
+    type=click.FloatRange(0, 100),
+    multiple=True,
+    default=(90, 99),
+    show_default=True,
+    help="Percentile to show beside the median; may be given several times.",
+)
+@click.option("--threads", type=click.IntRange(min=1), default=Plan().threads, show_default=True, help="CPU threads.")
+@click.option("--json", "json_file", default=None, metavar="FILE", help="Write everything that was measured.")
+@shape_option
+@device_options
+def command(
+    model: str,
+    against: str,
+    files: tuple[str, ...],
+    seed: int,
+    warmup: int,
+    iterations: int | None,
+    duration: float | None,
+    percentiles: tuple[float, ...],
+    threads: int,
+    json_file: str | None,
+    shapes: tuple[str, ...],
+    device: str | None,
+    precision: str | None,
+    memory: str | None,
+    tune: str | None,
+) -> None:
+    """Measure MODEL, alone or against other engines.
+
+    Each engine runs in a process of its own, in short stretches by turns; stretches beside a slow moment of the
+    machine do not count. Exits with 1 if an engine could not run the model.
+    """
+    from ..run.session import InferenceSession
+
+    check_writable(json_file)
+    settings = session_kwargs(device, precision, memory, tune)
+    with InferenceSession(model, **settings) as session:
+        feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    engines = ["opalite", *(name.strip() for name in against.split(",") if name.strip())]
+    if len(set(engines)) < len(engines):
+        raise InputError(f"--against {against}: name each engine once, and not opalite itself")
+    console = make_console()
+    plan = make_plan(iterations, duration, warmup, threads, seed)
+    with console.status("measuring") as status:
+        comparison = compare(Path(model), feeds, engines, plan, {"opalite": settings}, status.update)
+    _print(console, comparison, percentiles)
+    if json_file is not None:
+        Path(json_file).write_text(json.dumps(as_json(comparison), indent=1) + "\n")
+        console.print(f"wrote {json_file}")
+    if comparison.failed:
+        sys.exit(1)
+
+
+def make_plan(iterations: int | None, duration: float | None, warmup: int, threads: int, seed: int) -> Plan:
+    """The plan for at least so many runs and seconds of each engine, in up to 12 rounds."""
+    rounds = min(_ROUNDS, iterations or _ROUNDS)
+    seconds = duration if duration is not None else 0.0 if iterations else _SECONDS
+    least = math.ceil(iterations / rounds) if iterations else 1
+    return Plan(threads, rounds, seconds / rounds, warmup, least, seed=seed)
+
+
+def _print(console: Console, comparison: Comparison, percentiles: tuple[float, ...]) -> None:
+    first = comparison.engines[0]
+    table = Table(box=None)
+    titles = ["first inference", "median", *(f"p{q:g}" for q in percentiles), "runs", f"times {first.engine}"]
+    for title in ("milliseconds", *titles, "memory", "differs"):
+        table.add_column(title, justify="left" if title == "milliseconds" else "right")
+    for m in comparison.engines:
+        table.add_row(*_row(comparison, m, percentiles))
+    console.print(f"model    {comparison.model}, {comparison.plan.threads} threads")
+    for m in comparison.engines:
+        console.print(f"engine   {m.engine} {m.version} on {m.device}")
+    console.print(table)
+    for name, reason in comparison.failed.items():
+        console.print(f"{name} is missing: {reason}", soft_wrap=True)
+
+
+def _row(comparison: Comparison, m: Measured, percentiles: tuple[float, ...]) -> list[str]:
+    """First inference counts loading; memory is the most that the process held until it ended."""
+    first = comparison.engines[0]
+    times = [t for s in m.accepted for t in s.times]
+    ratio = comparison.ratio(m, first)
+    return [
+        m.engine,
+        milliseconds(m.load_s + m.first_s),
+        milliseconds(m.run_s.median),
+        *(milliseconds(float(np.percentile(times, q))) for q in percentiles),
+        str(len(times)),
+        "1" if m is first else "" if ratio is None else f"{ratio.median:.2f}",
+        f"{m.memory / 2**20:.0f} MiB" if m.memory else "",
+        "" if m is first else f"{m.difference:.0e}",
+    ]

@@ -1,0 +1,98 @@
+"""`opalite cache`: what is kept of programs and tuning, clearing it, and carrying tuning to another machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from .. import knobs
+from ..cl.cachefolder import cache_folder, units
+from ..cl.cachefolder import clear as clear_programs
+from ..errors import InputError
+from ..tune.database import TuningDatabase, open_database
+from ..tune.exchange import export_json, import_json
+from ..tune.files import database_path
+from .console import make_console
+from .outputs import check_writable
+
+_KINDS = {"program": "program binaries", "pocl": "programs kept by PoCL", "failed": "sources that did not compile"}
+
+
+@click.group()
+def command() -> None:
+    """List, clear, export or import program binaries and tuning."""
+
+
+@command.command("ls")
+def list_() -> None:
+    """List what is kept: program binaries by kind, tuning results by device."""
+    folder = cache_folder()
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for unit in units(folder):
+        counts[unit.kind] += 1
+        sizes[unit.kind] += unit.nbytes
+    console = make_console()
+    state = "" if knobs.get("OPALITE_CACHE") else "; OPALITE_CACHE=0 keeps it out of use"
+    console.print(f"cache folder {folder}, at most {knobs.get('OPALITE_CACHE_MB')} MiB{state}", soft_wrap=True)
+    table = Table(box=None)
+    for title in ("what", "entries", "MiB"):
+        table.add_column(title, justify="left" if title == "what" else "right")
+    for kind, words in _KINDS.items():
+        table.add_row(words, str(counts[kind]), f"{sizes[kind] / 2**20:.1f}")
+    path = database_path()
+    if path is not None and path.is_file():
+        for device, entries in sorted(Counter(e.device for e in open_database().entries()).items()):
+            table.add_row(f"tuning of {device}", str(entries), "")
+    console.print(table)
+
+
+@command.command("clear")
+@click.option("--tuning", is_flag=True, help="Forget tuning results too, which may have taken hours to find.")
+def clear(tuning: bool) -> None:
+    """Remove program binaries; they are built again when they are needed. Tuning results stay unless --tuning is given.
+
+    Do not call this while another process builds programs.
+    """
+    freed = clear_programs(cache_folder())
+    click.echo(f"freed {freed / 2**20:.1f} MiB of programs")
+    if tuning:
+        path = database_path()
+        forgotten = open_database().clear() if path is not None and path.is_file() else 0
+        click.echo(f"forgot {forgotten} tuning results")
+
+
+@command.command("export")
+@click.argument("file", type=click.Path())
+@click.option("--device", default=None, help="Only the results of this device, named as `opalite cache ls` names it.")
+def export(file: str, device: str | None) -> None:
+    """Write tuning results to FILE as JSON."""
+    check_writable(file)
+    database = _database()
+    known = {e.device for e in database.entries()}
+    if device is not None and device not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        raise InputError(f"no tuning results of device {device!r} are kept; there are: {listed}")
+    Path(file).write_text(export_json(database, device) + "\n")
+    click.echo(f"wrote {sum(1 for _ in database.entries(device))} tuning results to {file}")
+
+
+@command.command("import")
+@click.argument("file", type=click.Path())
+def import_(file: str) -> None:
+    """Merge the tuning results in FILE, keeping the faster of two; they serve the device and driver they came from."""
+    database = _database()
+    try:
+        text = Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"tuning results {file} could not be read: {getattr(e, 'strerror', None) or e}") from e
+    click.echo(f"took {import_json(database, text)} tuning results from {file}")
+
+
+def _database() -> TuningDatabase:
+    if database_path() is None:
+        raise InputError("OPALITE_CACHE=0 keeps tuning results in memory only; unset it to export or import them")
+    return open_database()

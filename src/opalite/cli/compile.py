@@ -1,0 +1,49 @@
+"""`opalite compile`: a model to an .opal bundle that runs without onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..plan.bundle import SUFFIX, variant_shapes
+from .options import model_argument, parse_shapes
+
+
+@click.command()
+@model_argument
+@click.argument("bundle", required=False, type=click.Path())
+@click.option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Shape of an input with open dimensions.")
+@click.option("--device", multiple=True, help="Device to compile for; may be given several times.")
+@click.option("--precision", default="auto", show_default=True, help="auto, fp32, fp16 or fp16_fast.")
+@click.option("--memory", default="auto", show_default=True, help="auto, buffer or image.")
+@click.option("--tune", default="none", show_default=True, help="Tuning level.")
+@click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
+def command(
+    model: str,
+    bundle: str | None,
+    shapes: tuple[str, ...],
+    device: tuple[str, ...],
+    precision: str,
+    memory: str,
+    tune: str,
+    strict: bool,
+) -> None:
+    """Compile MODEL to BUNDLE (by default beside it, with the suffix .opal)."""
+    from ..run.compile import compile_model
+
+    beside = Path(model) if Path(model).name else Path(model).resolve()  # '.' has no name to put a suffix on
+    target = Path(bundle) if bundle is not None else beside.with_suffix(SUFFIX)
+    made = compile_model(
+        model,
+        target,
+        shapes=parse_shapes(shapes),
+        device=list(device) or None,
+        precision=precision,
+        memory=memory,
+        tune=tune,
+        strict=strict,
+    )
+    for variant, dims in zip(made.variants, variant_shapes(made), strict=True):
+        inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in dims.items())
+        click.echo(f"{target}: {variant.device.name}, {inputs}, {len(variant.program.steps)} steps")

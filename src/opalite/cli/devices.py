@@ -1,0 +1,92 @@
+"""`opalite devices`: every OpenCL platform and device, and what each can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+from rich.table import Table
+
+from ..cl.describe import with_trials
+from ..cl.devices import Found, Listing, list_all
+from ..cl.select import select
+from ..errors import NoDeviceError
+from .console import make_console
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="All that is known of each device, as JSON.")
+def command(as_json: bool) -> None:
+    """List OpenCL platforms and devices, and what each can do. A star marks the default."""
+    listing = list_all()
+    listing.devices = [dataclasses.replace(f, info=with_trials(f.device, f.info)) for f in listing.devices]
+    default = _default(listing)
+    if as_json:
+        click.echo(json.dumps(_as_data(listing, default), indent=1))
+        return
+    console = make_console()
+    if not listing.devices:
+        console.print("No OpenCL device was found; `opalite doctor` says what is missing.")
+    else:
+        console.print(_table(listing, default))
+        console.print("* is the default. Ask for another by id, index, cpu, gpu or part of a name.", soft_wrap=True)
+    for broken in listing.broken:
+        console.print(f"Platform {broken.index} '{broken.name}' failed with {broken.reason}.", style="red")
+
+
+def _default(listing: Listing) -> str:
+    try:
+        return select(None, listing.devices).info.id
+    except NoDeviceError:
+        return ""
+
+
+def _table(listing: Listing, default: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("id", "index"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("name and platform", overflow="fold")
+    table.add_column("generation", no_wrap=True)
+    for title in ("units", "memory"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("can do", overflow="fold", min_width=16)
+    for found in listing.devices:
+        info = found.info
+        table.add_row(
+            f"{info.id}{' *' if info.id == default else ''}",
+            found.index,
+            f"{info.name}\n{info.platform}",
+            f"{info.family} {info.generation}".strip(),
+            str(info.compute_units),
+            f"{info.global_mem / 2**30:.1f} GiB",
+            ", ".join(_abilities(found)),
+        )
+    return table
+
+
+def _abilities(found: Found) -> list[str]:
+    if not found.usable:
+        return ["nothing: not available"]
+    info = found.info
+    able = {
+        "fp16": info.fp16,
+        "fp64": info.fp64,
+        "images": info.image_support,
+        "command buffers": info.command_buffer,
+        "shared memory": info.unified_memory,
+    }
+    return [what for what, can in able.items() if can]
+
+
+def _as_data(listing: Listing, default: str) -> dict[str, Any]:
+    return {
+        "platforms": listing.platforms,
+        "broken": [dataclasses.asdict(b) for b in listing.broken],
+        "default": default,
+        "devices": [
+            {"index": f.index, "location": f.location, "usable": f.usable, **dataclasses.asdict(f.info)}
+            for f in listing.devices
+        ],
+    }

@@ -1,0 +1,54 @@
+"""`opalite doctor`: checks the OpenCL installation and says how to mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import click
+from rich.console import Console
+
+from .. import knobs
+from ..cl import checks
+from ..cl.cachefolder import cache_folder
+
+_SIGNS = {checks.GOOD: ("✓", "green"), checks.NOTE: ("!", "yellow"), checks.BAD: ("✗", "red")}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
+def command(as_json: bool) -> None:
+    """Check the OpenCL installation; every fault is told with its fix. Exits with 1 if no device can compute."""
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=1))
+    else:
+        console = Console(highlight=False)
+        for finding in findings:
+            sign, style = _SIGNS[finding.level]
+            console.print(f"[{style}]{sign}[/] ", end="")
+            console.print(finding.what, markup=False, soft_wrap=True)
+            if finding.fix:
+                console.print(f"    fix: {finding.fix}", markup=False, soft_wrap=True)
+    if not any(f.device for f in findings):
+        sys.exit(1)
+
+
+def examine() -> list[checks.Finding]:
+    """Every finding, in the order in which a fault would cause the next."""
+    loader = checks.check_loader()
+    findings = list(loader)
+    folders = checks.icd_folders()
+    findings += checks.check_icds(folders)
+    findings += checks.check_unregistered(folders)
+    findings += checks.check_permissions()
+    devices: list[checks.Finding] = []
+    platforms: list[str] = []
+    if not any(f.level == checks.BAD for f in loader):
+        devices, platforms = checks.check_devices()
+    findings += checks.check_gpus(platforms=platforms)
+    findings += checks.check_pocl(platforms)
+    findings += devices
+    findings += checks.check_cache(cache_folder(), knobs.get("OPALITE_CACHE"), knobs.get("OPALITE_CACHE_MB"))
+    return findings

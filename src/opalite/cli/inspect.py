@@ -1,0 +1,98 @@
+"""`opalite inspect`: what a model is, where each node would run and why, costs and memory."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+from ..run.explain import Explanation, memory_line
+from .console import make_console
+from .inputs import concrete_shape, random_input
+from .options import model_argument, parse_shapes, session_kwargs, session_options
+from .wanted import wanted_inputs
+
+
+@click.command()
+@model_argument
+@click.option("--node", default=None, help="Tell everything about one node: candidates, estimates, refusals.")
+@click.option("--limit", type=click.IntRange(min=0), default=0, help="Show only the first N nodes.  [default: all]")
+@session_options
+def command(
+    model: str,
+    node: str | None,
+    limit: int,
+    device: str | None,
+    precision: str | None,
+    memory: str | None,
+    tune: str | None,
+    shapes: tuple[str, ...],
+    strict: bool,
+) -> None:
+    """Show graph, placement, costs and memory of MODEL without the results of a run."""
+    from ..run.session import InferenceSession
+
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    console = make_console()
+    meta = session.get_modelmeta()
+    console.print(
+        f"model    {model}  producer {meta.producer_name or '?'}  opset {session.opset or '?'}", soft_wrap=True
+    )
+    for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
+        for port in ports:
+            console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
+    given = parse_shapes(shapes)
+    wanted = wanted_inputs(session)
+    rng = np.random.default_rng(0)
+    feeds = {w.name: random_input(w, given, rng) for w in wanted}
+    for w in wanted:
+        if None in w.shape and w.name not in given:
+            console.print(f"shape    {w.name}: {list(concrete_shape(w, given))} assumed; give --shape for another")
+    explanation = session.explain(feeds)
+    if node is not None:
+        try:
+            console.print(explanation.details(node), soft_wrap=True)
+        except KeyError:
+            names = ", ".join(n.name for n in explanation.nodes if n.name)
+            raise InputError(f"no node is named {node!r} after fusion; there are: {names}") from None
+        return
+    _print_nodes(console, explanation, limit)
+
+
+def _print_nodes(console: Console, explanation: Explanation, limit: int) -> None:
+    table = Table(box=None)
+    for title, style in (
+        ("#", {"justify": "right"}),
+        ("node", {"overflow": "ellipsis", "max_width": 28}),
+        ("operators", {"overflow": "ellipsis", "max_width": 26}),
+        ("kernel", {}),
+        ("output", {"overflow": "ellipsis", "max_width": 34}),
+        ("place", {}),
+        ("MFLOP", {"justify": "right"}),
+        ("why", {"overflow": "fold"}),
+    ):
+        table.add_column(title, **style)
+    shown = explanation.nodes[:limit] if limit else explanation.nodes
+    for n in shown:
+        table.add_row(
+            str(n.index),
+            n.name,
+            n.origin or n.op,
+            n.kernel or f"({n.target})",
+            n.outputs[0].split(": ", 1)[-1] if n.outputs else "",
+            n.places[0] if n.places else "",
+            f"{n.flops / 1e6:.2f}",
+            n.why,
+        )
+    console.print(table)
+    hosts = explanation.host_nodes
+    console.print(
+        f"{len(explanation.nodes)} nodes, {explanation.launches} launches, {explanation.flops / 1e6:.1f} MFLOP, "
+        f"{len(hosts)} on the host"
+    )
+    for m in explanation.memory:
+        console.print(memory_line(m), soft_wrap=True)
+    for note in explanation.notes:
+        console.print(note, soft_wrap=True)

@@ -1,0 +1,77 @@
+"""Options that several commands share, spelled as people know them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
+
+
+def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`x:1x3x224x224` to {"x": (1, 3, 224, 224)}; `s:scalar` is shape (). InputError for anything else."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for item in items:
+        m = _SHAPE.match(item)
+        if m is None:
+            raise InputError(f"--shape {item!r} is not NAME:DIMS; write for example --shape input:1x3x224x224")
+        dims = m["dims"]
+        shapes[m["name"]] = () if dims == "scalar" else tuple(int(d) for d in dims.split("x"))
+    return shapes
+
+
+def session_options(fn: F) -> F:
+    """--device, --precision, --memory, --tune, --shape, --strict."""
+    strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
+    return device_options(shape_option(strict(fn)))
+
+
+def shape_option(fn: F) -> F:
+    """--shape."""
+    option = click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224."
+    )
+    return option(fn)
+
+
+def device_options(fn: F) -> F:
+    """--device, --precision, --memory, --tune."""
+    tune = click.option("--tune", default=None, help="Tuning level: none, fast, normal, wide, exhaustive.")
+    return precision_options(tune(fn))
+
+
+def precision_options(fn: F) -> F:
+    """--device, --precision, --memory."""
+    for option in (
+        click.option("--memory", default=None, help="Tensor memory: auto, buffer, image."),
+        click.option("--precision", default=None, help="auto, fp32, fp16 or fp16_fast."),
+        click.option("--device", default=None, help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
+    ):
+        fn = option(fn)
+    return fn
+
+
+def seed_option(fn: F) -> F:
+    """--seed."""
+    option = click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."
+    )
+    return option(fn)
+
+
+def session_kwargs(device: str | None, precision: str | None, memory: str | None, tune: str | None) -> dict[str, Any]:
+    """Keyword arguments of InferenceSession for those options that were given."""
+    given = {"device": device, "precision": precision, "memory": memory, "tune": tune}
+    return {k: v for k, v in given.items() if v is not None}
+
+
+def model_argument(fn: F) -> F:
+    """The MODEL argument: an .onnx file or an .opal bundle."""
+    return click.argument("model", type=click.Path(dir_okay=True))(fn)

@@ -1,0 +1,91 @@
+"""`opalite profile`: the time of every launch, by node and by kernel, against the device's peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ..run.profile import Profile, Row
+from .console import make_console
+from .inputs import Preprocess, load_inputs
+from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
+from .outputs import check_writable
+from .wanted import wanted_inputs
+
+
+@click.command()
+@model_argument
+@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@seed_option
+@click.option("--iterations", type=click.IntRange(min=1), default=10, show_default=True, help="Profiled runs.")
+@click.option("--trace", default=None, metavar="FILE.json", help="Write a Chrome trace; opens in Perfetto.")
+@click.option(
+    "--html", default=None, metavar="FILE.html", help="Write a self-contained page: timeline, roofline, memory."
+)
+@click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Rows by node; 0 shows all.")
+@session_options
+def command(
+    model: str,
+    files: tuple[str, ...],
+    seed: int,
+    iterations: int,
+    trace: str | None,
+    html: str | None,
+    limit: int,
+    device: str | None,
+    precision: str | None,
+    memory: str | None,
+    tune: str | None,
+    shapes: tuple[str, ...],
+    strict: bool,
+) -> None:
+    """Profile MODEL: queued, submitted, started and ended times of every launch."""
+    from ..run.session import InferenceSession
+
+    check_writable(trace, html)
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    profile = session.profile(feeds, iterations=iterations)
+    console = make_console()
+    nodes = profile.by_node()
+    heaviest = sorted(nodes, key=lambda r: -r.seconds)
+    print_rows(console, "node", heaviest[:limit] if limit else heaviest, profile)
+    print_rows(console, "kernel", profile.by_kernel(), profile)
+    wall = sorted(profile.wall_s)[len(profile.wall_s) // 2]
+    console.print(f"device {1e3 * profile.device_s:.3f} ms of {1e3 * wall:.3f} ms a run, {len(nodes)} launches")
+    if profile.peaks is not None:
+        p = profile.peaks
+        console.print(f"measured peaks: {p.flops / 1e9:.0f} GFLOP/s, {p.bandwidth / 1e9:.1f} GB/s")
+    if trace is not None:
+        Path(trace).write_text(profile.to_chrome_trace())
+        console.print(f"wrote {trace}")
+    if html is not None:
+        from ..run.profile_page import render_page
+
+        Path(html).write_text(render_page(profile, session.explain()))
+        console.print(f"wrote {html}")
+
+
+def print_rows(console: Console, title: str, rows: Sequence[Row], profile: Profile) -> None:
+    """One table; 'of peak' compares with the roofline's least time."""
+    table = Table(box=None)
+    table.add_column(title, overflow="ellipsis", max_width=44)
+    for name in ("launches", "ms", "share", "GFLOP/s", "GB/s", "of peak"):
+        table.add_column(name, justify="right")
+    for r in rows:
+        least = profile.peaks.attainable(r.flops, r.nbytes) if profile.peaks is not None else 0.0
+        of_peak = f"{100 * least / r.seconds:.0f} %" if r.seconds else ""
+        table.add_row(
+            r.name,
+            str(r.launches),
+            f"{1e3 * r.seconds:.3f}",
+            f"{100 * r.share:.1f} %",
+            f"{r.gflops:.1f}",
+            f"{r.gbytes:.1f}",
+            of_peak,
+        )
+    console.print(table)

@@ -1,0 +1,136 @@
+"""`opalite run`: one model on files, pictures or random input, with the time split into its parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+from .console import make_console
+from .inputs import Preprocess, load_inputs, parse_floats
+from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
+from .outputs import check_writable, read_labels, save_outputs, top_classes
+from .wanted import wanted_inputs
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--load-inputs",
+    "--input",
+    "-i",
+    "files",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="An input: .npy, .npz, .pb or a picture. Inputs without a file are random.",
+)
+@seed_option
+@click.option("--mean", default="0", help="Subtracted from scaled pixels, one number or one a channel.")
+@click.option("--std", default="1", help="Divides pixels, one number or one a channel.")
+@click.option("--scale", default=None, type=float, help="Multiplies pixels (0..255) first.  [default: 1/255]")
+@click.option("--layout", default="NCHW", help="Axes of a picture's tensor: NCHW or NHWC.")
+@click.option("--order", default="RGB", help="Channel order of a picture: RGB or BGR.")
+@click.option(
+    "--save-outputs",
+    "--output",
+    "-o",
+    "save",
+    default=None,
+    metavar="FILE",
+    help="Where outputs go: .npz (all), .npy or a picture (the first).",
+)
+@click.option("--top-k", type=click.IntRange(min=0), default=0, help="Print the K highest classes of the first output.")
+@click.option("--labels", default=None, type=click.Path(), help="File with one label a line, for --top-k.")
+@click.option(
+    "--warmup", type=click.IntRange(min=0), default=1, show_default=True, help="Runs after the first, before timing."
+)
+@click.option("--iterations", type=click.IntRange(min=0), default=10, show_default=True, help="Timed runs.")
+@session_options
+def command(
+    model: str,
+    files: tuple[str, ...],
+    seed: int,
+    mean: str,
+    std: str,
+    scale: float | None,
+    layout: str,
+    order: str,
+    save: str | None,
+    top_k: int,
+    labels: str | None,
+    warmup: int,
+    iterations: int,
+    device: str | None,
+    precision: str | None,
+    memory: str | None,
+    tune: str | None,
+    shapes: tuple[str, ...],
+    strict: bool,
+) -> None:
+    """Run MODEL (.onnx or .opal) and show results and times."""
+    from ..run.session import InferenceSession
+
+    check_writable(save)
+    words = read_labels(Path(labels)) if labels else []
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    preprocess = Preprocess(
+        parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
+    )
+    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), preprocess, seed)
+    names = [o.name for o in session.get_outputs()]
+    results = session.run(None, feeds)
+    first = session.last_timing
+    rows = []
+    for i in range(warmup + iterations):
+        results = session.run(None, feeds)
+        if i >= warmup:
+            rows.append(session.last_timing)
+    console = make_console()
+    console.print(f"model    {model}")
+    console.print(f"device   {session.device.name} ({session.device.platform})")
+    _print_outputs(console, names, results)
+    if top_k:
+        _print_top(console, np.asarray(results[0]), top_k, words)
+    _print_times(console, first, rows)
+    if save is not None:
+        save_outputs(Path(save), dict(zip(names, results, strict=True)))
+        console.print(f"wrote    {save}")
+
+
+def _print_outputs(console: Console, names: list[str], results: list[Any]) -> None:
+    for name, value in zip(names, results, strict=True):
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "fiub":
+            console.print(
+                f"output   {name}: {value.dtype}{list(value.shape)}  min {value.min():.6g}  max {value.max():.6g}"
+                f"  mean {value.mean(dtype=np.float64):.6g}"
+            )
+        else:
+            shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
+            console.print(f"output   {name}: {shape}")
+
+
+def _print_top(console: Console, scores: np.ndarray[Any, Any], k: int, words: list[str]) -> None:
+    if scores.ndim == 0 or scores.size < 2:
+        raise InputError(f"--top-k needs a vector of scores; the first output has shape {scores.shape}")
+    for index, score in top_classes(scores, k):
+        console.print(f"  {score:10.5f}  {index:5d}  {words[index] if index < len(words) else ''}")
+
+
+def _print_times(console: Console, first: Any, rows: list[Any]) -> None:
+    table = Table(box=None)
+    for title in ("", "import", "build", "upload", "compute", "download", "host", "total"):
+        table.add_column(title, justify="right")
+
+    def cells(label: str, values: list[float]) -> None:
+        table.add_row(label, *(f"{1e3 * v:.3f} ms" for v in values))
+
+    parts = ("import_s", "build_s", "upload_s", "compute_s", "download_s", "host_s", "total_s")
+    cells("first inference", [getattr(first, p) for p in parts])
+    if rows:
+        cells(f"median of {len(rows)}", [float(np.median([getattr(r, p) for r in rows])) for p in parts])
+    console.print(table)

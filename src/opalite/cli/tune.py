@@ -1,0 +1,121 @@
+"""`opalite tune`: searches kernels, parameters and work-groups for a model, and reports the gain layer by layer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from .console import make_console
+from .inputs import Preprocess, load_inputs
+from .options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
+from .wanted import wanted_inputs
+
+if TYPE_CHECKING:
+    from ..tune.report import GraphTuning, LayerTuning
+    from ..tune.tuner import Progress
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--level",
+    type=click.Choice(["fast", "normal", "wide", "exhaustive"], case_sensitive=False),
+    default="fast",
+    show_default=True,
+    help="How much to search: at most about 1, 4 or 30 minutes for each shape of the model, or 10 hours.",
+)
+@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@seed_option
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@shape_option
+@precision_options
+def command(
+    model: str,
+    level: str,
+    files: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    shapes: tuple[str, ...],
+    device: str | None,
+    precision: str | None,
+    memory: str | None,
+) -> None:
+    """Tune MODEL for this device. Later sessions use what is found.
+
+    Ctrl-C keeps what was measured; the same command goes on from there. Tuned and untuned are run in turn in the end,
+    and what is not faster is not used.
+    """
+    from ..run.session import InferenceSession
+
+    session = InferenceSession(model, **session_kwargs(device, precision, memory, "none"))
+    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    console = make_console()
+    stopped = False
+    try:
+        with _progress(as_json) as watch:
+            session.tune(feeds, level.lower(), watch)
+    except KeyboardInterrupt:
+        stopped = True
+    if as_json:
+        click.echo(json.dumps([t.as_data() for t in session.tunings], indent=1))
+    else:
+        for tuning in session.tunings:
+            _print_layers(console, tuning)
+            console.print(tuning.summary(), soft_wrap=True, markup=False)
+    if stopped:
+        click.echo("stopped; what was measured is kept, and the same command goes on from there", err=True)
+        sys.exit(130)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """What shows the tuner's progress as a bar on a terminal; None anywhere else."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("tuning", total=None)
+
+        def watch(p: Progress) -> None:
+            best = f", best {1e6 * p.best_s:.1f} us" if p.trials and p.best_s < float("inf") else ""
+            text = f"{p.layer}: {p.trials} trials{best}" if p.layer else "comparing with untuned"
+            bar.update(task, description=text, completed=p.done, total=p.total)
+
+        yield watch
+
+
+def _print_layers(console: Console, tuning: GraphTuning) -> None:
+    table = Table(box=None)
+    table.add_column("layer", overflow="ellipsis", max_width=30)
+    table.add_column("operators", overflow="ellipsis", max_width=22)
+    for title in ("nodes", "untuned us", "tuned us", "gain", "trials"):
+        table.add_column(title, justify="right")
+    table.add_column("choice", overflow="fold")
+    for layer in tuning.layers:
+        table.add_row(layer.names[0], layer.op, str(len(layer.names)), *_cells(layer), style=_style(layer))
+    console.print(table)
+
+
+def _cells(layer: LayerTuning) -> Sequence[str]:
+    if not layer.seconds:
+        return ("", "", "", "", f"{layer.state.value}: {layer.note}")
+    wrong = f" ({layer.wrong} failed)" if layer.wrong else ""
+    where = "" if layer.chosen else f" in {layer.layout}"
+    times = (f"{1e6 * layer.default_s:.1f}", f"{1e6 * layer.seconds:.1f}", f"{layer.gain:.2f}")
+    trials = f"{layer.trials}{wrong}" if layer.trials else layer.state.value
+    return (*times, trials, ("unchanged" if layer.after == layer.before else layer.after) + where)
+
+
+def _style(layer: LayerTuning) -> Any:
+    return None if layer.chosen else "dim"

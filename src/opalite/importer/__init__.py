@@ -1,0 +1,47 @@
+"""From an ONNX file to Graphs: one small function for each ONNX operator and version, and what walks them.
+
+A Graph holds concrete shapes, so a model is imported for the shapes that arrive. Where shapes depend on data (NonZero,
+a Reshape to a computed shape) or control flow on values (If, Loop), the model falls into segments: each a Graph of its
+own, with tasks on the host between them. Most models are one segment.
+
+    model = load_model("model.onnx")                    # or bytes, or a ModelProto
+    feeds = check_feeds(model, {"x": array})            # InputError sentences for what does not fit
+
+    def run(importer, feeds):                           # also the Runner of loop bodies
+        turn = importer.begin(feeds, run)
+        while turn.segment is not None:
+            s = turn.segment                            # s.graph: compile once (keep it in s.compiled)
+            turn.advance(execute(s, turn.feeds))        # outputs in the order of s.graph.outputs
+        return turn.outputs                             # in the order of model.outputs
+
+    outputs = run(model.importer, feeds)
+
+Segments are kept by shapes and dtypes of what flows into them, and by contents only where an operator asked for
+contents, so equal shapes meet the same Segment object again. `turn.feeds` belong to `s.graph.inputs`; an array stays on
+the device between segments unless `s.on_host[i]` says that output i is wanted on the host: anything with `shape` and
+`dtype` may stand for an array (and `__array__` if it is wanted). To import without data, feed TensorTypes:
+ContentsNeededError if contents are needed.
+"""
+
+from .feeds import check_feeds
+from .model import Model, ModelMeta, load_model
+from .protos import ValueInfo
+from .registry import handled_ops
+from .segments import ModelImporter, Run, Segment
+from .tasks import Runner, Task
+from .walker import ContentsNeededError
+
+__all__ = [
+    "ContentsNeededError",
+    "Model",
+    "ModelImporter",
+    "ModelMeta",
+    "Run",
+    "Runner",
+    "Segment",
+    "Task",
+    "ValueInfo",
+    "check_feeds",
+    "handled_ops",
+    "load_model",
+]

@@ -1,0 +1,231 @@
+"""Model: an ONNX file, checked and decoded. Everything that can be said before any input shape is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import defs
+
+from ..errors import ModelError, ModelFormatError, UnsupportedOpError
+from .controlflow import CONTROL
+from .functions import FunctionTable, check_no_recursion, read_functions
+from .graphdef import GraphDef, NodeDef, parse_graph, read_opsets
+from .protos import TensorReader, ValueInfo
+from .registry import find_handler
+from .schemas import find_schema, unknown_op
+from .segments import ModelImporter
+from .wire import take_weights
+
+
+@dataclass(frozen=True)
+class ModelMeta:
+    """What a file says about itself."""
+
+    producer_name: str = ""
+    producer_version: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A checked model. `opsets` are versions by domain; `path` is the file it came from, if any."""
+
+    graph: GraphDef
+    functions: FunctionTable
+    opsets: Mapping[str, int]
+    ir_version: int
+    meta: ModelMeta
+    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages call the model: its file, else its graph."""
+        return self.path.name if self.path is not None else self.graph.name or "model"
+
+    @cached_property
+    def input_infos(self) -> dict[str, ValueInfo]:
+        """Every input by name, those with an initializer included."""
+        return {v.name: v for v in self.graph.inputs}
+
+    @cached_property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """Inputs that every run must be given."""
+        return tuple(v for v in self.graph.inputs if v.name not in self.graph.constants)
+
+    @property
+    def defaulted_inputs(self) -> tuple[ValueInfo, ...]:
+        """Inputs that have an initializer and may be given all the same."""
+        return tuple(v for v in self.graph.inputs if v.name in self.graph.constants)
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """Outputs in order."""
+        return self.graph.outputs
+
+    @cached_property
+    def importer(self) -> ModelImporter:
+        """The importer of this model; one for all its sessions, so that they share what it keeps."""
+        return ModelImporter(self.graph, self.functions)
+
+
+def load_model(source: str | os.PathLike[str] | bytes | Any, folder: str | os.PathLike[str] | None = None) -> Model:
+    """Load a model from a path, from the bytes of a file or from a ModelProto.
+
+    External data is looked for beside the file, or in `folder`. ModelFormatError if the bytes are no complete ONNX
+    model or data files are missing; UnsupportedOpError for operators that nothing here can run.
+    """
+    path: Path | None = None
+    weights: Mapping[int, memoryview] = {}
+    if isinstance(source, onnx.ModelProto):
+        proto = source
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        proto, weights = _parse(bytes(source), "the model given as bytes")
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        proto, weights = _parse(_read_file(path), f"'{path}'")
+    else:
+        raise ModelFormatError(f"a model is a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
+    base = Path(folder) if folder is not None else path.parent if path is not None else None
+    try:
+        return _make_model(proto, weights, base, path)
+    except ModelError as e:
+        e.add_context(f"while loading '{path}'" if path else "while loading the model")
+        raise
+
+
+def _make_model(proto: Any, weights: Mapping[int, memoryview], folder: Path | None, path: Path | None) -> Model:
+    opsets = _check_versions(proto)
+    reader = TensorReader(folder)
+    graph = parse_graph(proto.graph, opsets, reader, weights)
+    functions = read_functions(proto.functions, reader)
+    check_no_recursion(functions)
+    _check_reads(graph)
+    _check_operators(graph, functions)
+    meta = ModelMeta(
+        proto.producer_name,
+        proto.producer_version,
+        proto.graph.name,
+        proto.domain,
+        proto.doc_string,
+        proto.graph.doc_string,
+        int(proto.model_version),
+        {p.key: p.value for p in proto.metadata_props},
+    )
+    return Model(graph, functions, opsets, int(proto.ir_version), meta, path)
+
+
+# Bytes
+
+_OTHER_FORMATS = (
+    (0, b"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x89HDF", "an HDF5 file, such as a Keras model"),
+    (0, b"\x80\x02", "a pickle, such as an old PyTorch checkpoint"),
+    (0, b"{", "JSON"),
+    (0, b"<", "XML, such as an OpenVINO model or a web page"),
+    (0, b"version https://git-lfs", "a Git LFS pointer: fetch the file itself with `git lfs pull`"),
+)
+
+
+def _read_file(path: Path) -> bytes:
+    if path.is_dir():
+        raise ModelFormatError(f"'{path}' is a folder: give the .onnx file in it")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelFormatError(f"there is no file '{path}'") from None
+    except OSError as e:
+        raise ModelFormatError(f"'{path}' cannot be read: {e.strerror or e}") from e
+
+
+def _parse(raw: bytes, what: str) -> tuple[Any, Mapping[int, memoryview]]:
+    """(the ModelProto without the data of large weights, that data by number of the initializer)."""
+    if not raw:
+        raise ModelFormatError(f"{what} is empty: an ONNX model was expected")
+    for offset, mark, kind in reversed(_OTHER_FORMATS):
+        if raw.startswith(mark, offset):
+            raise ModelFormatError(f"{what} is not an ONNX model but {kind}")
+    try:
+        rest, weights = take_weights(raw)
+        proto = onnx.ModelProto.FromString(rest)
+    except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
+        raise ModelFormatError(
+            f"{what} is not a complete ONNX model ({len(raw)} bytes): it is damaged, cut off or of another format"
+        ) from e
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise ModelFormatError(f"{what} holds no ONNX graph: it is of another format or was cut off")
+    return proto, weights
+
+
+# Checks
+
+
+def _check_versions(proto: Any) -> dict[str, int]:
+    if proto.ir_version > onnx.IR_VERSION:
+        raise ModelFormatError(
+            f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} knows up to {onnx.IR_VERSION}: "
+            "upgrade the onnx package"
+        )
+    opsets = read_opsets(proto.opset_import) or {"": 1}
+    newest = defs.onnx_opset_version()
+    if opsets.get("", 0) > newest:
+        raise UnsupportedOpError(
+            f"the model uses opset {opsets['']}; onnx {onnx.__version__} knows up to {newest}: upgrade the onnx "
+            "package or convert the model to an older opset"
+        )
+    return opsets
+
+
+def _check_reads(graph: GraphDef) -> None:
+    """ModelFormatError if anything is read that nothing defines, or an input or output has no name."""
+    if not all(v.name for v in (*graph.inputs, *graph.outputs)):
+        raise ModelFormatError("an input or output of the graph has no name")
+    own = {v.name for v in graph.inputs} | graph.constants.keys() | {o for n in graph.nodes for o in n.outputs}
+    for name in graph.captures:
+        reader = next((n for n in graph.nodes if name in n.reads), None)
+        who = f"{reader.label} reads" if reader is not None else "the graph has the output"
+        raise ModelFormatError(
+            f"{who} '{name}', which no input, initializer or node defines (the graph has {len(own)} names)"
+        )
+
+
+def _check_operators(graph: GraphDef, functions: FunctionTable) -> None:
+    """UnsupportedOpError for the first node that neither an importer function, a function nor a schema describes."""
+    seen = set()
+    called = []
+    for node in _all_nodes(graph):
+        key = (node.op_type, node.domain, node.overload, node.version)
+        if key in seen:
+            continue
+        seen.add(key)
+        function = functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            called.append(function)
+        elif not _is_known(node):
+            raise unknown_op(node)
+    for function in called:
+        _check_operators(function.body, functions)
+
+
+def _is_known(node: NodeDef) -> bool:
+    if node.op_type in CONTROL and not node.domain:
+        return True
+    return find_handler(node.op_type, node.domain, node.version) is not None or find_schema(node) is not None
+
+
+def _all_nodes(graph: GraphDef) -> Iterator[NodeDef]:
+    for node in graph.nodes:
+        yield node
+        for inner in node.graphs:
+            yield from _all_nodes(inner)

@@ -1,0 +1,193 @@
+"""Decoding of ONNX messages: tensors to NumPy (weights without a copy), types, attributes."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import onnx
+from onnx import numpy_helper
+
+from ..errors import ModelFormatError
+from ..ir.dtype import DType
+
+Array = np.ndarray[Any, Any]
+Dim = int | str | None
+
+_PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}
+_NAMES = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
+
+
+@cache
+def elem_dtype(code: int) -> DType:
+    """The DType of a TensorProto.DataType number; ModelFormatError if there is none."""
+    try:
+        name = onnx.TensorProto.DataType.Name(code)
+        return _NAMES.get(name) or DType[name]
+    except (ValueError, KeyError):
+        raise ModelFormatError(f"element type number {code} is not one that tensors here can have") from None
+
+
+@cache
+def elem_code(dtype: DType) -> int:
+    """The TensorProto.DataType number of a DType."""
+    return int(onnx.TensorProto.DataType.Value({v: k for k, v in _NAMES.items()}.get(dtype, dtype.name)))
+
+
+@cache
+def onnx_name(dtype: DType) -> str:
+    """The element type as ONNX's type strings write it: 'float', 'int64'..."""
+    return str(onnx.TensorProto.DataType.Name(elem_code(dtype))).lower()
+
+
+# Types
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """Name and declared type of a graph input or output.
+
+    kind: 'tensor', 'sparse', 'sequence', 'optional', 'map' or 'unknown'. shape: one int, symbol or None for each
+    dimension; None if even the rank is open. elem: what a sequence or optional holds (name '').
+    """
+
+    name: str
+    kind: str = "unknown"
+    dtype: DType | None = None
+    shape: tuple[Dim, ...] | None = None
+    elem: ValueInfo | None = None
+
+    @property
+    def onnx_type(self) -> str:
+        """The type as ONNX writes it: 'tensor(float)', 'seq(tensor(int64))'..."""
+        if self.kind in ("tensor", "sparse") and self.dtype is not None:
+            name = onnx_name(self.dtype)
+            return f"tensor({name})" if self.kind == "tensor" else f"sparse_tensor({name})"
+        if self.elem is not None:
+            return f"{'seq' if self.kind == 'sequence' else self.kind}({self.elem.onnx_type})"
+        return self.kind
+
+
+def decode_type(proto: Any, name: str = "") -> ValueInfo:
+    """The ValueInfo of a TypeProto."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        t = getattr(proto, kind)
+        dtype = elem_dtype(t.elem_type) if t.elem_type else None
+        shape = tuple(map(_decode_dim, t.shape.dim)) if t.HasField("shape") else None
+        return ValueInfo(name, "tensor" if kind == "tensor_type" else "sparse", dtype, shape)
+    if kind in ("sequence_type", "optional_type"):
+        return ValueInfo(name, kind.removesuffix("_type"), elem=decode_type(getattr(proto, kind).elem_type))
+    return ValueInfo(name, "map" if kind == "map_type" else "unknown")
+
+
+def _decode_dim(dim: Any) -> Dim:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return str(dim.dim_param) or None if kind == "dim_param" else None
+
+
+# Tensors
+
+
+class TensorReader:
+    """Decodes TensorProtos; data kept in other files is mapped from `folder` (None: there is no folder to look in)."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._maps: dict[Path, Array] = {}
+
+    def dense(self, proto: Any, raw: memoryview | None = None) -> Array:
+        """The tensor as an array: a view of `raw`, its data if that lies outside the message, or of the data file.
+
+        ModelFormatError names the tensor if bytes or file are missing.
+        """
+        try:
+            if proto.data_location == onnx.TensorProto.EXTERNAL:
+                return self._external(proto)
+            array: Array = numpy_helper.to_array(proto) if raw is None else self._from_raw(proto, raw)
+        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as e:
+            raise ModelFormatError(
+                f"tensor '{proto.name}' of type {proto.data_type} and shape {list(proto.dims)} cannot be read: {e}. "
+                "The file is damaged or was cut off; export or download it again"
+            ) from e
+        return array
+
+    def sparse(self, proto: Any) -> Array:
+        """A SparseTensorProto as a dense array."""
+        values, indices = self.dense(proto.values), self.dense(proto.indices)
+        dense = np.zeros(tuple(proto.dims), values.dtype)
+        try:
+            if indices.ndim == 1:
+                dense.reshape(-1)[indices] = values
+            else:
+                dense[tuple(indices.T)] = values
+        except (IndexError, ValueError) as e:
+            raise ModelFormatError(
+                f"sparse tensor '{proto.values.name}' has indices outside its shape {list(proto.dims)}: {e}"
+            ) from e
+        return dense
+
+    def _from_raw(self, proto: Any, raw: memoryview) -> Array:
+        dtype = elem_dtype(proto.data_type)
+        if dtype.name in _PACKED:
+            return _with_raw(proto, bytes(raw))
+        array: Array = np.frombuffer(raw, dtype.np).reshape(tuple(proto.dims))
+        return array
+
+    def _external(self, proto: Any) -> Array:
+        entries = {e.key: e.value for e in proto.external_data}
+        path = self._path(proto.name, entries.get("location", ""))
+        dtype = elem_dtype(proto.data_type)
+        if path not in self._maps:
+            self._maps[path] = _map_file(path)
+        whole = self._maps[path]
+        offset = int(entries.get("offset") or 0)
+        count = int(np.prod(proto.dims, dtype=np.int64))
+        if dtype.name in _PACKED:
+            return _with_raw(proto, whole[offset : offset + int(entries.get("length") or len(whole))].tobytes())
+        nbytes = count * dtype.size
+        if int(entries.get("length") or nbytes) < nbytes or offset < 0 or offset + nbytes > len(whole):
+            raise ModelFormatError(
+                f"tensor '{proto.name}' needs {nbytes} bytes at offset {offset} of '{path.name}', which has "
+                f"{len(whole)} bytes: the data file is cut off or belongs to another model"
+            )
+        mapped: Array = whole[offset : offset + nbytes].view(dtype.np).reshape(tuple(proto.dims))
+        return mapped
+
+    def _path(self, name: str, location: str) -> Path:
+        if self.folder is None:
+            raise ModelFormatError(
+                f"the data of tensor '{name}' lies in the file '{location}', but the model was not loaded from a file: "
+                "load it by its path"
+            )
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if not location or not path.is_relative_to(folder):
+            raise ModelFormatError(f"tensor '{name}' points to '{location}', which is outside the model's folder")
+        if not path.is_file():
+            raise ModelFormatError(
+                f"the data of tensor '{name}' should lie in '{path}', which does not exist: "
+                "copy the data file beside the model"
+            )
+        return path
+
+
+def _with_raw(proto: Any, raw: bytes) -> Array:
+    """The tensor `proto` describes with the data `raw`, unpacked where elements are smaller than a byte."""
+    inline = onnx.TensorProto(data_type=proto.data_type, name=proto.name, dims=proto.dims, raw_data=raw)
+    array: Array = numpy_helper.to_array(inline)
+    return array
+
+
+def _map_file(path: Path) -> Array:
+    if path.stat().st_size == 0:
+        return np.empty(0, np.uint8)
+    with path.open("rb") as f:
+        return np.frombuffer(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

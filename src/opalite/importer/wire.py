@@ -1,0 +1,114 @@
+"""Taking large weights out of a serialised model before protobuf parses it, so that they are never copied.
+
+A protobuf message is a row of fields, each a key (field number and wire type as one varint) and a value; bytes, strings
+and inner messages carry their length. Initializers lie at ModelProto.graph.initializer; their numbers, if written as
+raw bytes, at TensorProto.raw_data. What is left is a valid message a few kilobytes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+"""Field numbers in ModelProto, GraphProto and TensorProto (onnx.proto)."""
+
+LARGE = 1024
+"""Bytes from which a weight is worth taking out."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def take_weights(model: bytes) -> tuple[bytes, dict[int, memoryview]]:
+    """(the message without the raw data of large initializers, that data by number of the initializer).
+
+    The views point into `model`. A message that is not understood comes back whole, for protobuf to refuse.
+    """
+    view = memoryview(model)
+    try:
+        fields = list(_fields(view, 0, len(view)))
+        graphs = [f for f in fields if f[0] == GRAPH and f[1] == _BYTES]
+        if len(graphs) != 1:
+            return model, {}
+        _, _, key, start, end = graphs[0]
+        graph, weights = _strip_graph(view, start, end)
+    except (IndexError, ValueError):
+        return model, {}
+    if not weights:
+        return model, {}
+    return b"".join((view[:key], _message(GRAPH, graph), view[end:])), weights
+
+
+def _strip_graph(view: memoryview, start: int, end: int) -> tuple[bytes, dict[int, memoryview]]:
+    pieces: list[bytes | memoryview] = []
+    weights: dict[int, memoryview] = {}
+    count = 0
+    for number, wire, key, first, last in _fields(view, start, end):
+        if number != INITIALIZER or wire != _BYTES:
+            pieces.append(view[key:last])
+            continue
+        if last - first >= LARGE:
+            tensor, raw = _strip_tensor(view, first, last)
+            pieces.append(_message(INITIALIZER, tensor))
+            if raw is not None:
+                weights[count] = raw
+        else:
+            pieces.append(view[key:last])
+        count += 1
+    return b"".join(pieces), weights
+
+
+def _strip_tensor(view: memoryview, start: int, end: int) -> tuple[bytes, memoryview | None]:
+    pieces: list[bytes | memoryview] = []
+    raw: memoryview | None = None
+    for number, wire, key, first, last in _fields(view, start, end):
+        if number == RAW_DATA and wire == _BYTES and last - first >= LARGE and raw is None:
+            raw = view[first:last]
+        else:
+            pieces.append(view[key:last])
+    return b"".join(pieces), raw
+
+
+def _fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """(field number, wire type, start of the key, start and end of the value) of each field; ValueError if broken."""
+    at = start
+    while at < end:
+        key, first = _read_varint(view, at)
+        wire = key & 7
+        if wire == _BYTES:
+            length, first = _read_varint(view, first)
+            last = first + length
+        elif wire == _VARINT:
+            _, last = _read_varint(view, first)
+        elif wire in (_FIXED64, _FIXED32):
+            last = first + (8 if wire == _FIXED64 else 4)
+        else:
+            raise ValueError(f"wire type {wire}")
+        if last > end:
+            raise ValueError("a field ends past its message")
+        yield key >> 3, wire, at, first, last
+        at = last
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """(value, place after it) of the varint at `at`; IndexError past the end."""
+    byte = view[at]
+    value, shift = byte & 0x7F, 7
+    while byte & 0x80:
+        at += 1
+        byte = view[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value, at + 1
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _message(number: int, body: bytes) -> bytes:
+    return _varint(number << 3 | _BYTES) + _varint(len(body)) + body

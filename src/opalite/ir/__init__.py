@@ -1,0 +1,31 @@
+"""The intermediate representation: types, graph, patch, checker, text form."""
+
+from .check import check_graph
+from .device import DeviceInfo
+from .dtype import DType
+from .graph import Graph, Node, Value
+from .patch import Patch, apply_patches
+from .place import FLAT, HOST, IMAGE, OPENCL, Layout, Memory, Place, Target, packed
+from .types import Shape, TensorType
+
+__all__ = [
+    "FLAT",
+    "HOST",
+    "IMAGE",
+    "OPENCL",
+    "DType",
+    "DeviceInfo",
+    "Graph",
+    "Layout",
+    "Memory",
+    "Node",
+    "Patch",
+    "Place",
+    "Shape",
+    "Target",
+    "TensorType",
+    "Value",
+    "apply_patches",
+    "check_graph",
+    "packed",
+]

@@ -1,0 +1,123 @@
+"""DeviceInfo: a device as plain data, so that everything before the session can be planned and tested without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What planning needs to know of an OpenCL device. JSON both ways; sizes in bytes.
+
+    Defaults describe a minimal OpenCL 1.2 device, so that a fixture states only what differs.
+    """
+
+    name: str = "generic"
+    vendor: str = ""
+    platform: str = ""
+    version: str = "OpenCL 1.2"
+    driver: str = ""
+    id: str = ""
+    kind: str = "gpu"  # cpu, gpu or accelerator
+    family: str = "generic"  # pocl, adreno, mali, powervr, intel, amd, nvidia, apple, generic (device_family.py)
+    generation: str = ""  # 5xx, bifrost2, valhall, rdna2, avx512...
+    compute_units: int = 1
+    clock_mhz: int = 0
+    wave_size: int = 1  # work-items in lock step; 1 where unknown
+    lanes: int = 32  # float32 multiply-adds that a compute unit starts each clock
+    max_work_group_size: int = 64
+    max_work_item_sizes: tuple[int, int, int] = (64, 64, 64)
+    local_mem: int = 32768
+    local_mem_dedicated: bool = True  # False: local memory lies in global memory
+    global_mem: int = 1 << 30
+    max_alloc: int = 1 << 28
+    base_align: int = 128
+    image_support: bool = False
+    image2d_max: tuple[int, int] = (0, 0)
+    cache_bytes: int = 0
+    native_float_width: int = 1
+    native_half_width: int = 0  # 0: no half arithmetic, or not told
+    native_char_width: int = 1
+    max_parameter_bytes: int = 256  # all arguments of a kernel together
+    fp16: bool = False  # half arithmetic builds (listed, or found by a trial build)
+    fp64: bool = False
+    unified_memory: bool = False  # the host's memory: maps cost no copy
+    extensions: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Work-groups run as loops on CPU cores."""
+        return self.kind == "cpu"
+
+    @property
+    def is_mobile(self) -> bool:
+        """A phone's GPU: launches are dear and memory is slow."""
+        return self.family in ("adreno", "mali", "powervr")
+
+    @property
+    def peak_flops(self) -> float:
+        """Multiply-add peak estimate in FLOP/s; only ratios between kernels depend on it."""
+        # Some mobile drivers report a clock of a few MHz.
+        clock = self.clock_mhz if self.clock_mhz >= 100 else 800
+        return self.compute_units * clock * 1e6 * 2 * self.lanes
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth estimate in bytes/s: a desktop CPU, shared memory, a graphics card, a data-centre card."""
+        if self.is_cpu:
+            return 2e10
+        if self.unified_memory:
+            return 3e10
+        return 3e11 if self.global_mem < 32 << 30 else 2e12
+
+    @property
+    def launch_s(self) -> float:
+        """Seconds that one more launch costs: 3 to 5 µs measured on PoCL and on an H200, more on phones."""
+        return 4e-6 if self.is_cpu else 2e-5 if self.is_mobile else 5e-6
+
+    @property
+    def prefers_images(self) -> bool:
+        """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice, seed 002)."""
+        return self.image_support and self.family in ("adreno", "powervr")
+
+    @property
+    def command_buffer(self) -> bool:
+        """Whether launches can be recorded once and replayed (cl_khr_command_buffer)."""
+        return self.has("cl_khr_command_buffer")
+
+    @property
+    def flush_every(self) -> int:
+        """Launches after which the queue should be flushed so that the GPU starts early; 0 leaves it to the driver.
+
+        The numbers are TensorFlow Lite's: 24 on Mali, 16 on PowerVR (seed 004 tells of the policy).
+        """
+        return {"mali": 24, "powervr": 16}.get(self.family, 0)
+
+    @property
+    def pack(self) -> int:
+        """Channels in a block of the packed layout: the vector registers' width on a CPU, RGBA's four on a GPU."""
+        return max(4, min(16, self.native_float_width)) if self.is_cpu else 4
+
+    def has(self, extension: str) -> bool:
+        """Whether the driver lists `extension`."""
+        return extension in self.extensions
+
+    def fits_image(self, width: int, height: int) -> bool:
+        """Whether a 2-D image of `width` × `height` texels is within the device's limits."""
+        return self.image_support and width <= self.image2d_max[0] and height <= self.image2d_max[1]
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> DeviceInfo:
+        """The device that `to_json` wrote; unknown keys are ignored so that newer files load."""
+        raw: dict[str, Any] = json.loads(text)
+        names = {f.name for f in dataclasses.fields(cls)}
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items() if k in names}
+        return cls(**fields)

@@ -1,0 +1,70 @@
+"""Patch: the only way a pass edits a Graph.
+
+A rule returns a Patch or a string saying why it does not apply. `apply` checks that every replaced value keeps
+its dtype and shape, so a rule cannot change what the graph computes by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import CheckError
+from .graph import Graph, Node, Value
+
+
+@dataclass
+class Patch:
+    """Remove `remove`, add `add`, and let every use of a key of `replace` read its value instead."""
+
+    remove: Sequence[Node] = ()
+    add: Sequence[Node] = ()
+    replace: dict[Value, Value] = field(default_factory=dict)
+
+
+def apply_patches(graph: Graph, patches: Sequence[Patch], rule: str) -> None:
+    """Apply patches that touch disjoint nodes. CheckError names `rule` if a replacement changes a type.
+
+    New nodes go where the last node they replace stood; one sort at the end restores execution order.
+    """
+    if not patches:
+        return
+    replaced: dict[Value, Value] = {}
+    removed: set[Node] = set()
+    added_at: dict[Node, list[Node]] = {}
+    appended: list[Node] = []
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    for patch in patches:
+        for old, new in patch.replace.items():
+            if not old.type.fits(new.type):
+                raise CheckError(f"rule '{rule}' replaces {old!r} by {new!r}: a replacement must keep dtype and shape")
+            replaced[old] = new
+        clash = removed.intersection(patch.remove)
+        if clash:
+            raise CheckError(f"rule '{rule}' removes {next(iter(clash)).label} twice in one sweep")
+        removed.update(patch.remove)
+        if patch.add:
+            if patch.remove:
+                added_at.setdefault(max(patch.remove, key=position.__getitem__), []).extend(patch.add)
+            else:
+                appended.extend(patch.add)
+
+    def current(v: Value) -> Value:
+        while v in replaced:
+            v = replaced[v]
+        return v
+
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node not in removed:
+            nodes.append(node)
+        nodes.extend(added_at.get(node, ()))
+    nodes.extend(appended)
+    for node in nodes:
+        node.inputs = [None if v is None else current(v) for v in node.inputs]
+        for out in node.outputs:
+            out.producer = node
+    graph.outputs = [current(v) for v in graph.outputs]
+    graph.nodes = nodes
+    graph.sort()
+    graph.prune()

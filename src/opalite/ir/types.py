@@ -1,0 +1,56 @@
+"""TensorType: dtype, shape and place of a value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from .dtype import DType
+from .place import OPENCL, Layout, Place
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """What a Value is: element type, shape (always concrete: compiling happens for known shapes) and Place."""
+
+    dtype: DType
+    shape: Shape
+    place: Place = OPENCL
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def count(self) -> int:
+        """Number of logical elements."""
+        return math.prod(self.shape)
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the place."""
+        return self.place.layout
+
+    @property
+    def storage(self) -> DType:
+        """Element type in memory: the place's precision, else the dtype."""
+        return self.place.precision or self.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, channel padding of a packed layout included."""
+        return math.prod(self.layout.storage_shape(self.shape)) * self.storage.size
+
+    def with_place(self, place: Place) -> TensorType:
+        """The same tensor somewhere else."""
+        return replace(self, place=place)
+
+    def fits(self, other: TensorType) -> bool:
+        """Same dtype and shape, whatever the place."""
+        return self.dtype is other.dtype and self.shape == other.shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"

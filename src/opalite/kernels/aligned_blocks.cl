@@ -1,0 +1,13 @@
+// For kernels on channel-packed tensors, whose vectors lie at multiples of PACK elements: LOADV and STOREV as one access of
+// a whole RGBA block. vload4 promises the alignment of one element only, which some compilers take as four loads.
+#if PACK == 4 && (STORAGE == 0 || defined(HALF_AS_FLOAT))
+#undef LOADV
+#undef STOREV
+#if STORAGE == 0
+#define LOADV(p, i) (*(global const float4 *)((p) + (i)))
+#define STOREV(p, i, v) (*(global float4 *)((p) + (i)) = (v))
+#else
+#define LOADV(p, i) vloada_half4(0, (p) + (i))
+#define STOREV(p, i, v) vstorea_half4(v, 0, (p) + (i))
+#endif
+#endif

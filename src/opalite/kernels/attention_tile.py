@@ -1,0 +1,69 @@
+"""Attention on GPUs: a work-group holds scores of some queries and keys in local memory. Serves every node."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ops.base import Cost
+from .attention_problem import attention_args, attention_defines, attention_refusal, factors
+from .base import Kernel, Launch, Params, Space, ceil_div, register
+
+CHUNK = 32  # elements of a head that are in local memory at once
+MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
+
+
+@register
+class AttentionTile(Kernel):
+    """RM queries and KN keys for each of TX x TY work-items."""
+
+    op = "Attention"
+    source = "attention_tile.cl"
+    space: ClassVar[Space] = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
+    efficiency = 0.2
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return attention_refusal(node)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        tx, ty = params["TX"], params["TY"]
+        if tx * ty > device.max_work_group_size or ty > device.max_work_item_sizes[1]:
+            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        queries, keys = ty * params["RM"], tx * params["KN"]
+        cells = CHUNK * (queries + 1) + max(CHUNK * (keys + 1), keys * (CHUNK + 1)) + queries * (keys + 1)
+        if cells * (8 if node.y.type.storage is DType.FLOAT64 else 4) > device.local_mem:
+            return f"the blocks do not fit the {device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        batches, heads, queries, _ = node.x.shape
+        legal = list(self.points(node, device))
+        if device.is_cpu:  # a work-group is a loop on one core, and barriers split it
+            return min(legal, key=lambda p: p["TX"] * p["TY"] * p["RM"] * p["KN"])
+        # As many queries as leave a work-group for every compute unit, and no more than there are.
+        most = max(1, min(queries, batches * heads * queries // max(1, device.compute_units)))
+        fitting = [p for p in legal if p["TY"] * p["RM"] <= most] or legal
+        return max(fitting, key=lambda p: (p["TY"] * p["RM"] * p["TX"] * p["KN"], p["TX"] * p["TY"]))
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        seconds = super().seconds(node, device, cost)
+        # A CPU runs work-items one after the other and has no local memory apart.
+        return seconds * 20 if device.is_cpu else seconds
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        batches, heads, queries, _ = node.x.shape
+        tx, ty = params["TX"], params["TY"]
+        chunks = min(MOST_CHUNKS, max(1, ceil_div(node.input(2).shape[3], CHUNK)))
+        parts = max(1, ceil_div(node.input(2).shape[3], chunks * CHUNK))
+        args, strides = attention_args(node)
+        return [
+            Launch(
+                "attention_tile",
+                (*args, *strides, parts, *factors(node)),
+                (ceil_div(queries, ty * params["RM"]) * tx, heads * ty, batches * parts),
+                (tx, ty, 1),
+                attention_defines(node) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
+            )
+        ]

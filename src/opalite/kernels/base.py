@@ -1,0 +1,179 @@
+"""What a kernel declares: its operator, the layouts it binds, its parameter space, refusals, and its launches.
+
+A kernel is a `.cl` file of OpenCL C beside one small class. The class holds no OpenCL object, measures nothing and
+never asks for a vendor: it turns a node and a set of parameters into `Launch` records, which are plain data.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.graph import Node, Value
+from ..ir.place import FLAT, Layout
+from ..ops.base import Cost
+
+Params = Mapping[str, Any]
+Space = Mapping[str, tuple[Any, ...]]
+Grid = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A constant in the form a kernel wants it, made once ahead of time: `fn(value.data)`.
+
+    `form` names the transformation with everything it depends on ("oihw->OIhw16i16o"), so that two nodes that
+    want the same form of the same constant share one buffer. With `image`, the array is (height, width, 4).
+    """
+
+    value: Value
+    form: str
+    fn: Callable[[Array], Array]
+    image: bool = False
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Device memory that lives during one node only; launches of the node share it by name."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Local:
+    """A __local pointer argument of `nbytes`."""
+
+    nbytes: int
+
+
+Arg = Value | Weight | Scratch | Local | Array | int | float | np.generic
+"""A kernel argument: a Value's memory, prepared weights, scratch, local memory, a table (an array computed from sizes
+and attributes, held as a constant buffer), or a scalar (int is int32, float is float32)."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One enqueue: entry point, arguments, global size, work-group size (None: the tuner or the driver decides).
+
+    `defines` become -D options; `prelude` is generated OpenCL C put before the source (epilogues, expressions).
+    A grid need not be a multiple of the group: it is rounded up, and kernels guard.
+    """
+
+    entry: str
+    args: tuple[Arg, ...]
+    grid: Grid
+    group: Grid | None = None
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    prelude: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Layouts a kernel accepts for each input (None: absent or taken as Weight) and gives for each output."""
+
+    inputs: tuple[Layout | None, ...]
+    outputs: tuple[Layout, ...]
+
+
+class Kernel:
+    """One way to compute one canonical operator. Stateless; `register` makes the one instance.
+
+    space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
+    so put good general values first.
+    efficiency: share of the device's peak that an untuned run reaches; orders kernels until measured.
+    """
+
+    op: ClassVar[str]
+    source: ClassVar[str]
+    space: ClassVar[Space] = {}
+    efficiency: ClassVar[float] = 0.1
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return type(self).__name__
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        """Why this kernel cannot compute `node` on `device`, or None. Asked before layouts are known."""
+        return None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        """Every combination of layouts that the kernel accepts for `node`; by default all flat."""
+        return (flat_binding(node),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        """Why `params` do not work for `node`, or None."""
+        return None
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        """The launches that compute `node`, whose values now have their places."""
+        raise NotImplementedError
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        """Untuned parameters: the first legal point of the space. Override where a heuristic knows better."""
+        for point in self.points(node, device):
+            return point
+        raise ValueError(f"kernel {self.name} has no legal parameters for {node.label}")
+
+    def points(self, node: Node, device: DeviceInfo) -> Iterator[dict[str, Any]]:
+        """Every legal parameter set, in order of the space."""
+        for values in itertools.product(*self.space.values()):
+            point = dict(zip(self.space, values, strict=True))
+            if self.illegal(node, point, device) is None:
+                yield point
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        """Estimated time: roofline at the kernel's efficiency plus a launch."""
+        return max(cost.flops / (device.peak_flops * self.efficiency), cost.bytes / device.bandwidth) + device.launch_s
+
+
+def flat_binding(node: Node) -> Binding:
+    """Everything in plain row-major buffers."""
+    return Binding(
+        tuple(None if v is None else FLAT for v in node.inputs),
+        tuple(FLAT for _ in node.outputs),
+    )
+
+
+def uniform_binding(node: Node, layout: Layout) -> Binding:
+    """Every input and output in `layout`."""
+    return Binding(
+        tuple(None if v is None else layout for v in node.inputs),
+        tuple(layout for _ in node.outputs),
+    )
+
+
+_KERNELS: dict[str, list[Kernel]] = {}
+_K = TypeVar("_K", bound=type[Kernel])
+
+
+def register(cls: _K) -> _K:
+    """Class decorator: make the kernel a candidate for its operator."""
+    known = _KERNELS.setdefault(cls.op, [])
+    if any(k.name == cls.__name__ for k in known):
+        raise ValueError(f"kernel {cls.__name__} is registered twice")
+    known.append(cls())
+    return cls
+
+
+def kernels_for(op: str) -> Sequence[Kernel]:
+    """Every kernel of an operator, in order of registration."""
+    return _KERNELS.get(op, ())
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """Every registered kernel."""
+    return itertools.chain.from_iterable(_KERNELS.values())
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)

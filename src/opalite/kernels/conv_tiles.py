@@ -1,0 +1,66 @@
+"""Register tiles of the channel-packed convolutions: which fit the registers, and which should be fastest untuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ir.device import DeviceInfo
+from .base import ceil_div
+
+TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
+TILE_BLOCKS = (2, 1, 3, 4, 6, 8)
+
+# Measured on a Zen 5 core, in vector multiply-adds, of which it starts two in each cycle:
+_LATENCY = 8.0  # independent ones that keep it busy
+_WEIGHT = 3.4  # time of one weight vector's way from the second-level cache
+_OPERAND = 1.1  # time of one load, weight or broadcast
+_CROWDED = 1.12  # slowdown where accumulators fill more than half the registers and are spilled between runs
+_TURN = 0.3  # loop overhead of one input channel
+
+
+def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:
+    """Why a tile of `tw` pixels and `tb` blocks would spill, or None.
+
+    A CPU holds the accumulators, one weight vector for each block and a broadcast: 32 registers with AVX-512, else 16.
+    A GPU work-item should stay under 64 accumulating floats so that enough of them fit a compute unit.
+    """
+    if device.is_cpu:
+        return "the tile exceeds the registers" if tw * tb + tb + 1 > _registers(pack) else None
+    return "the tile exceeds 64 accumulators" if tw * tb * pack > 64 else None
+
+
+def _registers(pack: int) -> int:
+    """Vector registers of a CPU whose vectors hold `pack` floats."""
+    return 32 if pack >= 16 else 16
+
+
+def find_tile(
+    columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo, staged: float = 0.0
+) -> tuple[int, int]:
+    """The (TW, TB) with the least estimated time for `rows` lines of `columns` pixels and `blocks` output blocks.
+
+    `staged` is what copying one pixel's input costs, in multiply-adds of one block.
+    """
+    if not device.is_cpu:
+        return _gpu_tile(columns, rows, blocks, pack, device)
+    candidates = [(w, b) for w in TILE_WIDTHS for b in TILE_BLOCKS if tile_refusal(w, b, pack, device) is None]
+
+    registers = _registers(pack)
+
+    def cost(tile: tuple[int, int]) -> float:
+        w, b = tile
+        turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b)) * (_CROWDED if w * b > registers // 2 else 1.0)
+        items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
+        return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w)
+
+    return min(candidates, key=cost)
+
+
+def _gpu_tile(columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo) -> tuple[int, int]:
+    """The largest of a few tiles that still gives every compute unit enough work-items to hide latency."""
+    wanted = device.compute_units * max(device.wave_size, 32) * 4
+    tiles: Iterable[tuple[int, int]] = ((4, 4), (4, 2), (2, 2), (2, 1))
+    for w, b in tiles:
+        if tile_refusal(w, b, pack, device) is None and ceil_div(columns, w) * rows * ceil_div(blocks, b) >= wanted:
+            return w, b
+    return 1, 1

@@ -1,0 +1,56 @@
+"""Matrix products of halves with a constant right side on NVIDIA's matrix units, through inline PTX."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.graph import Node
+from .base import Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .epilogue import rows_epilogue
+from .matmul_flat import common_defines, common_refusal
+from .matmul_problem import problem_of
+from .mma import QUADS, SPACE, find_tile, mma_refusal, pack_weights, tile_defines, tile_grid, tile_illegal
+
+
+@register
+class MatmulMma(Kernel):
+    """Row-major a by packed b; few tiles share out their steps over warps."""
+
+    op = "MatMul"
+    source = "matmul_mma.cl"
+    space: ClassVar[Space] = SPACE
+    efficiency = 3.0  # of the peak without matrix units
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        p = problem_of(node)
+        if p.trans_a or p.batches != 1:
+            return "the left side must be one matrix, stored by rows"
+        if p.k % 4 or p.n % 4:
+            return f"{p.k} terms and {p.n} columns are not both multiples of 4"
+        return mma_refusal(node, device) or common_refusal(node, device)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return tile_illegal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        p = problem_of(node)
+        return find_tile(p.m, p.n, ceil_div(p.k, 4 * QUADS), device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        p = problem_of(node)
+        epilogue = rows_epilogue(node, device)
+
+        def pack(data: Array) -> Array:
+            matrix = data.reshape(data.shape[-2:])
+            rows = matrix if p.trans_b else matrix.T
+            return pack_weights(np.ascontiguousarray(rows).reshape(p.n, p.k // 4, 4))
+
+        weights = Weight(node.input(1), f"mma {'nk' if p.trans_b else 'kn'}", pack)
+        grid, group = tile_grid(params, p.m, p.n)
+        sizes = (p.m, p.n, ceil_div(p.n, 16), ceil_div(p.k, 4 * QUADS), p.k // 4)
+        args = (node.x, weights, node.y, *sizes, *epilogue.args)
+        defines = common_defines(node, p, 4) | tile_defines(params)
+        return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]

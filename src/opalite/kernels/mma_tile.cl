@@ -1,0 +1,107 @@
+// Matrix products on NVIDIA's matrix units through inline PTX: y[p, c] = sum over q of x[p, q] w[c, q], halves with float
+// sums. The channels of x come in quads (4 neighbouring halves), numbered q; a step multiplies four quads.
+//   WM      tiles of 16 positions of a warp      WN    tiles of 16 output channels of a warp
+//   PW, NW  warps side by side along positions and along channels
+//   SPLIT      warps that share the steps of one tile and add up their sums in local memory
+//   STAGES  steps whose operands are on their way at any time
+// Fragments come straight from global memory: the layout mma.m16n8k16 prescribes along k and n may be permuted as long as
+// x and w agree. Thread t of a quad of threads takes quad 4 * step + t of x, so that its share of a row is 8 neighbouring
+// bytes, and the weights are packed for it: [tile of 16 channels][step][lane]{8 halves}; its results are 4 neighbouring
+// channels. The file that includes this one defines before it
+//   CURSOR                       type of the state that walks through the quads
+//   quad_at(x, cursor, i, h)     this lane's quad of position 16 * i + 8 * h of its warp, as uint2
+//   advance(cursor)              go on by one step
+#ifndef WM
+#define WM 1
+#define WN 1
+#define PW 1
+#define NW 1
+#define SPLIT 4
+#define STAGES 2
+#endif
+#define LANE ((int)get_local_id(0) & 31)
+#define WARP ((int)get_local_id(0) >> 5)
+#define WARP_P (WARP % PW)
+#define WARP_N (WARP / PW % NW)
+#define WARP_K (WARP / (PW * NW))
+#define FIRST_POSITION (((int)get_group_id(0) * PW + WARP_P) * 16 * WM)
+#define FIRST_TILE (((int)get_group_id(1) * NW + WARP_N) * WN)
+#define VECTORS (WM * WN * 2)
+
+static inline void multiply(float *d, uint2 top, uint2 bottom, uint low, uint high) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(top.x), "r"(bottom.x), "r"(top.y), "r"(bottom.y), "r"(low), "r"(high));
+}
+
+// Sum steps first..last-1 of the warp's tile into sum[WM][WN][2][4].
+static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, global const uint4 *weights, CURSOR *cursor,
+                             int tiles, int steps, int first, int last) {
+    uint2 a[STAGES][WM][2];
+    uint4 b[STAGES][WN];
+    global const uint4 *w[WN];
+    #pragma unroll
+    for (int j = 0; j < WN; ++j) w[j] = weights + (size_t)min(FIRST_TILE + j, tiles - 1) * steps * 32 + LANE;
+#define FETCH(u, step) do { \
+        const bool exists = (step) < last; \
+        _Pragma("unroll") \
+        for (int i = 0; i < WM; ++i) { \
+            a[u][i][0] = exists ? quad_at(x, cursor, i, 0) : (uint2)0; \
+            a[u][i][1] = exists ? quad_at(x, cursor, i, 1) : (uint2)0; \
+        } \
+        _Pragma("unroll") \
+        for (int j = 0; j < WN; ++j) b[u][j] = exists ? w[j][(step) * 32] : (uint4)0; \
+        advance(cursor); \
+    } while (0)
+
+    #pragma unroll
+    for (int u = 0; u < STAGES; ++u) FETCH(u, first + u);
+    for (int s = first; s < last; s += STAGES) {
+        #pragma unroll
+        for (int u = 0; u < STAGES; ++u) {
+            #pragma unroll
+            for (int i = 0; i < WM; ++i)
+                #pragma unroll
+                for (int j = 0; j < WN; ++j) {
+                    multiply(sum[i][j][0], a[u][i][0], a[u][i][1], b[u][j].x, b[u][j].y);
+                    multiply(sum[i][j][1], a[u][i][0], a[u][i][1], b[u][j].z, b[u][j].w);
+                }
+            FETCH(u, s + u + STAGES);
+        }
+    }
+#undef FETCH
+}
+
+// The four neighbouring channels of position 8 * h + lane / 4 of tile (i, j).
+#define RESULT(sum, i, j, h) \
+    ((float4)((sum)[i][j][0][2 * (h)], (sum)[i][j][0][2 * (h) + 1], (sum)[i][j][1][2 * (h)], (sum)[i][j][1][2 * (h) + 1]))
+
+// Call STORE_RESULT(float4 v, position, block of four channels) once for each vector of the tile, sums of all SPLIT added.
+// LOCAL_PARTS declares the local memory for that; it stands among the kernel's outermost declarations.
+#if SPLIT > 1
+#define LOCAL_PARTS local float4 parts[PW * NW * SPLIT * VECTORS * 32];
+#define STORE_ALL(sum) do { \
+        local float4 *mine = parts + (WARP_N * PW + WARP_P) * (SPLIT * VECTORS * 32) + LANE; \
+        _Pragma("unroll") \
+        for (int v = 0; v < VECTORS; ++v) \
+            mine[(WARP_K * VECTORS + v) * 32] = RESULT(sum, v / 2 / WN, v / 2 % WN, v % 2); \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+        for (int v = WARP_K; v < VECTORS; v += SPLIT) { \
+            float4 total = mine[v * 32]; \
+            _Pragma("unroll") \
+            for (int k = 1; k < SPLIT; ++k) total += mine[(k * VECTORS + v) * 32]; \
+            STORE_RESULT(total, FIRST_POSITION + v / 2 / WN * 16 + v % 2 * 8 + LANE / 4, \
+                         (FIRST_TILE + v / 2 % WN) * 4 + LANE % 4); \
+        } \
+    } while (0)
+#else
+#define LOCAL_PARTS
+#define STORE_ALL(sum) do { \
+        _Pragma("unroll") \
+        for (int v = 0; v < VECTORS; ++v) \
+            STORE_RESULT(RESULT(sum, v / 2 / WN, v / 2 % WN, v % 2), \
+                         FIRST_POSITION + v / 2 / WN * 16 + v % 2 * 8 + LANE / 4, \
+                         (FIRST_TILE + v / 2 % WN) * 4 + LANE % 4); \
+    } while (0)
+#endif

@@ -1,0 +1,243 @@
+// The walk over time of LSTM, GRU and RNN layers with constant weights; z, the inputs' share of the gates, is known for
+// all steps. Units of the hidden state lie in blocks of BLOCK, padded with zeros:
+//   z[T, B, D, blocks, GATES, BLOCK]   r[D, blocks, H, GATES, BLOCK]   bias[D, blocks, GATES + RESET_LATE, BLOCK]
+//   peep[D, blocks, 3, BLOCK]
+// A work-group of LX x LY work-items serves NB sequences of one direction and `span` of the units: LX side by side
+// along them, PACK units each (a whole block, or one), LY sharing the sums over the state. It takes the steps from
+// `first` to `last`; one that does not have all units takes one step, and finds the state before in y and yc.
+// Grid: LX * ceil(units / span), LY * ceil(B / NB), D.
+//   KIND 0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn     RESET_LATE  gru's linear_before_reset
+//   COUPLED  lstm's input_forget     ACT(i, v, d)  activation i of direction d
+#ifndef KIND
+#define KIND 2
+#define RESET_LATE 0
+#define COUPLED 0
+#define BACKWARD 0
+#define HAS_BIAS 0
+#define HAS_LENS 0
+#define HAS_H0 0
+#define HAS_C0 0
+#define HAS_PEEP 0
+#define BLOCK PACK
+#define LX 1
+#define LY 1
+#define NB 1
+#define ACT(i, v, d) tanh(v)
+#endif
+#if KIND == 0
+#define GATES 4
+#elif KIND == 1
+#define GATES 3
+#else
+#define GATES 1
+#endif
+// Where a GRU's reset gate acts on the state, the last gate's sum needs a pass of its own.
+#if KIND == 1 && !RESET_LATE
+#define TWO_PASSES 1
+#define LAST_GATES 1
+#else
+#define TWO_PASSES 0
+#define LAST_GATES GATES
+#endif
+#define ITEM ((int)(get_local_id(1) * LX + get_local_id(0)))
+#define ITEMS (LX * LY)
+#define EACH_SEQUENCE _Pragma("unroll") for (int n = 0; n < NB; ++n)
+// Offset of unit u in an array of `rows` rows for each block.
+#define AT(u, rows) ((u) / BLOCK * (rows) * BLOCK + (u) % BLOCK)
+
+// sum[n][g] = sum over k of h[n][k] * r[k][from + g][u] for `count` gates. With LY > 1 the first work-item of each unit
+// gets it, through `part`, and all work-items of the group must get here.
+static inline void project(local const ACC *h, int units, global const REAL *r, int H, int u, int from, int count,
+                           ACCV *sum, local ACC *part) {
+    ACCV odd[NB * GATES];
+    #pragma unroll
+    for (int i = 0; i < NB * count; ++i) sum[i] = odd[i] = (ACCV)0;
+    if (u < units) {
+        r += (size_t)(u / BLOCK) * H * GATES * BLOCK + from * BLOCK + u % BLOCK;
+        int k = get_local_id(1);
+        #pragma unroll 2
+        for (; k + LY < H; k += 2 * LY) {
+            #pragma unroll
+            for (int g = 0; g < count; ++g) {
+                const ACCV a = LOADV(r, (k * GATES + g) * BLOCK), b = LOADV(r, ((k + LY) * GATES + g) * BLOCK);
+                EACH_SEQUENCE {
+                    sum[n * count + g] += a * h[n * units + k];
+                    odd[n * count + g] += b * h[n * units + k + LY];
+                }
+            }
+        }
+        #pragma unroll
+        for (int g = 0; g < count; ++g) {
+            const ACCV a = k < H ? LOADV(r, (k * GATES + g) * BLOCK) : (ACCV)0;
+            EACH_SEQUENCE sum[n * count + g] += odd[n * count + g] + a * h[n * units + (k < H ? k : 0)];
+        }
+    }
+#if LY > 1
+    for (int i = 0; i < NB * count; ++i) VSTORE(PACK, sum[i], (i * ITEMS + ITEM) * PACK, part);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (get_local_id(1) == 0)
+        for (int i = 0; i < NB * count; ++i)
+            for (int l = 1; l < LY; ++l) sum[i] += VLOAD(PACK, (i * ITEMS + l * LX + ITEM) * PACK, part);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+}
+
+// Gate g of a unit before its activation: the state's share s, the inputs' and the bias.
+static inline ACCV gate(int g, ACCV s, global const REAL *z, global const REAL *bias) {
+    return HAS_BIAS ? s + LOADV(z, g * BLOCK) + LOADV(bias, g * BLOCK) : s + LOADV(z, g * BLOCK);
+}
+#define GATE(g, s) gate(g, s, z, bias)
+#if HAS_PEEP
+#define PEEP(i, v, c) ((v) + LOADV(peep, (i) * BLOCK) * (c))
+#else
+#define PEEP(i, v, c) (v)
+#endif
+
+// The new h of a unit from the state's shares s of the gates; z, bias and peep are the unit's. *cell is c of an LSTM,
+// which is replaced, or the update gate that a GRU's first pass left.
+static inline ACCV next_state(const ACCV *s, ACCV h, ACCV *cell, global const REAL *z, global const REAL *bias,
+                              global const REAL *peep, int d) {
+#if KIND == 0
+    const ACCV c = *cell, i = ACT(0, PEEP(0, GATE(0, s[0]), c), d);
+#if COUPLED
+    const ACCV f = (ACC)1 - i;
+#else
+    const ACCV f = ACT(0, PEEP(2, GATE(2, s[2]), c), d);
+#endif
+    *cell = f * c + i * ACT(1, GATE(3, s[3]), d);
+    return ACT(0, PEEP(1, GATE(1, s[1]), *cell), d) * ACT(2, *cell, d);
+#elif KIND == 1
+#if TWO_PASSES
+    const ACCV update = *cell, inner = s[0];
+#else
+    const ACCV update = ACT(0, GATE(0, s[0]), d), reset = ACT(0, GATE(1, s[1]), d);
+#if HAS_BIAS
+    const ACCV inner = reset * (s[2] + LOADV(bias, 3 * BLOCK));
+#else
+    const ACCV inner = reset * s[2];
+#endif
+#endif
+    return ((ACC)1 - update) * ACT(1, GATE(2, inner), d) + update * h;
+#else
+    return ACT(0, GATE(0, s[0]), d);
+#endif
+}
+
+// Stores the units from u on, as far as there are H.
+static inline void store_units(global REAL *p, int u, int H, ACCV v) {
+    if (u + PACK <= H) {
+        STOREV(p, u, v);
+    } else {
+        ACC lanes[PACK];
+        VSTORE(PACK, v, 0, lanes);
+        for (int l = 0; u + l < H; ++l) STORE(p, u + l, lanes[l]);
+    }
+}
+
+// out[NB][units] = p[NB][H] for the units from `begin` to `end`, zeros past H, past `count` sequences or with no p.
+static inline void load_state(local ACC *out, global const REAL *p, bool given, int count, int units, int H, int begin,
+                              int end) {
+    for (int n = 0; n < NB; ++n)
+        for (int u = begin + ITEM; u < end; u += ITEMS)
+            out[n * units + u] = given && n < count && u < H ? LOAD(p, (size_t)n * H + u) : (ACC)0;
+}
+
+__attribute__((reqd_work_group_size(LX, LY, 1)))
+kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global const REAL *bias,
+                             global const REAL *peep, global const int *lens, global const REAL *h0,
+                             global const REAL *c0, global REAL *y, global REAL *yh, global REAL *yc, int T, int B,
+                             int H, int directions, int span, int first, int last, local ACC *work) {
+    const int n0 = get_group_id(1) * NB, d = get_group_id(2), sequences = min(NB, B - n0);
+    const int units = (H + BLOCK - 1) / BLOCK * BLOCK;
+    const int begin = get_group_id(0) * span, end = min(units, begin + span);
+    const bool backward = BACKWARD || d == 1;
+    const size_t own = ((size_t)d * B + n0) * H;  // of this group's states in h0, c0, yh and yc
+    const size_t lines = (size_t)directions * B;  // of H elements in one step of y
+    local ACC *h = work;                          // [NB][units]
+    local ACC *next = h + NB * units;             // [NB][units]
+    local ACC *cell = next + NB * units;          // [NB][units], see next_state
+    local ACC *reset = cell + NB * units;         // [NB][units]: r * h, between a GRU's passes
+    local ACC *part = reset + NB * units;         // of project
+    r += (size_t)d * units * H * GATES;
+    bias += (size_t)d * units * (GATES + RESET_LATE);
+    peep += (size_t)d * units * 3;
+
+    int count[NB], longest = 0;
+    EACH_SEQUENCE {
+        count[n] = n >= sequences ? 0 : HAS_LENS ? clamp(lens[n0 + n], 0, T) : T;
+        longest = max(longest, count[n]);
+        // Steps past a sequence's end are zero.
+        if (n < sequences)
+            for (int t = count[n]; t < T; ++t)
+                for (int u = ITEM; u < H; u += ITEMS) STORE(y, (t * lines + d * B + n0 + n) * H + u, (ACC)0);
+    }
+    if (first == 0) {
+        load_state(h, h0 + own, HAS_H0, sequences, units, H, 0, units);
+        load_state(cell, c0 + own, HAS_C0, sequences, units, H, begin, end);
+    } else {
+        const int before = backward ? T - first : first - 1;
+        load_state(h, y + (before * lines + d * B + n0) * H, true, sequences, units, H, 0, units);
+        load_state(cell, yc + own, KIND == 0, sequences, units, H, begin, end);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    for (int k = first; k < min(last, longest); ++k) {
+        global const REAL *gates[NB];
+        EACH_SEQUENCE {
+            const int t = max(0, backward ? count[n] - 1 - k : k);
+            gates[n] = z + ((size_t)t * B + n0 + n) * directions * units * GATES + (size_t)d * units * GATES;
+        }
+#if TWO_PASSES
+        for (int base = begin; base < end; base += LX * PACK) {
+            const int u = base + get_local_id(0) * PACK;
+            ACCV sum[NB * 2];
+            project(h, units, r, H, u, 0, 2, sum, part);
+            if (get_local_id(1) > 0 || u >= end) continue;
+            EACH_SEQUENCE {
+                if (k >= count[n]) continue;
+                const int at = n * units + u;
+                const ACCV state = VLOAD(PACK, at, h);
+                const ACCV z = gate(0, sum[n * 2], gates[n] + AT(u, GATES), bias + AT(u, GATES));
+                const ACCV r = gate(1, sum[n * 2 + 1], gates[n] + AT(u, GATES), bias + AT(u, GATES));
+                VSTORE(PACK, ACT(0, z, d), at, cell);
+                VSTORE(PACK, ACT(0, r, d) * state, at, reset);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        local const ACC *seen = reset;
+#else
+        local const ACC *seen = h;
+#endif
+        for (int base = begin; base < end; base += LX * PACK) {
+            const int u = base + get_local_id(0) * PACK;
+            ACCV sum[NB * LAST_GATES];
+            project(seen, units, r, H, u, GATES - LAST_GATES, LAST_GATES, sum, part);
+            if (get_local_id(1) > 0 || u >= end) continue;
+            EACH_SEQUENCE {
+                const int at = n * units + u;
+                ACCV state = VLOAD(PACK, at, h);
+                if (k < count[n]) {
+                    const int t = backward ? count[n] - 1 - k : k;
+                    ACCV c = VLOAD(PACK, at, cell);
+                    state = next_state(sum + n * LAST_GATES, state, &c, gates[n] + AT(u, GATES),
+                                       bias + AT(u, GATES + RESET_LATE), peep + AT(u, 3), d);
+                    VSTORE(PACK, c, at, cell);
+                    store_units(y + (t * lines + d * B + n0 + n) * H, u, H, state);
+                }
+                VSTORE(PACK, state, at, next);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        local ACC *old = h;
+        h = next;
+        next = old;
+    }
+
+    for (int n = 0; n < sequences; ++n)
+        for (int u = begin + ITEM; u < min(end, H); u += ITEMS) {
+            if (last == T) STORE(yh, own + (size_t)n * H + u, h[n * units + u]);
+#if KIND == 0
+            STORE(yc, own + (size_t)n * H + u, cell[n * units + u]);
+#endif
+        }
+}

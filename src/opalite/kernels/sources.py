@@ -1,0 +1,61 @@
+"""Reading `.cl` files and putting a launch's source text together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..ir.dtype import DType
+
+_FOLDER = Path(__file__).parent
+
+STORAGE = {
+    DType.FLOAT32: 0,
+    DType.FLOAT16: 1,
+    DType.FLOAT64: 2,
+    DType.INT32: 3,
+    DType.INT64: 4,
+    DType.UINT32: 5,
+    DType.UINT64: 6,
+    DType.BFLOAT16: 7,
+    DType.INT8: 8,
+    DType.UINT8: 9,
+    DType.INT16: 10,
+    DType.UINT16: 11,
+}
+"""The STORAGE define of common.cl for each element type that arithmetic kernels hold."""
+
+ELEMENT = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+"""OpenCL type that moves an element of so many bytes, whatever it means."""
+
+
+_INCLUDE = re.compile(r'^#include "(\w+\.cl)"$', re.MULTILINE)
+
+
+@cache
+def read_source(name: str) -> str:
+    """Text of a `.cl` file of this folder, with its `#include "NAME.cl"` lines replaced by those files."""
+    return _INCLUDE.sub(lambda m: read_source(m[1]), (_FOLDER / name).read_text())
+
+
+def program_text(source: str, prelude: str = "") -> str:
+    """Full program: common.cl's types, the generated prelude, then the kernel's own file."""
+    return (
+        f"{read_source('common.cl')}\n{prelude}\n{read_source(source)}"
+        if not prelude
+        else (f"{prelude_guard(prelude)}{read_source(source)}")
+    )
+
+
+def prelude_guard(prelude: str) -> str:
+    """common.cl with the prelude after its types but before its empty default epilogue."""
+    head, marker, tail = read_source("common.cl").partition("#ifndef EPILOGUE_PARAMS")
+    return f"{head}{prelude}\n{marker}{tail}\n"
+
+
+def option_text(defines: Mapping[str, Any]) -> str:
+    """-D options in a fixed order, so that equal defines are equal programs."""
+    return " ".join(f"-D{k}={int(v) if isinstance(v, bool) else v}" for k, v in sorted(defines.items()))

@@ -1,0 +1,130 @@
+"""Filter windows as kernels see them: every rank as three spatial axes, the missing leading ones of size 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from .sources import STORAGE
+
+MAX_RANK = 3
+PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)
+"""Element types of which channel-packed window kernels compute."""
+
+MAX_RUN = 16  # columns that taps may reach beyond a tile before each tap gets a run of its own
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a Conv, ConvTranspose or Pool node along depth, height and width (elements).
+
+    Axes on which nothing happens (size 1 in and out, no window, no padding) are left out unless the caller keeps them,
+    so that the longest runs of neighbouring elements lie along the width.
+    """
+
+    kernel: Triple
+    strides: Triple
+    dilations: Triple
+    begin: Triple  # padding before the first element; negative crops
+    end: Triple
+    size: Triple  # of the input
+    out: Triple
+
+    @classmethod
+    def of(cls, node: Node, squeeze: bool = True) -> Window:
+        """The window of `node`, whose spatial rank is at most MAX_RANK. `squeeze` leaves out axes as above."""
+        a = node.attrs
+        size, out = node.x.shape[2:], node.y.shape[2:]
+        kernel = a["kernel"] if node.op.name == "Pool" else node.input(1).shape[2:]
+        rank = len(size)
+        begin, end = a["pads"][:rank], a["pads"][rank:]
+        idle = (1, 1, 1, 0, 0)
+        axes = [i for i in range(rank) if not squeeze or (size[i], out[i], kernel[i], begin[i], end[i]) != idle]
+
+        def triple(values: Sequence[int], fill: int) -> Triple:
+            d, h, w = (fill,) * (MAX_RANK - len(axes)) + tuple(values[i] for i in axes)
+            return d, h, w
+
+        return cls(
+            kernel=triple(kernel, 1),
+            strides=triple(a["strides"], 1),
+            dilations=triple(a["dilations"], 1),
+            begin=triple(begin, 0),
+            end=triple(end, 0),
+            size=triple(size, 1),
+            out=triple(out, 1),
+        )
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A 1x1 filter on the input's own positions."""
+        return self.kernel == self.strides == (1, 1, 1) and not any(self.begin + self.end)
+
+    def runs(self) -> tuple[int, int, int]:
+        """(input columns loaded for each output column, RUN, STEP) of kernels that load runs of a row.
+
+        A run holds every STEP-th column that RUN taps of neighbouring output columns meet: all taps of a row, or one
+        tap where they lie too far apart to share.
+        """
+        kw, sw, dw = self.kernel[2], self.strides[2], self.dilations[2]
+        step = math.gcd(sw, dw) if kw > 1 else sw
+        if (kw - 1) * dw // step > MAX_RUN:
+            return kw, 1, sw
+        return sw // step, kw, step
+
+    def defines(self) -> dict[str, Any]:
+        """KD, KH, KW (filter), SD.. (stride) and DD.. (dilation)."""
+        table: dict[str, Any] = {}
+        for letter, values in (("K", self.kernel), ("S", self.strides), ("D", self.dilations)):
+            table |= {letter + axis: v for axis, v in zip("DHW", values, strict=True)}
+        return table
+
+
+def window_refusal(node: Node) -> str | None:
+    """Why no window kernel takes `node`: rank or element type; None if they fit."""
+    rank = len(node.x.shape) - 2
+    if rank > MAX_RANK:
+        return f"{rank} spatial axes; kernels serve up to {MAX_RANK}"
+    if node.x.dtype not in STORAGE:
+        return f"element type {node.x.dtype} has no arithmetic on the device"
+    return None
+
+
+def empty_refusal(node: Node) -> str | None:
+    """Why kernels that estimate by sizes leave `node` to the direct ones: it has no elements; None if it has."""
+    return None if node.x.type.count and node.y.type.count else "the tensors hold no elements"
+
+
+def block_size(node: Node, device: DeviceInfo) -> int:
+    """Channels in a block of the node's packed values; the device's own block where none is packed yet."""
+    pack = max(node.x.type.layout.pack, node.y.type.layout.pack)
+    return pack if pack > 1 else device.pack
+
+
+def window_seconds(flops: float, nbytes: float, efficiency: float, device: DeviceInfo) -> float:
+    """Estimated time where arithmetic and memory traffic overlap little, so that each of them tells kernels apart.
+
+    On a GPU, work-items that own whole sums wait for memory most of the time: 1 to 7 % of an H200's peak was reached.
+    """
+    if not device.is_cpu:
+        efficiency *= 0.05
+    return flops / (device.peak_flops * efficiency) + nbytes / device.bandwidth + device.launch_s
+
+
+def find_span(tiles: int, others: int, device: DeviceInfo, filter_bytes: int = 0) -> int:
+    """Neighbouring tiles that one work-item computes in turn, of `tiles` in each of `others` rows of the grid.
+
+    A GPU wants every work-item it can get. On a CPU a work-group costs as much as a small tile: 16 for each core share
+    the work out evenly, and where the tiles of a row share more filters than the first-level cache holds, 4 have them
+    read from memory less often.
+    """
+    if not device.is_cpu:
+        return 1
+    groups = device.compute_units * (4 if filter_bytes > 1 << 16 else 16)
+    return max(1, min(tiles, tiles * others // groups))

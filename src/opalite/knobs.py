@@ -1,0 +1,127 @@
+"""Every environment setting, declared once: name, type, default, help.
+
+`opalite knobs` lists them. Read one with `knobs.get("OPALITE_DEBUG")`; a value that does not parse is
+an InputError naming the variable. Nothing else in the package reads `os.environ`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import InputError
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting. `parse` turns the environment's text into the value."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+
+    def read(self) -> Any:
+        """The value in force: the environment's, else the default."""
+        text = os.environ.get(self.name)
+        if text is None or text == "":
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as e:
+            raise InputError(f"{self.name}={text!r} is not valid: {e}. {self.help}") from None
+
+
+_KNOBS: dict[str, Knob] = {}
+
+
+def _flag(text: str) -> bool:
+    lowered = text.lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _number(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` on."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError("expected a whole number") from None
+        if number < least:
+            raise ValueError(f"expected {least} or more")
+        return number
+
+    return parse
+
+
+def _choice(words: Sequence[str]) -> Callable[[str], str]:
+    """A parser of one of `words`, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"expected {', '.join(words[:-1])} or {words[-1]}")
+        return text.lower()
+
+    return parse
+
+
+PRECISIONS = ("auto", "fp32", "fp16", "fp16_fast")
+MEMORIES = ("auto", "buffer", "image")
+LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
+PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
+
+
+def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -> None:
+    _KNOBS[name] = Knob(name, parse, default, help_)
+
+
+_declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
+_declare("OPALITE_CACHE_DIR", str, None, "Folder of program binaries and tuning; default: the user's cache folder.")
+_declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
+_declare(
+    "OPALITE_CACHE_MB", _number(0), 512, "Size cap of the cache folder in MiB; least recently used entries go first."
+)
+_declare("OPALITE_DEBUG", _number(0), 0, "Detail on stderr: 1 decisions, 2 passes, 3 launches, 4 generated sources.")
+_declare("OPALITE_CHECK", _flag, False, "1 runs the graph checker after every pass.")
+_declare(
+    "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
+)
+_declare("OPALITE_PRECISION", _choice(PRECISIONS), "auto", "Default precision: auto, fp32, fp16 or fp16_fast.")
+_declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default tensor memory: auto, buffer or image.")
+_declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")
+_declare(
+    "OPALITE_PLANNER",
+    _choice(PLANNERS),
+    "best",
+    "Memory planner: naive, by_size, by_breadth, best_fit, by_lifetime, search, or best.",
+)
+_declare(
+    "OPALITE_BUILD_THREADS",
+    _number(1),
+    None,
+    "Threads or worker processes that build programs; default: up to 8 cores.",
+)
+_declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
+_declare("OPALITE_RECORD", _flag, True, "0 never records launches with cl_khr_command_buffer.")
+
+
+def get(name: str) -> Any:
+    """The value of setting `name`, parsed; KeyError for a name that was never declared."""
+    return _KNOBS[name].read()
+
+
+def foreign(name: str) -> str:
+    """A setting of another program, such as an OpenCL loader's; '' if it is not set."""
+    return os.environ.get(name, "")
+
+
+def all_knobs() -> Iterator[Knob]:
+    """Every declared setting, in order of declaration."""
+    return iter(_KNOBS.values())

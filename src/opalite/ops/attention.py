@@ -1,0 +1,78 @@
+"""Attention: scaled dot products, softmax and weighted sum in one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+
+
+@register_op
+class Attention(Op):
+    """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
+
+    Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
+    attrs: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for none.
+    A query that sees no key, all its scores being -inf, gives zeros. Output [B,H,S,Dv].
+    """
+
+    name = "Attention"
+    arity = 4
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        q, k, v = tensor(ins, 0, "q"), tensor(ins, 1, "k"), tensor(ins, 2, "v")
+        for t, what in ((q, "q[B,H,S,D]"), (k, "k[B,Hkv,T,D]"), (v, "v[B,Hkv,T,Dv]")):
+            need(t.rank == 4, f"attention needs {what}, got {t}")
+            need(
+                t.dtype.is_float and t.dtype is q.dtype, f"attention needs floats of one type, got q {q} and {what} {t}"
+            )
+        need(k.shape[:3] == v.shape[:3], f"k and v must agree in batch, heads and length, got {k} and {v}")
+        need(q.shape[0] == k.shape[0], f"q and k must have one batch size, got {q} and {k}")
+        need(q.shape[3] == k.shape[3], f"q and k must have one head size, got {q} and {k}")
+        need(
+            k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0,
+            f"q's {q.shape[1]} heads cannot share k's {k.shape[1]} heads evenly",
+        )
+        mask = ins[3] if len(ins) > 3 else None
+        if mask is not None:
+            scores = (*q.shape[:3], k.shape[2])
+            need(mask.dtype is q.dtype, f"the mask must be {q.dtype} as q is, got {mask}")
+            need(
+                mask.rank <= 4 and broadcast_shape([mask.shape, scores]) == scores,
+                f"the mask {mask} does not broadcast to the scores {scores}",
+            )
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        q, v = tensor(ins, 0, "q"), tensor(ins, 2, "v")
+        return [make_type(q.dtype, (*q.shape[:3], v.shape[3]))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        q, k, v = (a for a in arrays[:3] if a is not None)
+        mask = arrays[3] if len(arrays) > 3 else None
+        dtype = q.dtype
+        if dtype.itemsize == 2:
+            q, k, v = (a.astype(np.float32) for a in (q, k, v))
+        k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
+        with np.errstate(all="ignore"):
+            scores = q @ np.swapaxes(k, -1, -2) * q.dtype.type(attrs["scale"])
+            if attrs["softcap"]:
+                scores = np.tanh(scores / attrs["softcap"]) * attrs["softcap"]
+            if mask is not None:
+                scores = scores + mask.astype(q.dtype)
+            if attrs["causal"]:
+                seen = np.tri(*scores.shape[2:]) > 0
+                scores = np.where(seen, scores, -np.inf)
+            largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+            weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
+            total = weights.sum(axis=-1, keepdims=True)
+            y = weights @ v / np.where(total == 0, 1, total)
+        return [y.astype(dtype)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        q, v = tensor(ins, 0, "q"), tensor(ins, 2, "v")
+        scores = float(q.count // max(1, q.shape[3]) * v.shape[2])
+        # An exponential and its sums count as some twenty operations.
+        return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes(ins, outs))

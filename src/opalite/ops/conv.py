@@ -1,0 +1,202 @@
+"""Conv and ConvTranspose of any spatial rank, with groups, dilation and asymmetric or negative padding."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..ir.types import Shape, TensorType
+from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+
+
+def window_dims(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> list[int]:
+    """Positions of a filter window along each spatial axis: floor((size + pads - extent) / stride) + 1."""
+    pads, rank = attrs["pads"], len(sizes)
+    return [
+        (sizes[i] + pads[i] + pads[i + rank] - attrs["dilations"][i] * (kernel[i] - 1) - 1) // attrs["strides"][i] + 1
+        for i in range(rank)
+    ]
+
+
+def compute_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """Type in which sums of `dtype` are taken: float32 for the 16-bit floats, else the type itself."""
+    return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+
+
+def taps(kernel: Shape) -> Iterator[tuple[int, ...]]:
+    """Every position of a filter window, the last axis fastest."""
+    return itertools.product(*(range(k) for k in kernel))
+
+
+def check_window(attrs: Attrs, rank: int) -> None:
+    """ShapeError unless strides, dilations and pads are there for each of `rank` spatial axes."""
+    for key, count in (("strides", rank), ("dilations", rank), ("pads", 2 * rank)):
+        got = tuple(attrs[key])
+        need(len(got) == count, f"{key} must hold {count} numbers for {rank} spatial axes, got {got}")
+    for key in ("strides", "dilations"):
+        need(all(v >= 1 for v in attrs[key]), f"{key} must be positive, got {tuple(attrs[key])}")
+
+
+def _check_operands(attrs: Attrs, ins: Types) -> tuple[TensorType, TensorType]:
+    x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+    need(x.rank >= 3, f"x must be [N,C,D1,...], got {x}")
+    need(w.rank == x.rank, f"weights must have x's rank {x.rank}, got {w}")
+    need(w.dtype is x.dtype, f"weights must have x's type {x.dtype}, got {w}")
+    need(attrs["group"] >= 1, f"group must be positive, got {attrs['group']}")
+    need(all(k >= 1 for k in w.shape[2:]), f"filter sizes must be positive, got weights {w}")
+    check_window(attrs, x.rank - 2)
+    return x, w
+
+
+def _check_bias(ins: Types, channels: int, dtype: object) -> None:
+    b = ins[2] if len(ins) > 2 else None
+    if b is not None:
+        need(b.shape == (channels,) and b.dtype is dtype, f"bias must be {dtype}[{channels}], got {b}")
+
+
+def _check_out(sizes: Sequence[int], x: TensorType, w: TensorType) -> None:
+    need(
+        all(d >= 1 for d in sizes),
+        f"the output would have spatial size {tuple(sizes)}: x {x} with its pads is smaller than the filter of {w}",
+    )
+
+
+def _add_bias(y: Array, bias: Array | None, dtype: np.dtype[np.generic]) -> Array:
+    if bias is not None:
+        y = y + bias.astype(y.dtype).reshape(-1, *(1,) * (y.ndim - 2))
+    return y.astype(dtype)
+
+
+@register_op
+class Conv(Op):
+    """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
+
+    Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. attrs: strides, dilations (one for each spatial axis),
+    pads (all begins, then all ends; zeros outside x; negative crops), group.
+    """
+
+    name = "Conv"
+    arity = 3
+    takes_epilogue = True
+
+    def _spatial(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
+        return window_dims(x[2:], w[2:], attrs)
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, w = _check_operands(attrs, ins)
+        g = attrs["group"]
+        need(
+            w.shape[1] * g == x.shape[1],
+            f"weights {w} with group {g} expect {w.shape[1] * g} input channels, x {x} has {x.shape[1]}",
+        )
+        need(w.shape[0] % g == 0, f"{w.shape[0]} output channels do not divide into {g} groups")
+        _check_bias(ins, w.shape[0], x.dtype)
+        _check_out(self._spatial(attrs, x.shape, w.shape), x, w)
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+        return [make_type(x.dtype, (x.shape[0], w.shape[0], *self._spatial(attrs, x.shape, w.shape)))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, w = arrays[0], arrays[1]
+        assert x is not None
+        assert w is not None
+        acc = compute_dtype(x.dtype)
+        g, strides, dilations = attrs["group"], attrs["strides"], attrs["dilations"]
+        n, c, kernel = x.shape[0], x.shape[1], w.shape[2:]
+        m = w.shape[0]
+        out = self._spatial(attrs, x.shape, w.shape)
+        padded = pad_or_crop(x.astype(acc), attrs["pads"], 0)
+        filters = w.astype(acc).reshape(g, m // g, c // g, -1)
+        y = np.zeros((n, g, m // g, math.prod(out)), acc)
+        for i, k in enumerate(taps(kernel)):
+            window = padded[(slice(None), slice(None), *tap_slices(k, out, strides, dilations))]
+            y += filters[..., i] @ window.reshape(n, g, c // g, -1)
+        return [_add_bias(y.reshape(n, m, *out), arrays[2] if len(arrays) > 2 else None, x.dtype)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        w = tensor(ins, 1, "weights")
+        return Cost(2.0 * outs[0].count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
+
+
+@register_op
+class ConvTranspose(Op):
+    """The gradient of Conv: y[n, m, i*stride - pad + k*dilation] += x[n,c,i] * w[c,m,k], plus bias[m].
+
+    Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. attrs as Conv's, pads cropping the output (negative ones
+    extend it), and output_padding, which extends its end.
+    """
+
+    name = "ConvTranspose"
+    arity = 3
+    takes_epilogue = True
+
+    def _spatial(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
+        """Output sizes before the pads crop them."""
+        return [
+            s * (size - 1) + extra + d * (k - 1) + 1
+            for size, k, s, d, extra in zip(
+                x[2:], w[2:], attrs["strides"], attrs["dilations"], attrs["output_padding"], strict=True
+            )
+        ]
+
+    def _cropped(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
+        pads, rank = attrs["pads"], len(x) - 2
+        return [d - pads[i] - pads[i + rank] for i, d in enumerate(self._spatial(attrs, x, w))]
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, w = _check_operands(attrs, ins)
+        g, extra = attrs["group"], tuple(attrs["output_padding"])
+        need(len(extra) == x.rank - 2, f"output_padding must hold {x.rank - 2} numbers, got {extra}")
+        need(all(e >= 0 for e in extra), f"output_padding must not be negative, got {extra}")
+        need(w.shape[0] == x.shape[1], f"weights {w} expect {w.shape[0]} input channels, x {x} has {x.shape[1]}")
+        need(x.shape[1] % g == 0, f"{x.shape[1]} input channels do not divide into {g} groups")
+        _check_bias(ins, w.shape[1] * g, x.dtype)
+        _check_out(self._cropped(attrs, x.shape, w.shape), x, w)
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+        return [make_type(x.dtype, (x.shape[0], w.shape[1] * attrs["group"], *self._cropped(attrs, x.shape, w.shape)))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, w = arrays[0], arrays[1]
+        assert x is not None
+        assert w is not None
+        acc = compute_dtype(x.dtype)
+        g, strides, dilations, pads = attrs["group"], attrs["strides"], attrs["dilations"], attrs["pads"]
+        n, c, *spatial = x.shape
+        mg, kernel = w.shape[1], w.shape[2:]
+        columns = x.astype(acc).reshape(n, g, c // g, -1)
+        filters = w.astype(acc).reshape(g, c // g, mg, -1).swapaxes(1, 2)
+        y = np.zeros((n, g * mg, *self._spatial(attrs, x.shape, w.shape)), acc)
+        for i, k in enumerate(taps(kernel)):
+            part = filters[..., i] @ columns
+            y[(slice(None), slice(None), *tap_slices(k, spatial, strides, dilations))] += part.reshape(n, -1, *spatial)
+        y = pad_or_crop(y, [-p for p in pads], 0)
+        return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+        return Cost(2.0 * x.count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
+
+
+def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:
+    """`x` [N,C,D...] with `pads` (begins, then ends) of `value` on its spatial axes; negative pads crop."""
+    rank = x.ndim - 2
+    width = [(0, 0), (0, 0), *((max(pads[i], 0), max(pads[i + rank], 0)) for i in range(rank))]
+    if any(any(w) for w in width):
+        x = np.pad(x, width, constant_values=value)
+    crop = [slice(max(-pads[i], 0), x.shape[2 + i] - max(-pads[i + rank], 0)) for i in range(rank)]
+    return x[(slice(None), slice(None), *crop)]
+
+
+def tap_slices(
+    tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[slice, ...]:
+    """Slices that pick, along each spatial axis, the elements that filter position `tap` meets."""
+    return tuple(
+        slice(k * d, k * d + s * (o - 1) + 1, s) for k, o, s, d in zip(tap, out, strides, dilations, strict=True)
+    )

@@ -1,0 +1,47 @@
+"""Cumulative: running sums and products along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Op, Types, need, register_op, tensor
+from .conv import compute_dtype
+from .gather import check_axis
+
+
+@register_op
+class Cumulative(Op):
+    """y[.., i, ..] = sum or product of x[.., j, ..] over j <= i along the axis.
+
+    attrs: kind ("sum" or "prod"), axis, exclusive (j < i instead), reverse (from the end: j >= i, or j > i).
+    x holds integers, which wrap, or floats; 16-bit floats are accumulated in float32.
+    """
+
+    name = "Cumulative"
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(attrs["kind"] in ("sum", "prod"), f"kind must be sum or prod, got '{attrs['kind']}'")
+        need(x.dtype.is_float or x.dtype.is_int, f"x must hold numbers, got {x}")
+        check_axis(attrs["axis"], x)
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        acc, axis = compute_dtype(x.dtype), attrs["axis"]
+        accumulate = np.cumsum if attrs["kind"] == "sum" else np.cumprod
+        line = np.flip(x, axis) if attrs["reverse"] else x
+        with np.errstate(all="ignore"):
+            y = accumulate(line, axis, dtype=acc)
+        if attrs["exclusive"] and x.shape[axis]:
+            first = np.full_like(np.take(y, [0], axis), 0 if attrs["kind"] == "sum" else 1)
+            y = np.concatenate([first, np.take(y, range(x.shape[axis] - 1), axis)], axis)
+        y = np.flip(y, axis) if attrs["reverse"] else y
+        return [np.ascontiguousarray(y.astype(x.dtype))]

@@ -1,0 +1,63 @@
+"""Elementwise: any expression of any number of broadcast inputs, and PlaceCast, the move between places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .expr import Expr, evaluate
+
+
+@register_op
+class Elementwise(Op):
+    """y = expr(x0, x1, ...) at every position, NumPy broadcasting.
+
+    attrs: expr (Expr); shape (tuple, optional): the output's shape where it is larger than the inputs' broadcast
+    (Expand, ConstantOfShape, Range).
+    """
+
+    name = "Elementwise"
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        expr: Expr = attrs["expr"]
+        need(
+            len(ins) >= len(expr.dtypes),
+            f"expression '{expr}' needs {len(expr.dtypes)} inputs, got {len(ins)}",
+        )
+        for i, want in enumerate(expr.dtypes):
+            t = tensor(ins, i, f"operand ${i}")
+            need(t.dtype is want, f"operand ${i} of '{expr}' is {want}, got {t}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        shapes = [t.shape for t in ins if t is not None]
+        if attrs.get("shape") is not None:
+            shapes.append(tuple(attrs["shape"]))
+        return [make_type(attrs["expr"].dtype, broadcast_shape(shapes))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        present = [a for a in arrays if a is not None]
+        shapes = [a.shape for a in present]
+        if attrs.get("shape") is not None:
+            shapes.append(tuple(attrs["shape"]))
+        return [evaluate(attrs["expr"], present, broadcast_shape(shapes))]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(float(outs[0].count * max(1, len(attrs["expr"]))), moved_bytes(ins, outs))
+
+
+@register_op
+class PlaceCast(Op):
+    """The same tensor in another place: host to device and back, another layout, another storage precision.
+
+    Only the cast pass creates it. attrs: none; the types of input and output say everything.
+    """
+
+    name = "PlaceCast"
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        return [tensor(ins, 0, "x")]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        assert arrays[0] is not None
+        return [arrays[0]]

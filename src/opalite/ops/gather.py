@@ -1,0 +1,173 @@
+"""Gather, GatherElements and GatherND: reading at places that a tensor of indices names.
+
+Negative indices count from the end; what then still lies outside is clamped to the nearest end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, make_type, need, register_op, tensor
+
+
+def check_indices(ins: Types) -> TensorType:
+    """Input 1, which must hold i32 or i64."""
+    t = tensor(ins, 1, "indices")
+    need(t.dtype in (DType.INT32, DType.INT64), f"indices must be i32 or i64, got {t}")
+    return t
+
+
+def check_axis(axis: int, x: TensorType) -> None:
+    """ShapeError unless `axis` is an axis of `x`, counted from the front."""
+    need(0 <= axis < x.rank, f"axis {axis} is outside [0, {x.rank - 1}] for x {x}")
+
+
+def clamp_indices(indices: Array, size: int) -> Array:
+    """Positions in [0, size) for `indices` along an axis of `size` elements."""
+    at = indices.astype(np.int64)
+    return np.clip(np.where(at < 0, at + size, at), 0, size - 1)
+
+
+def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
+    """Only what is named is read."""
+    indices = tensor(ins, 1, "indices")
+    moved = 2.0 * outs[0].count * outs[0].storage.size + indices.count * indices.storage.size
+    return Cost(float(outs[0].count), moved)
+
+
+@register_op
+class Gather(Op):
+    """y[o, i, n] = x[o, indices[i], n]: `indices`' shape takes the place of x's axis. attrs: axis.
+
+    Inputs x (any type), indices (i32 or i64, any shape).
+    """
+
+    name = "Gather"
+    arity = 2
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, indices = tensor(ins, 0, "x"), check_indices(ins)
+        check_axis(attrs["axis"], x)
+        need(
+            x.shape[attrs["axis"]] > 0 or indices.count == 0,
+            f"indices {indices} pick from axis {attrs['axis']} of x {x}, which is empty",
+        )
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x, indices, axis = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), attrs["axis"]
+        return [make_type(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices = arrays[0], arrays[1]
+        assert x is not None
+        assert indices is not None
+        return [np.take(x, clamp_indices(indices, x.shape[attrs["axis"]]), attrs["axis"])]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return _read_cost(ins, outs)
+
+
+@register_op
+class GatherElements(Op):
+    """y[i0, .., ik, ..] = x[i0, .., indices[i0, .., ik, ..], ..], the index standing at position `axis`. attrs: axis.
+
+    Inputs x (any type), indices (i32 or i64) of x's rank, along the other axes at most as large as x.
+    """
+
+    name = "GatherElements"
+    arity = 2
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, indices = tensor(ins, 0, "x"), check_indices(ins)
+        check_axis(attrs["axis"], x)
+        check_element_indices(x, indices, attrs["axis"])
+        need(
+            x.shape[attrs["axis"]] > 0 or indices.count == 0,
+            f"indices {indices} pick from axis {attrs['axis']} of x {x}, which is empty",
+        )
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, tensor(ins, 1, "indices").shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices = arrays[0], arrays[1]
+        assert x is not None
+        assert indices is not None
+        at = element_places(indices)
+        at[attrs["axis"]] = clamp_indices(indices, x.shape[attrs["axis"]])
+        return [x[tuple(at)]]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return _read_cost(ins, outs)
+
+
+def check_element_indices(x: TensorType, indices: TensorType, axis: int) -> None:
+    """ShapeError unless `indices` has x's rank and no larger sizes beside `axis`."""
+    need(indices.rank == x.rank, f"indices must have x's rank {x.rank}, got {indices} for x {x}")
+    need(
+        all(i <= d for a, (i, d) in enumerate(zip(indices.shape, x.shape, strict=True)) if a != axis),
+        f"indices {indices} are larger than x {x} along an axis other than {axis}",
+    )
+
+
+def element_places(indices: Array) -> list[Array]:
+    """Coordinates of every element of `indices`, one array for each axis; the caller replaces that of its axis."""
+    return list(np.indices(indices.shape, sparse=True))
+
+
+@register_op
+class GatherND(Op):
+    """y[b, i] = x[b, indices[b, i]]: the last axis of `indices` holds coordinates of x after `batch_dims` common axes.
+
+    Inputs x (any type), indices (i32 or i64) [b.., i.., q]; y is [b.., i.., what q coordinates leave of x].
+    attrs: batch_dims.
+    """
+
+    name = "GatherND"
+    arity = 2
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, indices, batch = tensor(ins, 0, "x"), check_indices(ins), attrs["batch_dims"]
+        need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
+        need(
+            0 <= batch < min(x.rank + 1, indices.rank),
+            f"batch_dims {batch} does not fit x {x} and indices {indices}",
+        )
+        need(
+            x.shape[:batch] == indices.shape[:batch],
+            f"the first {batch} sizes of x {x} and indices {indices} must agree (batch_dims)",
+        )
+        depth = indices.shape[-1]
+        need(
+            batch + depth <= x.rank,
+            f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank - batch} axes after batch_dims {batch}",
+        )
+        picked = x.shape[batch : batch + depth]
+        need(
+            all(picked) or math.prod(indices.shape[:-1]) == 0,
+            f"indices {indices} pick from axes of x {x} that are empty",
+        )
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x, indices = tensor(ins, 0, "x"), tensor(ins, 1, "indices")
+        rest = x.shape[attrs["batch_dims"] + indices.shape[-1] :]
+        return [make_type(x.dtype, (*indices.shape[:-1], *rest))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices, batch = arrays[0], arrays[1], attrs["batch_dims"]
+        assert x is not None
+        assert indices is not None
+        where = [np.arange(d).reshape(-1, *(1,) * (indices.ndim - 2 - a)) for a, d in enumerate(indices.shape[:batch])]
+        where += [clamp_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
+        if not where:
+            return [np.array(np.broadcast_to(x, (*indices.shape[:-1], *x.shape)))]
+        shape = (*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
+        return [np.array(np.broadcast_to(x[tuple(where)], shape))]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return _read_cost(ins, outs)

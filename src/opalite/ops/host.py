@@ -1,0 +1,39 @@
+"""HostOp: one ONNX operator that has no canonical form and runs on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Op, Types, register_op
+
+HostRunner = Callable[[str, str, int, bytes, Sequence[Any]], list[Any]]
+_runner: list[HostRunner] = []
+
+
+def set_host_runner(runner: HostRunner) -> None:
+    """Say who executes HostOps: runner(op_type, domain, opset, proto, inputs) -> outputs.
+
+    This package knows nothing of the model format; the importer registers the function that does.
+    """
+    _runner[:] = [runner]
+
+
+@register_op
+class HostOp(Op):
+    """Any ONNX operator with outputs of known type.
+
+    attrs: op_type, domain, opset (the domain's version), proto (serialised NodeProto with attributes),
+    types (TensorTypes of the outputs).
+    """
+
+    name = "HostOp"
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        return list(attrs["types"])
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        if not _runner:
+            raise NotImplementedError("no host runner is registered; import opalite.importer first")
+        return _runner[0](attrs["op_type"], attrs["domain"], attrs["opset"], attrs["proto"], arrays)

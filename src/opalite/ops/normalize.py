@@ -1,0 +1,103 @@
+"""Normalize: mean 0 and variance 1 over trailing axes, channels or groups of channels, then scale and bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .conv import compute_dtype
+from .gather import check_axis
+
+TRAILING = ("layer", "rms")
+"""Kinds that normalise over the axes from `axis` on."""
+
+BY_CHANNEL = ("instance", "group")
+"""Kinds on x[N,C,...] whose scale and bias hold one element for each channel."""
+
+
+@register_op
+class Normalize(Op):
+    """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, by the statistics of what belongs together.
+
+    Inputs x, scale or none, bias or none, of one float type. attrs: epsilon and kind, which is
+    - "layer" (over the axes from `axis` on) or "rms" (x / sqrt(mean(x^2) + epsilon) instead): scale and bias broadcast
+      to those axes;
+    - "instance" (over the spatial axes of x[N,C,...]) or "group" (over num_groups groups of neighbouring channels, and
+      the spatial axes): scale[C], bias[C].
+
+    16-bit floats are computed in float32.
+    """
+
+    name = "Normalize"
+    arity = 3
+    takes_epilogue = True
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, kind = tensor(ins, 0, "x"), attrs["kind"]
+        need(kind in TRAILING + BY_CHANNEL, f"kind must be one of {', '.join(TRAILING + BY_CHANNEL)}, got '{kind}'")
+        need(x.dtype.is_float, f"x must hold floats, got {x}")
+        if kind in TRAILING:
+            check_axis(attrs["axis"], x)
+        else:
+            need(x.rank >= 2, f"x must be [N,C,...], got {x}")
+        if kind == "group":
+            groups = attrs["num_groups"]
+            need(
+                groups >= 1 and x.shape[1] % groups == 0,
+                f"the {x.shape[1]} channels of x {x} do not divide into {groups} groups",
+            )
+        for i, what in ((1, "scale"), (2, "bias")):
+            t = ins[i] if i < len(ins) else None
+            if t is not None:
+                need(t.dtype is x.dtype, f"{what} must hold {x.dtype} as x does, got {t}")
+                _check_parameter(attrs, x, t, what)
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, kind = arrays[0], attrs["kind"]
+        assert x is not None
+        wide = x.astype(compute_dtype(x.dtype))
+        if kind == "group":
+            wide = wide.reshape(x.shape[0], attrs["num_groups"], math.prod(x.shape[1:]) // attrs["num_groups"])
+        axes = tuple(range(attrs["axis"] if kind in TRAILING else 2, wide.ndim))
+        with np.errstate(all="ignore"):
+            if wide.size:
+                centered = wide if kind == "rms" else wide - wide.mean(axes, keepdims=True)
+                wide = centered / np.sqrt((centered * centered).mean(axes, keepdims=True) + attrs["epsilon"])
+            y = wide.astype(compute_dtype(x.dtype)).reshape(x.shape)
+            scale, bias = (arrays[i] if i < len(arrays) else None for i in (1, 2))
+            if scale is not None:
+                y = y * _spread(kind, scale, y)
+            if bias is not None:
+                y = y + _spread(kind, bias, y)
+        return [y.astype(x.dtype)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        """A sum, a difference, a square and its sum, then a difference, two products and a sum for each element."""
+        return Cost(8.0 * outs[0].count, moved_bytes(ins, outs))
+
+
+def _check_parameter(attrs: Attrs, x: TensorType, t: TensorType, what: str) -> None:
+    if attrs["kind"] in BY_CHANNEL:
+        need(t.shape == x.shape[1:2], f"{what} must hold one element for each channel of x {x}, got {t}")
+        return
+    axis = attrs["axis"]
+    wanted = (1,) * axis + x.shape[axis:]
+    dims = (1,) * (x.rank - t.rank) + t.shape
+    need(
+        t.rank <= x.rank and all(d in (1, w) for d, w in zip(dims, wanted, strict=True)),
+        f"{what} must broadcast to the axes from {axis} on of x {x}, got {t}",
+    )
+
+
+def _spread(kind: str, parameter: Array, y: Array) -> Array:
+    """A parameter in a shape that broadcasts to y's."""
+    wide = parameter.astype(y.dtype)
+    return wide.reshape(-1, *(1,) * (y.ndim - 2)) if kind in BY_CHANNEL else wide

@@ -1,0 +1,100 @@
+"""Random: numbers from a counter-based generator, the same on every device for the same seed.
+
+The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): element i takes
+word i % 4 of the block with counter i / 4 and the seed as key, so that elements can be made in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+
+KINDS = ("uniform", "normal", "bernoulli")
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_KEY_STEPS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+_LOW = np.uint64(0xFFFFFFFF)
+_WORD = np.uint64(32)
+
+
+def philox(seed: int, count: int) -> Array:
+    """The first `count` words, uint32, of the stream that belongs to `seed` (64 bits)."""
+    blocks = -(-count // 4)
+    counter = np.arange(blocks, dtype=np.uint64)
+    words = [counter & _LOW, counter >> _WORD, np.zeros_like(counter), np.zeros_like(counter)]
+    key = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32 & 0xFFFFFFFF)]
+    for _ in range(10):
+        a, b = words[0] * _MULTIPLIERS[0], words[2] * _MULTIPLIERS[1]
+        words = [(b >> _WORD) ^ words[1] ^ key[0], b & _LOW, (a >> _WORD) ^ words[3] ^ key[1], a & _LOW]
+        key = [(k + step) & _LOW for k, step in zip(key, _KEY_STEPS, strict=True)]
+    return np.stack(words, 1).ravel()[:count].astype(np.uint32)
+
+
+def uniform_bits(dtype: DType) -> int:
+    """Random bits of a number in [0, 1) that is made for `dtype`."""
+    return 32 if dtype is DType.FLOAT64 else 24
+
+
+def _unit(words: Array, bits: int) -> Array:
+    """float64 numbers in [0, 1) from the upper bits of each word."""
+    units: Array = (words >> np.uint32(32 - bits)).astype(np.float64) * 2.0**-bits
+    return units
+
+
+@register_op
+class Random(Op):
+    """Numbers that depend on the seed and their position only.
+
+    attrs: kind ("uniform" in [low, high), "normal" with mean and scale (standard deviation), "bernoulli": one with the
+    probability that input x[...] says, else zero), shape (bernoulli: x's), seed (int), dtype (of the output).
+    Normal numbers are Box-Muller pairs: words 2i and 2i+1 give the radius and the angle of elements 2i and 2i+1.
+    """
+
+    name = "Random"
+    arity = 1
+    random = True
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        kind, dtype = attrs["kind"], attrs["dtype"]
+        need(kind in KINDS, f"kind must be one of {', '.join(KINDS)}, got '{kind}'")
+        need(all(d >= 0 for d in attrs["shape"]), f"shape must not be negative, got {tuple(attrs['shape'])}")
+        if kind != "bernoulli":
+            need(dtype.is_float, f"{kind} numbers are floats, got {dtype}")
+            return
+        x = tensor(ins, 0, "probabilities")
+        need(x.dtype.is_float, f"probabilities must be floats, got {x}")
+        need(tuple(attrs["shape"]) == x.shape, f"shape must be that of the probabilities {x}, got {attrs['shape']}")
+        need(dtype.is_float or dtype.is_int or dtype is DType.BOOL, f"the output must hold numbers, got {dtype}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        return [make_type(attrs["dtype"], attrs["shape"])]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        shape, dtype = tuple(attrs["shape"]), attrs["dtype"]
+        count = math.prod(shape)
+        if attrs["kind"] == "bernoulli":
+            x = arrays[0]
+            assert x is not None
+            drawn = _unit(philox(attrs["seed"], count), uniform_bits(DType.of(x)))
+            return [(drawn.reshape(shape) < x.astype(np.float64)).astype(dtype.np)]
+        real = np.float64 if dtype is DType.FLOAT64 else np.float32
+        bits = uniform_bits(dtype)
+        if attrs["kind"] == "uniform":
+            low, span = float(real(attrs["low"])), float(real(attrs["high"] - attrs["low"]))
+            y = low + _unit(philox(attrs["seed"], count), bits) * span
+        else:
+            words = philox(attrs["seed"], count + count % 2).reshape(-1, 2)
+            radius = np.sqrt(-2 * np.log(_unit(words[:, 0], bits) + 2.0**-bits))
+            angle = 2 * math.pi * _unit(words[:, 1], bits)
+            pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
+            y = float(real(attrs["mean"])) + pairs.ravel()[:count] * float(real(attrs["scale"]))
+        return [y.astype(real).reshape(shape).astype(dtype.np)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(50.0 * outs[0].count, moved_bytes(ins, outs))

@@ -1,0 +1,135 @@
+"""Reduce and ArgReduce: one value from all elements along some axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+
+Reducer = Callable[[Array, tuple[int, ...]], Array]
+
+
+def _wide(x: Array) -> Array:
+    """Floats as float64, so that the reference does not carry rounding of its own."""
+    wide: Array = x.astype(np.float64) if x.dtype.kind == "f" or x.dtype.name == "bfloat16" else x
+    return wide
+
+
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    if x.dtype.kind == "f":
+        return np.asarray(np.mean(x, axis=axes, keepdims=True))
+    count = math.prod(x.shape[a] for a in axes)
+    total = np.sum(x, axis=axes, keepdims=True, dtype=x.dtype)
+    mean: Array = np.where(count == 0, 0, np.trunc(total / max(count, 1))).astype(x.dtype)
+    return mean
+
+
+def _extreme(x: Array, axes: tuple[int, ...], largest: bool) -> Array:
+    """Maximum or minimum, NaN handed on; of nothing: the identity."""
+    if x.dtype.kind == "f":
+        start: float | int = -math.inf if largest else math.inf
+    elif x.dtype.kind == "b":
+        start = not largest
+    else:
+        info = np.iinfo(x.dtype)
+        start = info.min if largest else info.max
+    pick = np.max if largest else np.min
+    return np.asarray(pick(x, axis=axes, keepdims=True, initial=start))
+
+
+def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
+    top = _extreme(x, axes, largest=True)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
+
+
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=x.dtype))
+
+
+KINDS: dict[str, Reducer] = {
+    "sum": _sum,
+    "mean": _mean,
+    "max": lambda x, axes: _extreme(x, axes, largest=True),
+    "min": lambda x, axes: _extreme(x, axes, largest=False),
+    "prod": lambda x, axes: np.asarray(np.prod(x, axis=axes, keepdims=True, dtype=x.dtype)),
+    "l1": lambda x, axes: _sum(np.abs(x), axes),
+    "l2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
+    "sumsq": lambda x, axes: _sum(x * x, axes),
+    "logsum": lambda x, axes: np.log(_sum(x, axes)),
+    "logsumexp": _logsumexp,
+}
+"""NumPy meaning of each kind, axes kept as 1."""
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
+    """Shape after reducing `axes`."""
+    return tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
+
+
+@register_op
+class Reduce(Op):
+    """attrs: kind (see KINDS), axes (sorted tuple), keepdims. No axes: the kind applied to each element alone.
+
+    Integers wrap around; their mean is rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for
+    prod, the type's least value for max and its largest for min; the mean of nothing is NaN, of integers 0.
+    """
+
+    name = "Reduce"
+    takes_epilogue = True
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(attrs["kind"] in KINDS, f"reduction {attrs['kind']!r} is not one of {', '.join(KINDS)}")
+        axes = tuple(attrs["axes"])
+        need(list(axes) == sorted(set(axes)), f"axes {axes} repeat or are not in order")
+        need(all(0 <= a < x.rank for a in axes), f"axes {axes} are not axes of {x}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [make_type(x.dtype, reduced_shape(x.shape, attrs["axes"], attrs["keepdims"]))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        with np.errstate(all="ignore"):
+            y = KINDS[attrs["kind"]](_wide(x), tuple(attrs["axes"])).astype(x.dtype)
+        return [y.reshape(reduced_shape(x.shape, attrs["axes"], attrs["keepdims"]))]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))
+
+
+@register_op
+class ArgReduce(Op):
+    """Position of the extreme element. attrs: kind max or min, axis, keepdims, select_last (among equals)."""
+
+    name = "ArgReduce"
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(attrs["kind"] in ("max", "min"), f"arg-reduction {attrs['kind']!r} is neither max nor min")
+        need(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} is not an axis of {x}")
+        need(x.shape[attrs["axis"]] > 0, f"axis {attrs['axis']} of {x} has no elements to choose from")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [make_type(DType.INT64, reduced_shape(x.shape, (attrs["axis"],), attrs["keepdims"]))]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, axis = arrays[0], attrs["axis"]
+        assert x is not None
+        pick = np.argmax if attrs["kind"] == "max" else np.argmin
+        if attrs["select_last"]:
+            found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)
+        else:
+            found = pick(x, axis=axis)
+        return [np.asarray(found, np.int64).reshape(reduced_shape(x.shape, (axis,), attrs["keepdims"]))]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))

@@ -1,0 +1,141 @@
+"""ScatterElements and ScatterND: a copy of x with updates at places that a tensor of indices names.
+
+Negative indices count from the end; updates whose index then still lies outside are dropped. Updates of one place
+are applied in their row-major order, so that with reduction "none" the last one wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, need, register_op, tensor
+from .conv import compute_dtype
+from .gather import check_axis, check_element_indices, check_indices, element_places
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+_UPDATE: dict[str, Callable[..., None]] = {
+    "add": np.add.at,
+    "mul": np.multiply.at,
+    "max": np.maximum.at,
+    "min": np.minimum.at,
+}
+
+
+def _check(attrs: Attrs, ins: Types) -> tuple[TensorType, TensorType, TensorType]:
+    x, indices, updates = tensor(ins, 0, "x"), check_indices(ins), tensor(ins, 2, "updates")
+    need(updates.dtype is x.dtype, f"updates must have x's type {x.dtype}, got {updates}")
+    need(
+        attrs["reduction"] in REDUCTIONS,
+        f"reduction must be one of {', '.join(REDUCTIONS)}, got '{attrs['reduction']}'",
+    )
+    need(
+        attrs["reduction"] == "none" or x.dtype.is_float or x.dtype.is_int or x.dtype is DType.BOOL,
+        f"reduction '{attrs['reduction']}' needs numbers, got x {x}",
+    )
+    return x, indices, updates
+
+
+def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) -> Array:
+    """A copy of `x` with `updates` [count, ...] at the coordinates `places` (each of [count]) of its first axes."""
+    at = [np.where(p < 0, p + d, p) for p, d in zip(places, x.shape, strict=False)]
+    inside = np.ones(len(updates), bool)
+    for p, d in zip(at, x.shape, strict=False):
+        inside &= (p >= 0) & (p < d)
+    where = tuple(p[inside] for p in at)
+    if reduction == "none":
+        y = x.copy()
+        y[where] = updates[inside]
+        return y
+    acc = compute_dtype(x.dtype)
+    y = x.astype(acc)
+    with np.errstate(all="ignore"):
+        _UPDATE[reduction](y, where, updates[inside].astype(acc))
+    return y.astype(x.dtype)
+
+
+def _cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
+    x, indices, updates = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "updates")
+    moved = 2.0 * x.count * x.storage.size + 3.0 * updates.count * x.storage.size
+    return Cost(float(updates.count), moved + indices.count * indices.storage.size)
+
+
+@register_op
+class ScatterElements(Op):
+    """y = x; y[i0, .., indices[i0, .., ik, ..], ..] op= updates[i0, .., ik, ..], the index standing at position `axis`.
+
+    Inputs x, indices (i32 or i64) of x's rank and along the other axes at most as large as x, updates of indices'
+    shape. attrs: axis, reduction ("none", "add", "mul", "max" or "min"; of booleans "add" is or, "mul" is and).
+    """
+
+    name = "ScatterElements"
+    arity = 3
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, indices, updates = _check(attrs, ins)
+        check_axis(attrs["axis"], x)
+        check_element_indices(x, indices, attrs["axis"])
+        need(updates.shape == indices.shape, f"updates must have the shape of indices {indices}, got {updates}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices, updates = arrays
+        assert x is not None
+        assert indices is not None
+        assert updates is not None
+        at = element_places(indices)
+        at[attrs["axis"]] = indices.astype(np.int64)
+        places = [np.broadcast_to(a, indices.shape).ravel() for a in at]
+        return [_apply(x, places, updates.ravel(), attrs["reduction"])]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return _cost(ins, outs)
+
+
+@register_op
+class ScatterND(Op):
+    """y = x; y[indices[i]] op= updates[i]: the last axis of `indices` holds coordinates of x's first axes.
+
+    Inputs x, indices (i32 or i64) [i.., q], updates [i.., what q coordinates leave of x]. attrs: reduction as
+    ScatterElements'.
+    """
+
+    name = "ScatterND"
+    arity = 3
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x, indices, updates = _check(attrs, ins)
+        need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
+        depth = indices.shape[-1]
+        need(depth <= x.rank, f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank} axes")
+        want = (*indices.shape[:-1], *x.shape[depth:])
+        need(updates.shape == want, f"updates must have shape {want} for x {x} and indices {indices}, got {updates}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices, updates = arrays
+        assert x is not None
+        assert indices is not None
+        assert updates is not None
+        depth = indices.shape[-1]
+        count = math.prod(indices.shape[:-1])
+        rows = updates.reshape(count, *x.shape[depth:])
+        if depth == 0:
+            # No coordinates: every update covers the whole tensor.
+            return [_apply(x[None], [np.zeros(count, np.int64)], rows, attrs["reduction"])[0]]
+        places = list(indices.reshape(count, depth).astype(np.int64).T)
+        return [_apply(x, places, rows, attrs["reduction"])]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return _cost(ins, outs)

@@ -1,0 +1,53 @@
+"""TopK: the largest or smallest elements along an axis, with their positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .conv import compute_dtype
+from .gather import check_axis
+
+
+@register_op
+class TopK(Op):
+    """Outputs values and int64 indices of the k first elements along the axis, best first.
+
+    attrs: k, axis, largest (else smallest first), sorted (False allows any order; the results are sorted all the
+    same). Of equal elements the one with the lower index comes first; NaN counts as larger than every number.
+    """
+
+    name = "TopK"
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        check_axis(attrs["axis"], x)
+        need(x.dtype.is_float or x.dtype.is_int, f"x must hold numbers, got {x}")
+        size = x.shape[attrs["axis"]]
+        need(0 <= attrs["k"] <= size, f"k must lie in [0, {size}] for axis {attrs['axis']} of x {x}, got {attrs['k']}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x, axis = tensor(ins, 0, "x"), attrs["axis"]
+        shape = (*x.shape[:axis], attrs["k"], *x.shape[axis + 1 :])
+        return [make_type(x.dtype, shape), make_type(DType.INT64, shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x, axis = arrays[0], attrs["axis"]
+        assert x is not None
+        keys = x.astype(compute_dtype(x.dtype))
+        if attrs["largest"]:
+            # Ascending order of the reversed line, read backwards: equal elements keep their order.
+            order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
+        else:
+            order = np.argsort(keys, axis, kind="stable")
+        indices = np.take(order, range(attrs["k"]), axis)
+        return [np.take_along_axis(x, indices, axis), indices.astype(np.int64)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        x = tensor(ins, 0, "x")
+        return Cost(x.count * (1 + math.log2(attrs["k"] + 1)), moved_bytes(ins, outs))

@@ -1,0 +1,129 @@
+"""Candidates: every kernel that might compute a node, its score, or why it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ir.place import FLAT, Memory, packed
+from ..kernels.base import Binding, Kernel, kernels_for
+from ..ops.base import Cost
+
+
+@dataclass(frozen=True)
+class Option:
+    """A kernel with one of its bindings, and the seconds it is expected to take, or was measured to take."""
+
+    kernel: Kernel | None  # None: a view or a host step
+    binding: Binding
+    seconds: float
+    measured: bool = False
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a tensor of the binding is an image."""
+        return any(layout is not None and layout.is_image for layout in (*self.binding.inputs, *self.binding.outputs))
+
+
+@dataclass
+class Choice:
+    """What picking decided for a node and why: kept on `Node.choice` and shown by explain()."""
+
+    option: Option
+    options: list[Option] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
+    host_reason: str = ""  # why the node runs on the host, if it does
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The chosen kernel."""
+        return self.option.kernel
+
+
+MAX_ELEMENTS = 2**31 - 1
+Measured = Callable[[Node, Kernel, Binding], float | None]
+"""Seconds that a kernel was measured to take on a node in the layouts of a binding; None where it never was."""
+
+
+def unsupported(node: Node, device: DeviceInfo) -> str | None:
+    """Why no kernel at all can hold the node's tensors, or None."""
+    for v in (*node.inputs, *node.outputs):
+        if v is None:
+            continue
+        if not v.dtype.on_device:
+            return f"{v.dtype} tensors live on the host only"
+        if v.dtype is DType.FLOAT64 and not device.fp64:
+            return "the device has no double precision (cl_khr_fp64)"
+        if v.type.count > MAX_ELEMENTS:
+            return f"tensor {v!r} has more than {MAX_ELEMENTS} elements"
+    return None
+
+
+def find_options(
+    node: Node, device: DeviceInfo, memory: Memory | None, measured: Measured | None = None
+) -> tuple[list[Option], dict[str, str]]:
+    """(options in order of expected time, refusals by kernel name).
+
+    `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None does so for
+    convolutions that were not measured, where the time goes: others take what is cheapest beside their neighbours.
+    `measured` times take the place of estimates.
+    """
+    refusals: dict[str, str] = {}
+    options: list[Option] = []
+    reason = unsupported(node, device)
+    ins = [None if v is None else v.type for v in node.inputs]
+    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs]) if reason is None else Cost(0, 0)
+    for kernel in kernels_for(node.op.name):
+        why = reason or kernel.refuse(node, device)
+        if why is not None:
+            refusals[kernel.name] = why
+            continue
+        for binding in kernel.bindings(node, device):
+            options.append(Option(kernel, binding, kernel.seconds(node, device, cost)))
+    if not kernels_for(node.op.name) and reason is not None:
+        refusals[node.op.name] = reason
+    images = [o for o in options if o.has_images]
+    if memory is Memory.BUFFER and images:
+        options = [o for o in options if not o.has_images]
+        refusals.update((o.kernel.name, "tensors are kept in buffers") for o in images if o.kernel is not None)
+    elif memory is Memory.IMAGE2D and images:
+        options = images
+    if measured is not None:
+        options = _with_times(node, options, measured)
+    if memory is None and node.op.name == "Conv" and images:
+        options = [o for o in options if o.has_images or o.measured]
+    options.sort(key=lambda o: o.seconds)
+    return options, refusals
+
+
+def _with_times(node: Node, options: list[Option], measured: Measured) -> list[Option]:
+    """`options` with measured times where there are any.
+
+    The others' estimates grow as those of the measured ones were exceeded, and none falls below the best measured time:
+    an option that was never measured must not win by the optimism of its estimate, only by the casts that it saves.
+    """
+    found: list[Option] = []
+    excess, best = 1.0, float("inf")
+    for o in options:
+        seconds = measured(node, o.kernel, o.binding) if o.kernel is not None else None
+        if seconds is not None:
+            excess = max(excess, seconds / o.seconds if o.seconds > 0 else 1.0)
+            best = min(best, seconds)
+            o = replace(o, seconds=seconds, measured=True)
+        found.append(o)
+    if best == float("inf"):
+        return options
+    return [o if o.measured else replace(o, seconds=max(o.seconds * excess, best)) for o in found]
+
+
+def view_options(node: Node, device: DeviceInfo) -> list[Option]:
+    """Layouts in which a Reshape moves nothing: flat always, packed where batch and channels stay."""
+    x, y = node.x, node.y
+    options = [Option(None, Binding((FLAT,), (FLAT,)), 0.0)]
+    if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and x.shape[:2] == y.shape[:2]:
+        layout = packed(device.pack)
+        options.append(Option(None, Binding((layout,), (layout,)), 0.0))
+    return options

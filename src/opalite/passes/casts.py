@@ -1,0 +1,120 @@
+"""Put in the casts: wherever a reader wants a value in another place than its producer leaves it.
+
+One PlaceCast serves all readers that want the same place. Target casts (upload, download) move flat row-major arrays;
+layout and precision change on the device in one cast (seed 001: host to buffer to image, never host to image).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Graph, Node, Value
+from ..ir.place import HOST, OPENCL, Layout, Place, Target
+from ..kernels.base import Binding
+from ..kernels.images import blocks_to_texels
+from ..kernels.packing import pack_array
+from ..ops.base import get_op
+from .candidates import Choice, Measured, Option, find_options
+from .names import fresh_value
+
+
+class _Caster:
+    def __init__(self, graph: Graph, device: DeviceInfo, precision: DType | None, measured: Measured | None) -> None:
+        self.graph = graph
+        self.measured = measured
+        self.device = device
+        self.precision = precision  # storage of float32 values on the device
+        self.nodes: list[Node] = []
+        self.made: dict[tuple[Value, Place], Value] = {}
+
+    def storage(self, v: Value) -> DType | None:
+        """Storage precision of a value on the device; None where it is the value's own dtype."""
+        return self.precision if v.dtype is DType.FLOAT32 else None
+
+    def to(self, v: Value, place: Place) -> Value:
+        """`v` in `place`, casting if it is elsewhere."""
+        if v.type.place == place:
+            return v
+        if v.is_const:
+            return self.constant(v, place)
+        found = self.made.get((v, place))
+        if found is None:
+            found = self._cast(v, place)
+            self.made[v, place] = found
+        return found
+
+    def constant(self, v: Value, place: Place) -> Value:
+        """A constant in `place`: cast ahead of time, once."""
+        found = self.made.get((v, place))
+        if found is None:
+            found = fresh_value(v.name, v.type.with_place(place))
+            found.data = v.data
+            self.made[v, place] = found
+        return found
+
+    def _cast(self, v: Value, place: Place) -> Value:
+        if v.type.place.target is Target.HOST:
+            near = self.to_node(v, OPENCL)
+            return self.to(near, place)
+        if place.target is Target.HOST:
+            return self.to_node(self.to(v, OPENCL), HOST)
+        return self.to_node(v, place)
+
+    def to_node(self, v: Value, place: Place) -> Value:
+        """One PlaceCast node, shared by all who ask for the same."""
+        if v.type.place == place:
+            return v
+        found = self.made.get((v, place))
+        if found is not None:
+            return found
+        out = fresh_value(v.name, v.type.with_place(place))
+        node = Node(get_op("PlaceCast"), [v], [out], {}, v.name, "PlaceCast")
+        binding = Binding((v.type.layout,), (place.layout,))
+        if v.type.place.target is place.target:
+            options, refusals = find_options(node, self.device, None, self.measured)
+            picked = next((o for o in options), None)
+            assert picked is not None, f"no kernel casts {v!r} from {v.type.place} to {place}: {refusals}"
+            node.choice = Choice(replace(picked, binding=binding), options, refusals)
+        else:
+            node.choice = Choice(Option(None, binding, 0.0))
+        self.nodes.append(node)
+        self.made[v, place] = out
+        return out
+
+
+def insert_casts(
+    graph: Graph, device: DeviceInfo, precision: DType | None = None, measured: Measured | None = None
+) -> None:
+    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host."""
+    caster = _Caster(graph, device, precision, measured)
+    for node in graph.nodes:
+        on_host = bool(node.choice.host_reason)
+        wanted: tuple[Layout | None, ...] = node.choice.option.binding.inputs
+        if not on_host:
+            for out in node.outputs:
+                out.type = out.type.with_place(out.type.place.with_precision(caster.storage(out)))
+        for i, (v, layout) in enumerate(zip(node.inputs, wanted, strict=True)):
+            if v is None or (layout is None and v.is_const):
+                continue
+            if on_host:
+                node.inputs[i] = caster.to(v, HOST)
+            else:
+                assert layout is not None
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, caster.storage(v)))
+        caster.nodes.append(node)
+    graph.outputs = [caster.to(v, HOST) for v in graph.outputs]
+    graph.nodes = caster.nodes
+
+
+def stored_array(v: Value) -> np.ndarray[Any, Any]:
+    """A constant's data as its place stores it: packed by channel, texels of an image, in the storage precision."""
+    assert v.data is not None
+    data = pack_array(v.data, v.type.layout)
+    if v.type.layout.is_image:
+        data = blocks_to_texels(data)
+    return np.ascontiguousarray(data, v.type.storage.np)

@@ -1,0 +1,87 @@
+"""Fuse elementwise chains: an Elementwise joins its only reader; constant scalars become literals."""
+
+from __future__ import annotations
+
+from ..ir.graph import Node, Value
+from ..ir.patch import Patch
+from ..ops.expr import Builder, Expr, In, Lit, Ref
+from .fold_affine import drop_unused_operands
+from .names import output_like
+from .rewrite import Sweep
+
+MAX_OPERANDS = 12
+MAX_INSTRUCTIONS = 96
+
+
+def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Constant operands of one element become literals of the expression."""
+    if node.op.name != "Elementwise":
+        return None
+    expr: Expr = node.attrs["expr"]
+    operands: list[Ref] = []
+    found = False
+    for i, v in enumerate(node.inputs):
+        if v is not None and v.data is not None and v.data.size == 1 and v.dtype.on_device:
+            operands.append(Lit(v.data.reshape(()).item(), v.dtype))
+            found = True
+        else:
+            operands.append(In(i))
+    if not found:
+        return None
+    b = Builder(expr.dtypes)
+    joined = b.finish(b.inline(expr, operands))
+    out = output_like(node)
+    attrs = {**node.attrs, "expr": joined, "shape": node.y.shape}
+    made = drop_unused_operands(Node(node.op, list(node.inputs), [out], attrs, node.name, node.origin))
+    return Patch([node], [made], {node.y: out})
+
+
+def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Join an Elementwise producer of the same shape into `node`, its only reader."""
+    if node.op.name != "Elementwise":
+        return None
+    reason = None
+    for i, v in enumerate(node.inputs):
+        before = v.producer if v is not None else None
+        if v is None or before is None or before.op.name != "Elementwise":
+            continue
+        if v.shape != node.y.shape:
+            reason = "the producer is smaller: fusing would compute it many times"
+            continue
+        if sweep.only_use(v) is not node:
+            reason = "the producer has other readers"
+            continue
+        joined = join(before, node, i)
+        if joined is not None:
+            return Patch([before, node], [joined], {node.y: joined.y})
+        reason = "the joined expression would be too large"
+    return reason
+
+
+def join(before: Node, node: Node, operand: int) -> Node | None:
+    """`node` with its input `operand` replaced by the expression of `before`; None if that grows too large."""
+    inputs: list[Value | None] = []
+
+    def place(v: Value | None) -> In:
+        for k, other in enumerate(inputs):
+            if other is v:
+                return In(k)
+        inputs.append(v)
+        return In(len(inputs) - 1)
+
+    inner: Expr = before.attrs["expr"]
+    outer: Expr = node.attrs["expr"]
+    first = [place(v) for v in before.inputs]
+    later = [None if i == operand else place(v) for i, v in enumerate(node.inputs)]
+    if len(inputs) > MAX_OPERANDS:
+        return None
+    b = Builder([v.dtype for v in inputs if v is not None])
+    value = b.inline(inner, first)
+    final = b.inline(outer, [value if r is None else r for r in later])
+    expr = b.finish(final)
+    if len(expr) > MAX_INSTRUCTIONS:
+        return None
+    attrs = {"expr": expr, "shape": node.y.shape}
+    return drop_unused_operands(
+        Node(node.op, inputs, [output_like(node)], attrs, node.name or before.name, node.origin)
+    )

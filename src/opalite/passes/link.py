@@ -1,0 +1,83 @@
+"""Link elementwise chains into the kernel that writes their input (TFLite's 'linking', seed 004).
+
+The chain becomes the writer's epilogue, residual adds included, so that the tensor between them is never stored.
+A link is made only if the kernel that the writer would get anyway accepts the epilogue.
+"""
+
+from __future__ import annotations
+
+from ..ir.device import DeviceInfo
+from ..ir.graph import Node, Value
+from ..ir.patch import Patch
+from ..ir.place import Memory
+from ..ops.expr import Builder, Expr, In, Ref
+from .candidates import find_options
+from .names import output_like
+from .rewrite import Rule, Sweep
+
+
+def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+    """The rule for `device`; `memory` as in `find_options`."""
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if node.op.name != "Elementwise":
+            return None
+        writers = []
+        for i, v in enumerate(node.inputs):
+            w = v.producer if v is not None else None
+            if v is None or w is None or not w.op.takes_epilogue or v is not w.y or len(w.outputs) != 1:
+                continue
+            if sweep.only_use(v) is node and v.shape == node.y.shape and v.dtype is node.y.dtype and v.dtype.is_float:
+                writers.append((sweep.position[w], i, w))
+        reason = None
+        for _, i, writer in sorted(writers, key=lambda t: t[0], reverse=True):
+            linked = _linked(writer, node, i)
+            if isinstance(linked, str):
+                reason = linked
+                continue
+            before, _ = find_options(writer, device, memory)
+            after, refusals = find_options(linked, device, memory)
+            kept = {o.kernel.name for o in after if o.kernel is not None}
+            best = next((o.kernel.name for o in before if o.kernel is not None), None)
+            if best is not None and best not in kept:
+                reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"
+                continue
+            if not kept:
+                reason = "no kernel accepts the epilogue"
+                continue
+            return Patch([writer, node], [linked], {node.y: linked.y})
+        return reason
+
+    return rule
+
+
+def _linked(writer: Node, node: Node, operand: int) -> Node | str:
+    """`writer` with the expression of `node` as (the end of) its epilogue."""
+    arity = writer.op.arity
+    inputs: list[Value | None] = list(writer.inputs[:arity])
+    inputs += [None] * (arity - len(inputs))
+    extra: list[Value] = []
+    dtypes = [writer.y.dtype]
+
+    def operand_ref(v: Value) -> Ref:
+        if v in extra:
+            return In(1 + extra.index(v))
+        extra.append(v)
+        dtypes.append(v.dtype)
+        return In(len(extra))
+
+    inner: Expr | None = writer.attrs.get("epilogue")
+    inner_refs = [operand_ref(v) for v in writer.inputs[arity:] if v is not None]
+    outer: Expr = node.attrs["expr"]
+    if outer.uses_coords:
+        return "the expression depends on coordinates"
+    outer_refs = [None if i == operand else operand_ref(v) for i, v in enumerate(node.inputs) if v is not None]
+    b = Builder(dtypes)
+    value: Ref = In(0) if inner is None else b.inline(inner, [In(0), *inner_refs])
+    expr = b.finish(b.inline(outer, [value if r is None else r for r in outer_refs]))
+    for ref_dtype in expr.dtypes[1:]:
+        if not ref_dtype.is_float:
+            return f"an operand is {ref_dtype}"
+    attrs = {**writer.attrs, "epilogue": expr}
+    origin = "+".join(dict.fromkeys(p for p in (*writer.origin.split("+"), *node.origin.split("+")) if p))
+    return Node(writer.op, [*inputs, *extra], [output_like(node)], attrs, writer.name, origin)

@@ -1,0 +1,163 @@
+"""Choose layouts and pick kernels: for each node the option that is cheapest with the casts it causes.
+
+Every node starts with its cheapest option; then nodes are visited again and again, each taking the option that is
+best given its neighbours' layouts, until nothing changes (iterated conditional modes). Two starts, one preferring
+packed layouts and one flat, guard against a poor local minimum; the cheaper end wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import PlacementError
+from ..ir.device import DeviceInfo
+from ..ir.graph import Graph, Node, Value
+from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
+from ..ir.types import TensorType
+from ..kernels.base import Binding
+from .candidates import Choice, Measured, Option, find_options, view_options
+
+HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
+_SWEEPS = 12
+
+
+@dataclass
+class _Problem:
+    graph: Graph
+    device: DeviceInfo
+    options: dict[Node, list[Option]] = field(default_factory=dict)
+    uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
+
+    def cast_seconds(self, t: TensorType, a: Layout, b: Layout) -> float:
+        """Time of one layout cast."""
+        if a == b:
+            return 0.0
+        if is_free_cast(t.shape, a, b):
+            return 0.0
+        return 2.0 * t.count * t.dtype.size / self.device.bandwidth + self.device.launch_s
+
+
+def is_free_cast(shape: tuple[int, ...], a: Layout, b: Layout) -> bool:
+    """Whether both layouts store the tensor in the same bytes: one spatial position and whole channel blocks."""
+    if a.is_image or b.is_image:
+        return a == b
+    whole = all(layout.pack == 1 or (len(shape) >= 2 and shape[1] % layout.pack == 0) for layout in (a, b))
+    return a == b or (whole and all(d == 1 for d in shape[2:]))
+
+
+def pick_kernels(
+    graph: Graph,
+    device: DeviceInfo,
+    strict: bool = False,
+    memory: Memory | None = Memory.BUFFER,
+    measured: Measured | None = None,
+) -> None:
+    """Set `choice` of every node and the Place of every value. PlacementError in strict mode names the host nodes.
+
+    `memory` and `measured` as in `find_options`.
+    """
+    problem = _Problem(graph, device)
+    hosted: dict[Node, str] = {}
+    refusals: dict[Node, dict[str, str]] = {}
+    for node in graph.nodes:
+        options, refused = _options(node, device, hosted, memory, measured)
+        problem.options[node] = options
+        refusals[node] = refused
+        for i, v in enumerate(node.inputs):
+            if v is not None:
+                problem.uses.setdefault(v, []).append((node, i))
+    if strict and hosted:
+        lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
+        raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
+    best: tuple[float, dict[Node, Option]] | None = None
+    for prefer_packed in (True, False):
+        chosen = {n: _start(o, prefer_packed) for n, o in problem.options.items()}
+        total = _improve(problem, chosen)
+        if best is None or total < best[0]:
+            best = (total, chosen)
+    assert best is not None
+    for node in graph.nodes:
+        option = best[1][node]
+        node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))
+        for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
+            place = HOST if node in hosted else Place(Target.OPENCL, layout)
+            out.type = out.type.with_place(place)
+    for v in graph.inputs:
+        v.type = v.type.with_place(HOST)
+
+
+def _options(
+    node: Node, device: DeviceInfo, hosted: dict[Node, str], memory: Memory | None, measured: Measured | None
+) -> tuple[list[Option], dict[str, str]]:
+    if node.op.name == "Reshape" and node.x.dtype.on_device:
+        return view_options(node, device), {}
+    options, refused = find_options(node, device, memory, measured)
+    if not options:
+        flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
+        if node.op.name == "HostOp":
+            hosted[node] = str(
+                node.attrs.get("reason") or "the operator has no canonical form: onnx's reference runs it"
+            )
+        else:
+            hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
+        options = [Option(None, flat, HOST_SECONDS)]
+    return options, refused
+
+
+def _start(options: list[Option], prefer_packed: bool) -> Option:
+    if prefer_packed:
+        packed = [o for o in options if o.binding.outputs and not o.binding.outputs[0].is_flat]
+        return min(packed or options, key=lambda o: o.seconds)
+    flat = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_flat]
+    return min(flat or options, key=lambda o: o.seconds)
+
+
+def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
+    for sweep in range(_SWEEPS):
+        changed = False
+        nodes = problem.graph.nodes if sweep % 2 == 0 else reversed(problem.graph.nodes)
+        for node in nodes:
+            options = problem.options[node]
+            if len(options) < 2:
+                continue
+            best = min(options, key=lambda o: _local_seconds(problem, chosen, node, o))
+            now = chosen[node]
+            if best is not now and _local_seconds(problem, chosen, node, best) < _local_seconds(
+                problem, chosen, node, now
+            ) * (1 - 1e-9):
+                chosen[node] = best
+                changed = True
+        if not changed:
+            break
+    return sum(o.seconds for o in chosen.values()) + sum(
+        _input_casts(problem, chosen, node, option) for node, option in chosen.items()
+    )
+
+
+def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layout:
+    if v.producer is None:
+        return FLAT
+    return chosen[v.producer].binding.outputs[v.producer.outputs.index(v)]
+
+
+def _input_casts(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
+    total = 0.0
+    for v, want in zip(node.inputs, option.binding.inputs, strict=True):
+        if v is None or v.is_const or want is None:
+            continue
+        total += problem.cast_seconds(v.type, _layout_of(problem, chosen, v), want)
+    return total
+
+
+def _local_seconds(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
+    total = option.seconds + _input_casts(problem, chosen, node, option)
+    for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
+        wanted: set[Layout] = set()
+        for user, i in problem.uses.get(out, ()):
+            want = chosen[user].binding.inputs[i]
+            if want is not None:
+                wanted.add(want)
+        if out in problem.graph.outputs:
+            wanted.add(FLAT)
+        total += sum(problem.cast_seconds(out.type, layout, want) for want in wanted)
+    return total

@@ -1,0 +1,75 @@
+"""The order of the passes, and nothing else."""
+
+from __future__ import annotations
+
+from ..ir.check import check_graph
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Graph
+from ..ir.place import Memory
+from .candidates import Measured
+from .casts import insert_casts
+from .composites import recognise_attention, recognise_layer_norm
+from .fold import fold_constants
+from .fold_affine import fold_affine
+from .fold_pad import fold_pad
+from .fuse_elementwise import fuse_elementwise, inline_scalars
+from .link import link_epilogues
+from .pick import pick_kernels
+from .precision import mark_precision
+from .rewrite import Context, Rule, run_rule
+from .simplify import drop_empty_inputs, join_movement, remove_noop
+
+PORTABLE: tuple[tuple[str, Rule], ...] = (
+    ("fold_constants", fold_constants),
+    ("inline_scalars", inline_scalars),
+    ("remove_noop", remove_noop),
+    ("drop_empty_inputs", drop_empty_inputs),
+    ("join_movement", join_movement),
+    ("remove_noop", remove_noop),
+    ("recognise_layer_norm", recognise_layer_norm),
+    ("recognise_attention", recognise_attention),
+    ("join_movement", join_movement),
+    ("remove_noop", remove_noop),
+    ("fold_pad", fold_pad),
+    ("fold_affine", fold_affine),
+    ("fuse_elementwise", fuse_elementwise),
+    ("fold_affine", fold_affine),
+    ("fold_constants", fold_constants),
+)
+"""Rewrites that hold on any device, in order."""
+
+
+def optimise(graph: Graph, ctx: Context | None = None) -> Context:
+    """Run the portable rewrites on `graph` in place."""
+    ctx = ctx or Context()
+    if ctx.check:
+        check_graph(graph, "import")
+    graph.prune()
+    for name, rule in PORTABLE:
+        run_rule(graph, name, rule, ctx)
+    return ctx
+
+
+def place(
+    graph: Graph,
+    device: DeviceInfo,
+    *,
+    precision: DType | None = None,
+    memory: Memory | None = Memory.BUFFER,
+    strict: bool = False,
+    measured: Measured | None = None,
+    ctx: Context | None = None,
+) -> None:
+    """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
+
+    `memory` BUFFER makes no images, IMAGE2D makes them wherever a kernel has them, None where they are expected to pay.
+    `measured` times of kernels take the place of the cost model's.
+    """
+    ctx = ctx or Context()
+    run_rule(graph, "link_epilogues", link_epilogues(device, memory), ctx)
+    mark_precision(graph, precision)
+    pick_kernels(graph, device, strict, memory, measured)
+    insert_casts(graph, device, precision, measured)
+    if ctx.check:
+        check_graph(graph, "casts")

@@ -1,0 +1,81 @@
+"""Runs rewrite rules over a graph: sweeps until nothing changes, counts rewrites, logs refusals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from .. import knobs
+from ..ir.check import check_graph
+from ..ir.graph import Graph, Node, Value
+from ..ir.patch import Patch, apply_patches
+
+Uses = Mapping[Value, list[Node]]
+
+
+@dataclass
+class Context:
+    """State shared by the passes over one graph: the rewrite budget and the log that `explain()` may show."""
+
+    check: bool = field(default_factory=lambda: bool(knobs.get("OPALITE_CHECK")))
+    budget: int | None = field(default_factory=lambda: knobs.get("OPALITE_STOP_AFTER"))
+    debug: int = field(default_factory=lambda: int(knobs.get("OPALITE_DEBUG")))
+    applied: dict[str, int] = field(default_factory=dict)
+
+    def spend(self, rule: str) -> bool:
+        """Count one rewrite of `rule`; False when OPALITE_STOP_AFTER is used up."""
+        if self.budget is not None:
+            if self.budget <= 0:
+                return False
+            self.budget -= 1
+        self.applied[rule] = self.applied.get(rule, 0) + 1
+        return True
+
+
+class Sweep:
+    """What a rule sees: the graph, who uses each value, and which values the caller gets to see."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.uses: Uses = graph.uses()
+        self.exposed = set(graph.outputs)
+        self.position = {node: i for i, node in enumerate(graph.nodes)}
+
+    def only_use(self, value: Value) -> Node | None:
+        """The one node that reads `value`, if there is just one and the value is not a graph output."""
+        users = self.uses.get(value, ())
+        return users[0] if len(users) == 1 and value not in self.exposed else None
+
+
+Rule = Callable[[Node, Sweep], "Patch | str | None"]
+"""A rule looks at one node: a Patch to apply, a reason why not, or None where it has nothing to say."""
+
+
+def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100) -> None:
+    """Apply `rule` everywhere until no node matches. Patches of one sweep touch disjoint nodes."""
+    for _ in range(limit):
+        sweep = Sweep(graph)
+        touched: set[Node] = set()
+        patches: list[Patch] = []
+        for node in graph.nodes:
+            if node in touched:
+                continue
+            found = rule(node, sweep)
+            if isinstance(found, str):
+                if ctx.debug >= 2:
+                    print(f"opalite: {name}: {node.label}: {found}", file=sys.stderr)
+                continue
+            if found is None or touched.intersection(found.remove) or not ctx.spend(name):
+                continue
+            patches.append(found)
+            touched.update(found.remove)
+            for old in found.replace:
+                touched.update(sweep.uses.get(old, ()))
+            for added in found.add:
+                touched.update(v.producer for v in added.inputs if v is not None and v.producer is not None)
+        if not patches:
+            return
+        apply_patches(graph, patches, name)
+        if ctx.check:
+            check_graph(graph, name)

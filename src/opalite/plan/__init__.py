@@ -1,0 +1,1 @@
+"""Schedule, memory plan and Program: plain data that runs anywhere."""

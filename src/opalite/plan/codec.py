@@ -1,0 +1,109 @@
+"""Programs as JSON: tagged records for dataclasses, enums, tuples, NumPy scalars; arrays go to a side table."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import BundleError
+from ..ir.dtype import DType
+from ..ir.place import Layout, Memory, Place, Target
+from ..ir.types import TensorType
+from ..ops.expr import Expr, parse_expr
+from . import program as p
+from .report import NodeReport
+
+_CLASSES: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (
+        p.Slot,
+        p.Port,
+        p.SlotArg,
+        p.ScalarArg,
+        p.LocalArg,
+        p.SourceSpec,
+        p.LaunchStep,
+        p.UploadStep,
+        p.DownloadStep,
+        p.HostStep,
+        p.ReferenceStep,
+        p.MemoryReport,
+        p.Program,
+        NodeReport,
+        TensorType,
+        Place,
+        Layout,
+    )
+}
+_ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "Memory": Memory}
+
+
+class Encoder:
+    """Turns a Program into JSON-ready data; arrays met on the way are numbered in `arrays`."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray[Any, Any]] = []
+
+    def encode(self, x: Any) -> Any:
+        """JSON-ready form of `x`; TypeError for a type that no Program holds."""
+        if x is None or isinstance(x, (bool, int, float, str)):
+            return x
+        if isinstance(x, DType):
+            return {"dt": x.short}
+        if type(x).__name__ in _ENUMS:
+            return {"e": [type(x).__name__, x.value]}
+        if isinstance(x, Expr):
+            return {"x": [str(x), [d.short for d in x.dtypes]]}
+        if dataclasses.is_dataclass(x) and type(x).__name__ in _CLASSES:
+            values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x)]
+            return {"c": [type(x).__name__, *values]}
+        if isinstance(x, np.generic):
+            return {"n": [x.dtype.name, x.item()]}
+        if isinstance(x, np.ndarray):
+            self.arrays.append(x)
+            return {"a": len(self.arrays) - 1}
+        if isinstance(x, bytes):
+            return {"b": base64.b64encode(x).decode()}
+        if isinstance(x, tuple):
+            return {"t": [self.encode(i) for i in x]}
+        if isinstance(x, list):
+            return [self.encode(i) for i in x]
+        if isinstance(x, dict):
+            return {"d": [[self.encode(k), self.encode(v)] for k, v in x.items()]}
+        raise TypeError(f"cannot encode {type(x).__name__}")
+
+
+def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
+    if data is None or isinstance(data, (bool, int, float, str)):
+        return data
+    if isinstance(data, list):
+        return [decode(i, arrays) for i in data]
+    (tag, body), *_ = data.items()
+    match tag:
+        case "c":
+            cls = _CLASSES.get(body[0])
+            if cls is None:
+                raise BundleError(f"record {body[0]!r} is unknown to this version of opalite; compile the model again")
+            return cls(*(decode(v, arrays) for v in body[1:]))
+        case "t":
+            return tuple(decode(i, arrays) for i in body)
+        case "d":
+            return {decode(k, arrays): decode(v, arrays) for k, v in body}
+        case "n":
+            return np.dtype(body[0]).type(body[1])
+        case "dt":
+            return DType.parse(body)
+        case "e":
+            return _ENUMS[body[0]](body[1])
+        case "x":
+            return parse_expr(body[0], [DType.parse(d) for d in body[1]])
+        case "a":
+            return arrays[body]
+        case "b":
+            return base64.b64decode(body)
+    raise BundleError(f"record tag {tag!r} is unknown to this version of opalite; compile the model again")

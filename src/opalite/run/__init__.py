@@ -1,0 +1,1 @@
+"""Sessions: programs on a device, profiled and verified."""

@@ -1,0 +1,127 @@
+"""BundleSource: a session's model from an .opal bundle. onnx is not imported, and no pass runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BundleError, InputError, PlacementError
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..plan.bundle import Bundle, load_bundle
+from ..plan.program import HostStep, Program, ReferenceStep
+from .compiler import Compiler
+from .executor import Executable
+from .ports import ModelMetadata, NodeArg
+from .timing import Timing
+
+
+class BundleSource:
+    """A compiled model behind a session."""
+
+    opset = 0
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._bundle: Bundle | None = None
+        meta = self._loaded().meta
+        try:
+            self.meta = ModelMetadata(**meta.get("metadata", {}))
+            self.inputs = [_arg(a) for a in meta["inputs"]]
+            self.outputs = [_arg(a) for a in meta["outputs"]]
+        except (KeyError, TypeError, ValueError) as e:
+            raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
+        self.overridable: list[NodeArg] = []
+        self._ready: dict[int, Executable] = {}
+
+    def _loaded(self) -> Bundle:
+        """The bundle, read again after `reset`, for whoever ran a program took its weights."""
+        if self._bundle is None:
+            self._bundle = load_bundle(self._path)
+            if not self._bundle.variants:
+                raise BundleError(f"{self._path} holds no program; compile the model again")
+        return self._bundle
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The shapes that the first program for `device` was compiled for."""
+        ports = {p.name: p.shape for p in self._loaded().find(device).program.inputs}
+        unread = {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
+        return {**unread, **ports}
+
+    def reset(self) -> None:
+        """Forget what is on the device."""
+        self._ready = {}
+        self._bundle = None
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays, checked against the declared inputs."""
+        known = {a.name: a for a in self.inputs}
+        for name in feeds:
+            if name not in known:
+                raise InputError(f"no input is named {name!r}; the bundle's inputs are {', '.join(known)}")
+        found = {}
+        for name, arg in known.items():
+            if name not in feeds:
+                raise InputError(f"input '{name}' is missing; it is {arg.type} of shape {_dims(arg)}")
+            found[name] = _check(arg, feeds[name])
+        return found
+
+    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+        """The outputs in order."""
+        variant = self._loaded().find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
+        program = variant.program
+        executable = self._ready.get(id(variant))
+        if executable is None:
+            if compiler.options.strict:
+                _refuse_hosts(program)
+            executable = Executable(compiler.rt, program, compiler.host_runner())
+            timing.build_s += executable.build_s
+            self._ready[id(variant)] = executable
+        compiler.trace(program)
+        compiler.ran.append(executable)
+        executable.recorder = compiler.recorder
+        outputs, spent = executable.run([feeds[p.name] for p in program.inputs])
+        timing.add(spent)
+        # What no step made is the caller's or the program's own.
+        borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
+        return [a.copy() if p.host in borrowed else a for p, a in zip(program.outputs, outputs, strict=True)]
+
+
+def _refuse_hosts(program: Program) -> None:
+    """PlacementError if the program has steps on the host."""
+    hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
+    if hosted:
+        raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+
+
+def _check(arg: NodeArg, value: Any) -> Any:
+    assert arg.dtype is not None
+    if hasattr(value, "dtype"):
+        array = np.asarray(value)
+    else:
+        try:
+            array = np.asarray(value, arg.dtype.np)
+        except (ValueError, TypeError, OverflowError) as e:
+            raise InputError(f"input '{arg.name}' cannot be made an array of {arg.type} {_dims(arg)}: {e}") from e
+    if arg.dtype is DType.STRING and array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.dtype.newbyteorder("=") != arg.dtype.np:
+        fix = f"pass x.astype(np.{arg.dtype.np.name})" if arg.dtype is not DType.STRING else "pass an array of str"
+        raise InputError(f"input '{arg.name}' is {arg.dtype.np.name}, got {array.dtype.name}: {fix}")
+    if array.ndim != len(arg.shape):
+        raise InputError(f"input '{arg.name}' has rank {len(arg.shape)} {_dims(arg)}, got shape {array.shape}")
+    for axis, (want, got) in enumerate(zip(arg.shape, array.shape, strict=True)):
+        if isinstance(want, int) and want != got:
+            raise InputError(f"input '{arg.name}' has size {want} along axis {axis} {_dims(arg)}, got {array.shape}")
+    return array
+
+
+def _dims(arg: NodeArg) -> str:
+    return f"[{', '.join('?' if d is None else str(d) for d in arg.shape)}]"
+
+
+def _arg(raw: Mapping[str, Any]) -> NodeArg:
+    return NodeArg(raw["name"], raw["type"], tuple(raw["shape"]), DType.parse(raw["dtype"]))

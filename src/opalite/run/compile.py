@@ -1,0 +1,99 @@
+"""Compiling a model to an .opal bundle ahead of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..cl.runtime import find_runtime
+from ..errors import BundleError, InputError
+from ..ir.types import TensorType
+from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
+from .compiler import CompileOptions, Compiler
+from .ports import NodeArg
+from .timing import Timing
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def compile_model(
+    model: str | os.PathLike[str] | bytes,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    device: str | Sequence[str] | None = None,
+    precision: str = "auto",
+    memory: str = "auto",
+    tune: str = "none",
+    strict: bool = False,
+) -> Bundle:
+    """Write `model` (.onnx path or bytes), compiled, to the bundle at `path`.
+
+    shapes: input shapes by name where the model leaves dimensions open; several mappings give several variants.
+    device: one or more requests as InferenceSession takes them.
+    Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
+    """
+    from .onnx_source import OnnxSource
+
+    target = Path(path)
+    if target.suffix != SUFFIX:
+        raise InputError(f"bundle '{target}' must end in {SUFFIX}, by which sessions know one; write {target}{SUFFIX}")
+    if not target.parent.is_dir():
+        raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
+    options = CompileOptions(precision, memory, tune, strict)
+    source = OnnxSource(model)
+    wanted: Sequence[Shapes] = [shapes or {}] if shapes is None or isinstance(shapes, Mapping) else shapes
+    names = [a.name for a in source.inputs]
+    for name in {n for one in wanted for n in one}.difference(names):
+        raise InputError(f"a shape is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
+    requests = [device] if device is None or isinstance(device, str) else device
+    variants = []
+    for request in requests:
+        compiler = Compiler(find_runtime(request), options)
+        for one in wanted:
+            feeds = {a.name: _input_type(a, one) for a in source.inputs}
+            segment = source.only_segment(feeds)
+            program = compiler.plan(segment.graph, Timing())
+            program = source.complete(program, segment)
+            variants.append(Variant(compiler.rt.info, program))
+        source.reset()
+    bundle = Bundle(variants, _meta(source))
+    save_bundle(path, bundle)
+    return bundle
+
+
+def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
+    if arg.dtype is None:
+        raise BundleError(
+            f"input '{arg.name}' is {arg.type}: only models of tensors can be compiled; run the .onnx file"
+        )
+    given = shapes.get(arg.name)
+    if given is None:
+        if not all(isinstance(d, int) for d in arg.shape):
+            dims = ", ".join(map(str, arg.shape))
+            example = "x".join(str(d if isinstance(d, int) else 1) for d in arg.shape)
+            raise InputError(
+                f"input '{arg.name}' has open dimensions [{dims}]; give its shape, such as --shape {arg.name}:{example}"
+            )
+        given = tuple(d for d in arg.shape if isinstance(d, int))
+    pairs = zip(arg.shape, given, strict=False)
+    if len(given) != len(arg.shape) or any(isinstance(d, int) and d != g for d, g in pairs):
+        raise InputError(f"shape {given} does not fit input '{arg.name}' of shape {list(arg.shape)}")
+    return TensorType(arg.dtype, tuple(given))
+
+
+def _meta(source: Any) -> dict[str, Any]:
+    def raw(a: NodeArg) -> dict[str, Any]:
+        dtype = None if a.dtype is None else a.dtype.short
+        return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": dtype}
+
+    metadata = dataclasses.asdict(source.meta)
+    metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"] or {})
+    return {
+        "inputs": [raw(a) for a in source.inputs],
+        "outputs": [raw(a) for a in source.outputs],
+        "metadata": metadata,
+    }

@@ -1,0 +1,201 @@
+"""Executable: a Program made ready on a device - built, its memory allocated, weights uploaded, every argument set.
+
+After that a run uploads inputs, enqueues prepared launches and downloads outputs: it builds no program, allocates no
+device memory and sets no kernel argument.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cl.events import LaunchTimes, read_times
+from ..cl.launch import LocalBytes, PreparedLaunch, Recording
+from ..cl.runtime import Runtime
+from ..cl.weights import SharedWeight
+from ..errors import OpaliteError
+from ..ir.device_family import SLOW_SUB_BUFFERS
+from ..ops.base import get_op
+from ..plan.program import (
+    DownloadStep,
+    HostStep,
+    LaunchStep,
+    LocalArg,
+    Program,
+    ReferenceStep,
+    ScalarArg,
+    SlotArg,
+    StepArg,
+    Storage,
+    UploadStep,
+)
+from .slot_memory import pool_slots
+from .timing import Timing
+
+Array = np.ndarray[Any, Any]
+Recorder = Callable[[Any, LaunchTimes], None]
+"""Called with the LaunchStep and the times of each launch of a profiled run."""
+HostRunner = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
+Phase = Recording | UploadStep | DownloadStep | HostStep | ReferenceStep
+"""A step, or all the launches between two steps of another kind."""
+
+
+class Executable:
+    """A Program on a Runtime. Not thread-safe: the session holds its lock while running one."""
+
+    def __init__(self, rt: Runtime, program: Program, host_runner: HostRunner | None = None) -> None:
+        self.rt = rt
+        self.program = program
+        self._host_runner = host_runner
+        started = time.perf_counter()
+        built = rt.build_all([(s.text, s.options, s.name) for s in program.sources])
+        self._weights: list[SharedWeight] = []
+        self._memory = self._allocate()
+        self.launches: dict[int, PreparedLaunch] = {
+            i: rt.prepare(built[s.source], s.entry, [self._arg(a) for a in s.args], s.grid, s.group, s.node)
+            for i, s in enumerate(program.steps)
+            if isinstance(s, LaunchStep)
+        }
+        for i, launch in self.launches.items():
+            if program.steps[i].open_group:  # type: ignore[union-attr]
+                launch.fit_group(rt.device)
+        self._step_of = {id(launch): program.steps[i] for i, launch in self.launches.items()}
+        self.recorder: Recorder | None = None  # set to profile the runs that follow
+        self._phases = self._make_phases()
+        rt.finish()
+        self.build_s = time.perf_counter() - started
+        program.weights = {}  # the device holds them now
+
+    def _allocate(self) -> dict[int, Any]:
+        rt, program = self.rt, self.program
+        whole = pool_slots(program, rt.make_buffer_pool()) if SLOW_SUB_BUFFERS in rt.info.quirks else {}
+        pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id not in whole]
+        arena = rt.make_arena([(s.offset, s.nbytes) for s in pooled]) if pooled else None
+        images = [rt.make_image(w, h, dtype) for w, h, dtype in program.image_pool]
+        memory: dict[int, Any] = {}
+        for slot in program.slots:
+            if slot.id in whole:
+                memory[slot.id] = whole[slot.id]
+            elif slot.storage is Storage.STATIC:
+                weight = rt.share_weight(program.weights[slot.id], image=slot.image is not None)
+                self._weights.append(weight)
+                memory[slot.id] = weight.memory
+            elif slot.image is not None:
+                memory[slot.id] = images[slot.image_slot]
+            elif slot.storage is Storage.SEPARATE or arena is None:
+                memory[slot.id] = rt.allocate(slot.nbytes)
+            else:
+                memory[slot.id] = arena.region(slot.offset, slot.nbytes)
+        return memory
+
+    def _arg(self, a: StepArg) -> Any:
+        if isinstance(a, SlotArg):
+            return self._memory[a.slot]
+        if isinstance(a, LocalArg):
+            return LocalBytes(a.nbytes)
+        assert isinstance(a, ScalarArg)
+        return a.value
+
+    def _make_phases(self) -> list[Phase]:
+        phases: list[Phase] = []
+        waiting: list[PreparedLaunch] = []
+        for i, step in enumerate(self.program.steps):
+            if isinstance(step, LaunchStep):
+                waiting.append(self.launches[i])
+                continue
+            if waiting:
+                phases.append(self.rt.record(waiting))
+                waiting = []
+            phases.append(step)
+        if waiting:
+            phases.append(self.rt.record(waiting))
+        return phases
+
+    def run(self, feeds: Sequence[Any]) -> tuple[list[Any], Timing]:
+        """Outputs in order for `feeds` (arrays of exactly the ports' dtypes and shapes), and where the time went."""
+        program, rt = self.program, self.rt
+        timing = Timing()
+        hosts: list[Any] = [None] * program.host_slots
+        for number, array in program.host_consts.items():
+            hosts[number] = array
+        for port, array in zip(program.inputs, feeds, strict=True):
+            hosts[port.host] = array
+        clock = time.perf_counter
+        mark = clock()
+        for phase in self._phases:
+            if isinstance(phase, Recording):
+                if self.recorder is None:
+                    phase.run()
+                else:
+                    self._run_recorded(phase)
+                continue
+            if isinstance(phase, UploadStep):
+                self._upload(phase, hosts[phase.host])
+                now = clock()
+                timing.upload_s += now - mark
+            elif isinstance(phase, DownloadStep):
+                rt.finish()
+                now = clock()
+                timing.compute_s += now - mark
+                mark = now
+                hosts[phase.host] = self._download(phase)
+                now = clock()
+                timing.download_s += now - mark
+            else:
+                self._run_on_host(phase, hosts)
+                now = clock()
+                timing.host_s += now - mark
+            mark = now
+        rt.finish()
+        timing.compute_s += clock() - mark
+        return [hosts[port.host] for port in program.outputs], timing
+
+    def replay(self) -> None:
+        """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.
+
+        OpaliteError where a host step stands between launches.
+        """
+        for phase in self._phases:
+            if isinstance(phase, Recording):
+                phase.run()
+            elif not isinstance(phase, UploadStep | DownloadStep):
+                raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")
+        self.rt.finish()
+
+    def _run_recorded(self, phase: Recording) -> None:
+        """Run launches on the profiling queue and keep their times."""
+        rt = self.rt
+        rt.finish()
+        pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in phase.launches]
+        rt.profiling_queue.finish()
+        assert self.recorder is not None
+        for launch, event in pairs:
+            if event is not None:
+                self.recorder(self._step_of[id(launch)], read_times(event, rt.info.name))
+
+    def _upload(self, step: UploadStep, array: Any) -> None:
+        stored = np.ascontiguousarray(array, step.dtype.np)
+        if stored.nbytes:
+            self.rt.write(self._memory[step.slot], stored)
+
+    def _download(self, step: DownloadStep) -> Array:
+        array = np.empty(step.shape, step.dtype.np)
+        if array.nbytes:
+            self.rt.read(self._memory[step.slot], array)
+        return array
+
+    def _run_on_host(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
+        ins = [None if number < 0 else hosts[number] for number in step.inputs]
+        try:
+            if isinstance(step, ReferenceStep):
+                outs: Sequence[Any] = get_op(step.op).reference(step.attrs, ins)
+            else:
+                assert self._host_runner is not None, f"{step.node} needs the onnx package"
+                outs = self._host_runner(step, ins)
+        except OpaliteError as e:
+            raise e.add_context(f"while running {step.node} on the host") from e
+        for number, value in zip(step.outputs, outs, strict=False):
+            hosts[number] = value

@@ -1,0 +1,161 @@
+"""OnnxSource: a session's model from an ONNX file - imported segment by segment for the shapes that arrive."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import BundleError, PlacementError
+from ..importer import ContentsNeededError, Task, check_feeds, load_model
+from ..importer.segments import ModelImporter, Output, Run, Same, Segment
+from ..importer.tasks import NodeTask, TrimTask
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..plan.program import Port, Program
+from ..plan.report import NodeReport, task_report
+from .compiler import Compiler
+from .executor import Executable
+from .ports import ModelMetadata, NodeArg
+from .timing import Timing
+
+
+class OnnxSource:
+    """An ONNX model behind a session."""
+
+    def __init__(self, model: str | os.PathLike[str] | bytes) -> None:
+        self._model = load_model(model)
+        self.inputs = [_arg(v) for v in self._model.inputs]
+        self.outputs = [_arg(v) for v in self._model.outputs]
+        self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
+        self.opset = self._model.opsets.get("", 0)
+        m = self._model.meta
+        self.meta = ModelMetadata(
+            m.producer_name,
+            m.graph_name,
+            m.domain,
+            m.description,
+            m.graph_description,
+            m.version,
+            m.custom_metadata_map,
+        )
+        # Not the model's own importer, which lives as long as the model: closing releases what segments compiled.
+        self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The declared shapes, open dimensions as 1."""
+        return {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
+
+    def reset(self) -> None:
+        """Forget every segment, and with them what was compiled."""
+        m = self._model
+        self.importer = ModelImporter(m.graph, m.functions)
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays, checked against the model."""
+        return check_feeds(self._model, feeds)
+
+    def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
+        """The one segment of the whole model for inputs of these types. BundleError if there are more."""
+
+        def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+            raise BundleError(
+                "a loop whose body runs step by step cannot be compiled ahead of time; run the .onnx file"
+            )
+
+        try:
+            segment = self.importer.begin(feeds, no_bodies).segment
+        except ContentsNeededError as e:
+            raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
+        if segment is None:
+            raise BundleError("the model computes nothing from its inputs; there is nothing to compile")
+        if segment.following is not None or segment.tasks:
+            rest = ", ".join(t.label for t in segment.tasks) or "nodes that need the contents of others"
+            raise BundleError(
+                f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
+            )
+        return segment
+
+    def complete(self, program: Program, segment: Segment) -> Program:
+        """`program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        for port, name in zip(program.inputs, segment.inputs, strict=True):
+            program.inputs[program.inputs.index(port)] = replace(port, name=name)
+        computed = list(program.outputs)
+        program.outputs = []
+        for arg in self.outputs:
+            program.outputs.append(self._output_port(program, segment, arg, computed))
+        return program
+
+    def _output_port(self, program: Program, segment: Segment, arg: NodeArg, computed: Sequence[Port]) -> Port:
+        found = segment.exports.get(arg.name)
+        if isinstance(found, Output):
+            return replace(computed[found.index], name=arg.name)
+        passed = found.name if isinstance(found, Same) else arg.name
+        for port in program.inputs:
+            if port.name == passed:
+                return replace(port, name=arg.name)
+        array = found if isinstance(found, np.ndarray) else self._model.graph.constants.get(arg.name)
+        if array is None:
+            raise BundleError(f"output '{arg.name}' is an input that nothing computes with; run the .onnx file")
+        host = program.host_slots
+        program.host_slots += 1
+        program.host_consts[host] = array
+        return Port(arg.name, DType.of(array), array.shape, host)
+
+    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+        """The model's outputs in order."""
+        return _run(self.importer, compiler, feeds, timing)
+
+
+def _run(importer: ModelImporter, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+    def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+        return _run(body, compiler, inner, timing)
+
+    clock = time.perf_counter
+    started = clock()
+    run = importer.begin(feeds, run_body)
+    timing.import_s += clock() - started
+    strict = compiler.options.strict
+    if strict:
+        _refuse_tasks(run)
+    while run.segment is not None:
+        segment = run.segment
+        executable: Executable | None = segment.compiled
+        if executable is None:
+            executable = compiler.compile(segment.graph, timing)
+            segment.compiled = executable
+        compiler.trace(executable.program)
+        compiler.ran.append(executable)
+        executable.recorder = compiler.recorder
+        outputs, spent = executable.run(run.feeds)
+        timing.add(spent)
+        started = clock()
+        run.advance(outputs)
+        timing.host_s += clock() - started
+        if strict:
+            _refuse_tasks(run)
+    for task in run.tasks_run:
+        compiler.trace(_task_report(task))
+    return run.outputs
+
+
+def _refuse_tasks(run: Run) -> None:
+    """PlacementError if operators had to run on the host between two segments."""
+    hosted = [f"  {task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)]
+    if hosted:
+        raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+
+
+def _task_report(task: Task) -> NodeReport:
+    # A trim only cuts off rows that the device has computed and counted: part of the transfer.
+    target = "transfer" if isinstance(task, TrimTask) else "host"
+    return task_report(task.label, task.label.split(" ")[0], task.reason, target)
+
+
+def _arg(info: Any) -> NodeArg:
+    dtype = info.dtype if info.kind == "tensor" else None
+    return NodeArg(info.name, info.onnx_type, tuple(info.shape or ()), dtype)

@@ -1,0 +1,31 @@
+"""What a session tells of its model: inputs, outputs and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.dtype import DType
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """Name, type ('tensor(float)') and shape of a graph input or output; symbolic dimensions are strings or None."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+    dtype: DType | None = None  # None for sequences and optionals
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says of itself."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] | None = None

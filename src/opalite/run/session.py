@@ -1,0 +1,263 @@
+"""InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from .. import knobs
+from ..cl.devices import check_fork
+from ..cl.runtime import find_runtime
+from ..errors import InputError
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..knobs import LEVELS
+from ..plan.bundle import is_bundle
+from .compiler import CompileOptions, Compiler
+from .explain import Explanation
+from .limits import host_memory
+from .peaks import measure_peaks
+from .ports import ModelMetadata, NodeArg
+from .profile import Profile, Recorder
+from .source import Source
+from .timing import Timing
+
+if TYPE_CHECKING:
+    from ..tune.report import GraphTuning
+    from ..tune.tuner import Progress
+
+Array = np.ndarray[Any, Any]
+
+
+class InferenceSession:
+    """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
+
+    model: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
+        OPALITE_DEVICE, else the best.
+    precision: 'auto', 'fp32', 'fp16' (half storage, float sums) or 'fp16_fast' (half sums too).
+    memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
+    strict: PlacementError for nodes that would run on the host.
+
+    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        *,
+        device: str | DeviceInfo | None = None,
+        precision: str | None = None,
+        memory: str | None = None,
+        tune: str | None = None,
+        strict: bool = False,
+        providers: Any = None,
+        sess_options: Any = None,
+    ) -> None:
+        """`providers` and `sess_options` are accepted for onnxruntime's sake and ignored."""
+        started = time.perf_counter()
+        request = device.id if isinstance(device, DeviceInfo) else device
+        if not isinstance(request, str | None):
+            raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
+        self._arguments = {
+            "model": model,
+            "device": request,
+            "precision": precision,
+            "memory": memory,
+            "tune": tune,
+            "strict": strict,
+        }
+        options = CompileOptions(
+            precision=precision or str(knobs.get("OPALITE_PRECISION")),
+            memory=memory or str(knobs.get("OPALITE_MEMORY")),
+            tune=tune or str(knobs.get("OPALITE_TUNE")),
+            strict=strict,
+        )
+        self._rt = find_runtime(request)
+        self._rt.expect_builds()
+        with host_memory("loading the model"):
+            self._source = _open(model)
+        self._compiler = Compiler(self._rt, options)
+        self._lock = threading.RLock()
+        self._load_s = time.perf_counter() - started
+        self.last_timing = Timing()
+        self._first_s: float | None = None
+        self._has_run = False  # since it was made or closed
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device that the session runs on."""
+        return self._rt.info
+
+    @property
+    def opset(self) -> int:
+        """Opset version of the default domain; 0 for a bundle."""
+        return self._source.opset
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs that the caller feeds, in the model's order."""
+        return list(self._source.inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs in the model's order."""
+        return list(self._source.outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers listed as inputs: they may be fed, and keep their value otherwise."""
+        return list(self._source.overridable)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Producer, description and custom metadata."""
+        return self._source.meta
+
+    def get_providers(self) -> list[str]:
+        """Where it runs, as onnxruntime would list it."""
+        return [f"OpenCLExecutionProvider:{self.device.id or self.device.name}", "HostReferenceProvider"]
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Outputs called `output_names` (all if None) for arrays by input name. InputError says what does not fit."""
+        check_fork()
+        picked = self._pick_outputs(output_names)
+        if not isinstance(input_feed, Mapping):
+            example = ", ".join(f"'{a.name}': array" for a in self._source.inputs)
+            raise InputError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
+        feeds = self._source.check_feeds(input_feed)
+        with self._lock, host_memory("running the model"):
+            started = time.perf_counter()
+            timing = Timing()
+            self._compiler.forget_trace()
+            outputs = self._source.run(self._compiler, feeds, timing)
+            timing.total_s = time.perf_counter() - started
+            if self._first_s is None:
+                self._first_s = timing.total_s + self._load_s
+            timing.first_s = self._first_s
+            self._has_run = True
+            self.last_timing = timing
+        return [outputs[i] for i in picked]
+
+    def replay(self) -> float:
+        """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
+
+        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between.
+        """
+        with self._lock:
+            started = time.perf_counter()
+            for executable in self._compiler.ran:
+                executable.replay()
+            return time.perf_counter() - started
+
+    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
+        known = [o.name for o in self._source.outputs]
+        if names is None:
+            return list(range(len(known)))
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise InputError(f"output names are a list such as {known[:1]}, or None for all; got {names!r}")
+        unknown = [n for n in names if n not in known]
+        if unknown:
+            raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
+        return [known.index(n) for n in names]
+
+    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
+        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
+        with self._lock:
+            if input_feed is not None or not self._has_run:
+                self.run(None, input_feed if input_feed is not None else self._example_feeds())
+            return self._compiler.explain()
+
+    def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
+        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks."""
+        with self._lock:
+            self.run(None, input_feed)
+            profile = Profile(self.device.name)
+            recorder = Recorder(profile)
+            self._compiler.recorder = recorder
+            try:
+                for i in range(max(iterations, 1)):
+                    recorder.start(i)
+                    self.run(None, input_feed)
+                    profile.wall_s.append(self.last_timing.total_s)
+            finally:
+                self._compiler.recorder = None
+            profile.peaks = measure_peaks(self._rt)
+        return profile
+
+    def tune(
+        self, input_feed: Mapping[str, Any], level: str = "fast", watch: Callable[[Progress], None] | None = None
+    ) -> list[GraphTuning]:
+        """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
+
+        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: told of every trial. Returns a report on each graph of
+        the model. What was measured before an interruption is kept, and taken up by the next call.
+        InputError for a bundle, whose program is fixed: compile the model again with tune=.
+        """
+        if level == "none" or level not in LEVELS:
+            raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
+        model = self._arguments["model"]
+        if not isinstance(model, bytes) and is_bundle(model):
+            raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
+        compiler = self._compiler
+        with self._lock:
+            self.close()
+            asked, compiler.tunings = compiler.options, []
+            compiler.options, compiler.watch, compiler.resumes = replace(asked, tune=level), watch, True
+            try:
+                self.run(None, input_feed)
+            finally:
+                compiler.options, compiler.watch, compiler.resumes = asked, None, False
+        return compiler.tunings
+
+    @property
+    def tunings(self) -> list[GraphTuning]:
+        """Reports on what this session tuned, also before it was interrupted."""
+        return list(self._compiler.tunings)
+
+    def example_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
+        return self._source.example_shapes(self.device)
+
+    def _example_feeds(self) -> dict[str, Array]:
+        shapes = self.example_shapes()
+        feeds = {}
+        for arg in self.get_inputs():
+            if arg.dtype is None or arg.dtype is DType.STRING:
+                raise InputError(f"input '{arg.name}' is {arg.type}: give explain() an example of the inputs")
+            feeds[arg.name] = np.zeros(shapes[arg.name], arg.dtype.np)
+        return feeds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release compiled programs and device memory; the session compiles again if it is run again."""
+        with self._lock:
+            self._source.reset()
+            self._compiler.forget_trace()
+            self._has_run = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._arguments
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _open(model: str | os.PathLike[str] | bytes) -> Source:
+    """The source behind a session: an ONNX model or a bundle."""
+    if not isinstance(model, bytes) and is_bundle(model):
+        from .bundle_source import BundleSource
+
+        return BundleSource(model)
+    from .onnx_source import OnnxSource
+
+    return OnnxSource(model)

@@ -1,0 +1,39 @@
+"""Memory of a Program's intermediates on drivers where sub-buffers of an arena are slow: whole buffers from a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ..cl.pools import BufferPool
+from ..plan.program import DownloadStep, LaunchStep, Program, SlotArg, Step, Storage, UploadStep
+
+M = TypeVar("M")
+
+
+def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:
+    """A buffer for each DYNAMIC slot that is no image, reused once the last step that uses the slot is done."""
+    dynamic = {s.id: s.nbytes for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None}
+    last: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        last |= dict.fromkeys(_slots_of(step), i)
+    found: dict[int, M] = {}
+    for i, step in enumerate(program.steps):
+        used = [s for s in dict.fromkeys(_slots_of(step)) if s in dynamic]
+        for slot in used:
+            if slot not in found:
+                found[slot] = pool.take(dynamic[slot])
+        for slot in used:
+            if last[slot] == i:
+                pool.give_back(found[slot])
+    for slot, nbytes in dynamic.items():
+        if slot not in found:  # no step touches it
+            found[slot] = pool.take(nbytes)
+    return found
+
+
+def _slots_of(step: Step) -> Iterator[int]:
+    if isinstance(step, LaunchStep):
+        yield from (a.slot for a in step.args if isinstance(a, SlotArg))
+    elif isinstance(step, UploadStep | DownloadStep):
+        yield step.slot

@@ -1,0 +1,33 @@
+"""Source: what stands behind a session - an ONNX model or a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..ir.device import DeviceInfo
+from .compiler import Compiler
+from .ports import ModelMetadata, NodeArg
+from .timing import Timing
+
+
+class Source(Protocol):
+    """A model that can be run through a compiler. `opset` is 0 where it is not known."""
+
+    inputs: list[NodeArg]
+    outputs: list[NodeArg]
+    overridable: list[NodeArg]
+    opset: int
+    meta: ModelMetadata
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays; InputError says what does not fit."""
+
+    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+        """The model's outputs in order; adds to `timing` where the time went."""
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """A shape for every input, to try the model with on `device`."""
+
+    def reset(self) -> None:
+        """Forget what was compiled."""

@@ -1,0 +1,1 @@
+"""Work-group generators, parameter spaces, measuring, search and the tuning database."""

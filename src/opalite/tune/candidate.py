@@ -1,0 +1,52 @@
+"""Candidate: a kernel with a binding, and a stand-alone copy of the node whose values lie in that binding's layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.dtype import DType
+from ..ir.graph import Node, Value
+from ..ir.place import FLAT, Layout, Place, Target
+from ..kernels.base import Binding, Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One way to compute a node, with the node as that way finds it."""
+
+    kernel: Kernel
+    binding: Binding
+    node: Node
+
+
+def place_node(node: Node, binding: Binding, precision: DType | None) -> Node:
+    """A copy of `node` with its values in the layouts of `binding`, float32 stored as `precision`.
+
+    A PlaceCast, whose types are places already, is given back as it is.
+    """
+    if node.op.name == "PlaceCast":
+        return node
+    made: dict[Value, Value] = {}
+
+    def placed(v: Value | None, layout: Layout | None) -> Value | None:
+        if v is None:
+            return None
+        stored = precision if v.dtype is DType.FLOAT32 and layout is not None else None
+        place = Place(Target.OPENCL, layout or FLAT, stored)
+        if v not in made or made[v].type.place != place:
+            made[v] = Value(v.name, v.type.with_place(place), v.data)
+        return made[v]
+
+    ins = [placed(v, layout) for v, layout in zip(node.inputs, binding.inputs, strict=True)]
+    stored = [precision if v.dtype is DType.FLOAT32 else None for v in node.outputs]
+    outs = [
+        Value(v.name, v.type.with_place(Place(Target.OPENCL, layout, p)))
+        for v, layout, p in zip(node.outputs, binding.outputs, stored, strict=True)
+    ]
+    return Node(node.op, ins, outs, dict(node.attrs), node.name, node.origin)
+
+
+def crossing(node: Node, binding: Binding) -> tuple[Layout | None, ...]:
+    """The layouts of `binding` that other nodes meet: constants come in any layout for nothing."""
+    pairs = zip(node.inputs, binding.inputs, strict=True)
+    return (*(None if v is None or v.is_const else layout for v, layout in pairs), *binding.outputs)

@@ -1,0 +1,35 @@
+"""Where tuning lies: the user's database in the cache folder, and what the package ships by family of device.
+
+Light to import: a session asks here first, and most find nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import knobs
+from ..cl.cachefolder import cache_folder
+from ..ir.device import DeviceInfo
+
+SHIPPED = Path(__file__).parent / "defaults"
+
+
+def database_path() -> Path | None:
+    """The user's database; None where OPALITE_CACHE=0 keeps everything in memory."""
+    return cache_folder() / "tuning.sqlite" if knobs.get("OPALITE_CACHE") else None
+
+
+def shipped_layers(device: DeviceInfo) -> Iterable[tuple[str, Path]]:
+    """(name, file) of the shipped entries that serve `device`, the closest first: adreno-6xx, then adreno."""
+    names = [f"{device.family}-{device.generation}"] if device.generation else []
+    for name in (*names, device.family):
+        path = SHIPPED / f"{name}.json"
+        if path.is_file():
+            yield name, path
+
+
+def has_tuning(device: DeviceInfo) -> bool:
+    """Whether there may be anything to look up for `device`."""
+    path = database_path()
+    return (path is not None and path.is_file()) or any(True for _ in shipped_layers(device))

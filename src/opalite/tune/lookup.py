@@ -1,0 +1,103 @@
+"""Lookup: what is known of a kernel on a node - from the user's database, from shipped defaults, from neighbours.
+
+Layers, the first that answers leads: the exact entry of this device; the exact entry that the package ships for the
+device's family; the user's entry of other sizes. Only the first is a time that picking believes; the others give
+parameters and say so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..kernels.base import Binding, Kernel
+from ..kernels.setting import Setting
+from .database import Entry, TuningDatabase
+from .digest import kernel_digest
+from .exchange import from_json
+from .files import shipped_layers
+from .signature import binding_signature, device_signature, node_signature, size_distance, size_text
+
+NEAR = 6.0  # octaves of size, all axes together, within which a neighbour's parameters are taken
+
+
+class Lookup:
+    """Answers for one device and one storage precision of float32 (None: float32 itself)."""
+
+    def __init__(self, database: TuningDatabase, device: DeviceInfo, precision: DType | None) -> None:
+        self.database = database
+        self.device = device
+        self.precision = precision
+        self.device_key = device_signature(device)
+        self._nodes: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
+
+    def signature(self, node: Node) -> str:
+        """The node's signature, computed once."""
+        found = self._nodes.get(node)
+        if found is None:
+            found = self._nodes[node] = node_signature(node, self.precision)
+        return found
+
+    def entry(self, node: Node, kernel: Kernel, binding: Binding) -> Entry | None:
+        """The exact entry of this device."""
+        key = (kernel_digest(kernel), binding_signature(binding), self.signature(node))
+        return self.database.find(self.device_key, *key)
+
+    def seconds(self, node: Node, kernel: Kernel, binding: Binding) -> float | None:
+        """The measured time, for picking; None where there is no exact entry."""
+        found = self.entry(node, kernel, binding)
+        return None if found is None else found.seconds
+
+    def setting(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+        """Parameters and work-group for a node with its places; None where the untuned ones are to be used."""
+        found = self.entry(node, kernel, binding)
+        if found is not None:
+            return self._legal(node, kernel, Setting(found.params, found.group, "measured"))
+        shipped = self._shipped(node, kernel, binding)
+        if shipped is not None:
+            return self._legal(node, kernel, shipped)
+        return self._near(node, kernel, binding)
+
+    def _shipped(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+        key = (kernel_digest(kernel), binding_signature(binding), self.signature(node))
+        for name, path in shipped_layers(self.device):
+            e = _shipped_entries(path).get(key)
+            if e is not None:
+                return Setting(e.params, e.group, f"shipped for {name}")
+        return None
+
+    def _near(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+        own = self.signature(node)
+        e = self.database.nearest(self.device_key, kernel_digest(kernel), binding_signature(binding), own)
+        if e is None or size_distance(e.node, own) > NEAR:
+            return None
+        return self._legal(node, kernel, Setting(e.params, None, f"of the nearest entry, sizes {size_text(e.node)}"))
+
+    def _legal(self, node: Node, kernel: Kernel, setting: Setting) -> Setting | None:
+        """The setting, if the kernel has these parameters and accepts them for the node."""
+        if setting.params.keys() != kernel.defaults(node, self.device).keys():
+            return None
+        return None if kernel.illegal(node, setting.params, self.device) else setting
+
+
+@cache
+def _shipped_entries(path: Path) -> Mapping[tuple[str, str, str], Entry]:
+    return {(e.kernel, e.binding, e.node): e for e in from_json(path.read_text())}
+
+
+def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, Setting]:
+    """Settings of the placed nodes that a kernel was chosen for."""
+    found = {}
+    for node in nodes:
+        kernel = node.choice.kernel
+        if kernel is not None and any(o.type.count for o in node.outputs):
+            setting = lookup.setting(node, kernel, node.choice.option.binding)
+            if setting is not None:
+                found[node] = setting
+    return found

@@ -1,0 +1,148 @@
+"""Measures trials of one node on a device: same tensors for all, outputs compared before a time is believed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from ..cl.events import wait_for
+from ..cl.launch import PreparedLaunch
+from ..cl.runtime import Runtime
+from ..errors import DeviceError
+from ..ir.device_family import FEW_EVENTS
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..kernels.base import Binding
+from .candidate import place_node
+from .levels import Trial
+from .stopwatch import time_launches
+from .workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+TOLERANCE = {DType.FLOAT16: 2e-2, DType.BFLOAT16: 6e-2, DType.FLOAT32: 1e-3, DType.FLOAT64: 1e-9}
+"""Largest difference from the untuned output as a share of its largest magnitude, by storage type."""
+ROUNDED = 1e-3  # share of integers that may differ by one where they were rounded from floats
+_READY = 4  # trials that stay prepared, for measuring two of them in turn
+
+
+class NodeBench:
+    """Callable with a Trial: its least device seconds, or None, with the reason in `reasons`.
+
+    The first trial measured is the untuned one: its outputs are what others must give. Inputs are seeded random,
+    constants the node's own. `precision` is the storage of float32 values (None: float32).
+    """
+
+    def __init__(self, rt: Runtime, node: Node, precision: DType | None) -> None:
+        self.rt = rt
+        self.node = node
+        self.reasons: dict[Trial, str] = {}
+        self._precision = precision
+        self._arrays: list[Array | None] | None = None
+        self._workspaces: dict[Binding, Workspace] = {}
+        self._ready: OrderedDict[Trial, list[PreparedLaunch]] = OrderedDict()
+        self._checked: set[Trial] = set()
+        self._expected: list[Array] | None = None
+        self._best_s = float("inf")
+
+    def __call__(self, trial: Trial) -> float | None:
+        """Seconds of `trial`; None if it does not build, does not run, or computes something else."""
+        if trial in self.reasons:
+            return None
+        try:
+            launches = self._prepared(trial)
+            if trial not in self._checked:
+                self._check(trial, launches)
+            seconds = time_launches(launches, self.rt.profiling_queue, self.rt.info, best_s=self._best_s)
+        except DeviceError as e:
+            self.reasons[trial] = str(e)
+            self._ready.pop(trial, None)
+            return None
+        if FEW_EVENTS in self.rt.info.quirks:  # Mali frees what a kernel's events held with the kernel
+            self._ready.pop(trial, None)
+        self._best_s = min(self._best_s, seconds)
+        return seconds
+
+    def _prepared(self, trial: Trial) -> list[PreparedLaunch]:
+        launches = self._ready.get(trial)
+        if launches is None:
+            launches = self._workspace(trial.binding).prepare(trial.kernel, trial.settings, trial.group)
+            self._ready[trial] = launches
+            if len(self._ready) > _READY:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(trial)
+        return launches
+
+    def _workspace(self, binding: Binding) -> Workspace:
+        if binding not in self._workspaces:
+            if self._arrays is None:
+                rng = np.random.default_rng(0)
+                self._arrays = [
+                    None if v is None else v.data if v.data is not None else random_array(v.dtype, v.shape, rng)
+                    for v in self.node.inputs
+                ]
+            node = place_node(self.node, binding, self._precision)
+            # Constants that a kernel takes in a form of its own are uploaded when it asks for them.
+            arrays = [
+                None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
+            ]
+            self._workspaces[binding] = Workspace(self.rt, node, arrays)
+        return self._workspaces[binding]
+
+    def _check(self, trial: Trial, launches: list[PreparedLaunch]) -> None:
+        """Run once; DeviceError unless the outputs are those of the first trial, and nothing else was written."""
+        space = self._workspace(trial.binding)
+        space.poison()
+        self.rt.finish()
+        for event in [launch.enqueue(self.rt.profiling_queue) for launch in launches]:
+            wait_for(event, self.rt.info.name)
+        found = space.results()
+        if self._expected is None:
+            self._expected = found
+        rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
+        for v, got, want in zip(self.node.outputs, found, self._expected, strict=True):
+            storage = self._precision if v.dtype is DType.FLOAT32 and self._precision is not None else v.type.storage
+            why = difference(got, want, TOLERANCE.get(storage, 0.0), rounded)
+            if why:
+                raise DeviceError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
+        self._checked.add(trial)
+
+
+def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Floats in [-1, 1), small non-negative integers, fair booleans."""
+    if dtype is DType.BOOL:
+        return rng.random(shape) < 0.5
+    if dtype.is_float:
+        return (2 * rng.random(shape, np.float32) - 1).astype(dtype.np)
+    return rng.integers(0, 8, shape).astype(dtype.np)
+
+
+def difference(got: Array, want: Array, tolerance: float, rounded: bool = True) -> str | None:
+    """Where `got` differs from `want` by more than is due to the order of sums; None if it does not.
+
+    tolerance: share of the largest magnitude, for floats. rounded: integers come from floats, where a few may fall to
+    the other side of a rounding boundary.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"expected {want.dtype} {want.shape}, got {got.dtype} {got.shape}"
+    if not want.size:
+        return None
+    if want.dtype.kind in "iub":
+        wrong = got != want
+        allowed = ROUNDED * want.size if rounded else 0
+        if wrong.sum() > allowed or (wrong.any() and np.abs(got.astype(float) - want.astype(float)).max() > 1):
+            return f"{int(wrong.sum())} of {want.size} integers differ"
+        return None
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "infinities or NaNs are elsewhere"
+    if not finite.any():
+        return None
+    worst = float(np.abs(a[finite] - b[finite]).max())
+    scale = float(np.abs(b[finite]).max()) or 1.0
+    return (
+        f"the largest difference is {worst / scale:.2g} of the largest magnitude" if worst > tolerance * scale else None
+    )

@@ -1,0 +1,212 @@
+"""The tuner: each distinct node of a placed graph once, in order of the time it is expected to take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..ir.graph import Node
+from ..ir.place import Layout
+from ..kernels.base import Binding, Kernel
+from .candidate import Candidate, crossing, place_node
+from .database import Entry, Key, settings_text
+from .digest import kernel_digest
+from .levels import BUDGETS, Level, Trial, make_trials
+from .lookup import Lookup
+from .report import LayerTuning, State
+from .search import Found, Measure, drop_outliers, search
+from .signature import binding_signature
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the tuner is: layers done and in all, the layer at work, trials of it so far and their best seconds."""
+
+    done: int
+    total: int
+    layer: str
+    trials: int
+    best_s: float
+
+
+@dataclass
+class Job:
+    """One distinct node in one set of layouts, with the kernels that compete there, the untuned one first."""
+
+    node: Node
+    names: list[str]
+    candidates: list[Candidate]
+    chosen: bool
+    expected_s: float = 0.0  # of all nodes that the job stands for
+
+    @property
+    def row(self) -> LayerTuning:
+        """What is known before anything is measured."""
+        first = self.candidates[0]
+        layout = binding_signature(first.binding)
+        return LayerTuning(tuple(self.names), self.node.origin or self.node.op.name, layout, self.chosen)
+
+
+class Tuner:
+    """Searches what `lookup` has no entry of, and stores what it finds at once, so that it may be stopped anywhere.
+
+    make_measure: a function that measures trials of a node (`measure.NodeBench`, or recorded times in tests).
+    watch: told of every trial. `layers` is the report, in the order of the work.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        level: Level,
+        make_measure: Callable[[Node], Measure],
+        *,
+        watch: Callable[[Progress], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.lookup = lookup
+        self.level = level
+        self.layers: list[LayerTuning] = []
+        self._make_measure = make_measure
+        self._watch = watch
+        self._clock = clock
+
+    def tune(self, nodes: Iterable[Node]) -> list[LayerTuning]:
+        """Tune placed nodes that launch kernels; returns `layers`. What was stored survives an interruption."""
+        jobs = find_jobs(nodes, self.lookup, self.level)
+        started = self._clock()
+        for i, job in enumerate(jobs):
+            left_s = BUDGETS[self.level].model_s - (self._clock() - started)
+            self.layers.append(self._known(job) or self._tuned(job, left_s, i, len(jobs)))
+        if self._watch is not None:
+            self._watch(Progress(len(jobs), len(jobs), "", 0, 0.0))
+        return self.layers
+
+    def _known(self, job: Job) -> LayerTuning | None:
+        """The row of a job that was searched to the end at this level or a higher one."""
+        first = job.candidates[0]
+        own = self.lookup.entry(job.node, first.kernel, first.binding)
+        if own is None or own.level < self.level:
+            return None
+        entries = [(c, self.lookup.entry(job.node, c.kernel, c.binding)) for c in job.candidates]
+        c, best = min(((c, e) for c, e in entries if e is not None), key=lambda pair: pair[1].seconds)
+        return replace(
+            job.row,
+            before=str(self._untuned(job)),
+            after=str(Trial(c.kernel, c.binding, tuple(sorted(best.params.items())), best.group)),
+            default_s=best.default_seconds,
+            seconds=best.seconds,
+            state=State.KNOWN,
+        )
+
+    def _tuned(self, job: Job, left_s: float, done: int, total: int) -> LayerTuning:
+        if left_s <= 0:
+            return replace(job.row, state=State.NOT_REACHED, note="the budget ran out; tune again to go on")
+        lookup, key = self.lookup, self.lookup.signature(job.node)
+        measure = self._make_measure(job.node)
+        tried, best_s = 0, float("inf")
+
+        def on_trial(trial: Trial, seconds: float | None) -> None:
+            nonlocal tried, best_s
+            tried, best_s = tried + 1, min(best_s, seconds if seconds is not None else best_s)
+            lookup.database.put_trial(lookup.device_key, key, _trial_key(trial), seconds)
+            if self._watch is not None:
+                self._watch(Progress(done, total, job.names[0], tried, best_s))
+
+        found = search(
+            make_trials(job.candidates, lookup.device, self.level),
+            measure,
+            lookup.device,
+            budget_s=min(BUDGETS[self.level].node_s, left_s),
+            clock=self._clock,
+            known=self._recalled(job, key),
+            on_trial=on_trial,
+        )
+        if found.best is None:
+            reason = next(iter(getattr(measure, "reasons", {}).values()), "the untuned kernel did not run")
+            return replace(job.row, state=State.FAILED, note=reason, wrong=len(found.wrong))
+        self._store(job, key, found)
+        return replace(
+            job.row,
+            before=str(self._untuned(job)),
+            after=str(found.best),
+            default_s=found.default_seconds,
+            seconds=found.seconds,
+            trials=len(found.times),
+            wrong=len(found.wrong),
+            complete=found.complete,
+        )
+
+    def _untuned(self, job: Job) -> Trial:
+        return next(make_trials(job.candidates[:1], self.lookup.device, self.level))
+
+    def _recalled(self, job: Job, key: str) -> dict[Trial, float | None]:
+        """Trials of earlier searches of this node, by its present candidates."""
+        ways = {(kernel_digest(c.kernel), binding_signature(c.binding)): c for c in job.candidates}
+        found: dict[Trial, float | None] = {}
+        for (kernel, binding, params, group), seconds in self.lookup.database.trials(
+            self.lookup.device_key, key
+        ).items():
+            c = ways.get((kernel, binding))
+            if c is not None:
+                shape = tuple(json.loads(group)) if group else None
+                found[Trial(c.kernel, c.binding, tuple(sorted(json.loads(params).items())), shape)] = seconds
+        return found
+
+    def _store(self, job: Job, key: str, found: Found) -> None:
+        """One entry for each kernel. None is put before the confirmed winner, whatever its unconfirmed time was."""
+        believed = drop_outliers(found.times, self.lookup.device)
+        for c in job.candidates:
+            own = {t: s for t, s in believed.items() if (t.kernel, t.binding) == (c.kernel, c.binding)}
+            best = found.best if found.best in own else min(own, key=lambda t: own[t], default=None)
+            if best is None:
+                continue
+            seconds = found.seconds if best == found.best else max(own[best], found.seconds)
+            self.lookup.database.put(
+                Entry(
+                    self.lookup.device_key,
+                    kernel_digest(c.kernel),
+                    binding_signature(c.binding),
+                    key,
+                    best.settings,
+                    best.group,
+                    seconds,
+                    found.default_seconds,
+                    self.level if found.complete else Level.NONE,
+                )
+            )
+
+
+def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
+    """Distinct nodes of a placed graph in their layouts, the dearest first; from WIDE on in other layouts, too."""
+    jobs: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
+    others: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
+    for node in nodes:
+        choice: Any = node.choice
+        key = lookup.signature(node)
+        by_layout: dict[tuple[Layout | None, ...], list[tuple[Kernel, Binding, float]]] = {}
+        for o in (choice.option, *choice.options):
+            if o.kernel is not None and (o.kernel, o.binding) not in {
+                (k, b) for k, b, _ in by_layout.get(crossing(node, o.binding), ())
+            }:
+                by_layout.setdefault(crossing(node, o.binding), []).append((o.kernel, o.binding, o.seconds))
+        own = crossing(node, choice.option.binding)
+        for layouts, ways in by_layout.items():
+            table = jobs if layouts == own else others
+            if layouts != own and level < Level.WIDE:
+                continue
+            job = table.get((key, layouts))
+            if job is None:
+                candidates = [Candidate(k, b, place_node(node, b, lookup.precision)) for k, b, _ in ways]
+                job = table[key, layouts] = Job(node, [], candidates, layouts == own)
+            job.names.append(node.name)
+            job.expected_s += ways[0][2]
+    ranked = sorted(jobs.values(), key=lambda j: -j.expected_s)
+    rest = [job for key, job in others.items() if key not in jobs]
+    return ranked + sorted(rest, key=lambda j: -j.expected_s)
+
+
+def _trial_key(trial: Trial) -> Key:
+    return (kernel_digest(trial.kernel), binding_signature(trial.binding), *settings_text(trial.settings, trial.group))

@@ -1,0 +1,156 @@
+"""Workspace: the tensors of one node in device memory, and its launches by any kernel, parameters and work-group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cl.launch import LocalBytes, PreparedLaunch
+from ..cl.runtime import Runtime
+from ..errors import DeviceError
+from ..ir.dtype import DType
+from ..ir.graph import Node, Value
+from ..kernels.base import Arg, Grid, Kernel, Launch, Local, Params, Scratch, Weight
+from ..kernels.images import blocks_to_texels, texels_to_blocks
+from ..kernels.packing import pack_array, unpack_array
+from ..kernels.sources import option_text, program_text
+from ..kernels.workgroups import size_launches
+
+Array = np.ndarray[Any, Any]
+GUARD = 64  # bytes of a known pattern past the end of every output
+_PATTERN = 0xA5
+_KEPT_FORMS = 256 << 20  # bytes of constants in kernels' own forms that are kept for the next launch
+
+
+class Workspace:
+    """Allocates a node's tensors once; launches prepared on it share them. Outputs end in guard bytes.
+
+    The node's values have their places. `arrays` are the logical inputs, None where an input is absent.
+    """
+
+    def __init__(self, rt: Runtime, node: Node, arrays: Sequence[Array | None]) -> None:
+        self.rt = rt
+        self.node = node
+        self._tensors: dict[Value, Any] = {}
+        self._forms: dict[tuple[Value, str], Any] = {}
+        self._form_bytes = 0
+        for v, a in zip(node.inputs, arrays, strict=True):
+            if v is not None and a is not None and v not in self._tensors:
+                self._tensors[v] = self._uploaded(v, a)
+        for v in node.outputs:
+            self._tensors[v] = self._image(v) if v.type.layout.is_image else rt.allocate(v.type.nbytes + GUARD)
+        self.poison()
+
+    def poison(self) -> None:
+        """Fill the outputs, guard bytes included, so that what a launch leaves undone shows."""
+        for v in self.node.outputs:
+            if v.type.layout.is_image:
+                w, h = v.type.layout.image_size(v.shape)
+                self.rt.write_image(self._tensors[v], np.full((h, w, 4), np.nan, v.type.storage.np))
+            else:
+                self.rt.fill(self._tensors[v], _PATTERN, v.type.nbytes + GUARD)
+
+    def prepare(self, kernel: Kernel, params: Params | None = None, group: Grid | None = None) -> list[PreparedLaunch]:
+        """The node's launches by `kernel`, those of an empty grid left out; `params` default to the untuned ones.
+
+        `group` is the work-group of launches that leave it open. DeviceError if a kernel does not run with its group.
+        """
+        chosen = kernel.defaults(self.node, self.rt.info) if params is None else params
+        launches = kernel.launch(self.node, chosen, self.rt.info)
+        scratch: dict[str, Any] = {}
+        return [
+            self._prepare(kernel, launch, grid, local, group, scratch)
+            for launch, grid, local in size_launches(launches, self.rt.info, group)
+        ]
+
+    def results(self) -> list[Array]:
+        """The logical outputs. DeviceError if guard bytes were overwritten, or lanes past C are not zero."""
+        self.rt.finish()
+        return [self._result(v) for v in self.node.outputs]
+
+    def _result(self, v: Value) -> Array:
+        shape = v.type.layout.storage_shape(v.shape)
+        if v.type.layout.is_image:
+            w, h = v.type.layout.image_size(v.shape)
+            texels = np.empty((h, w, 4), v.type.storage.np)
+            self.rt.read_image(self._tensors[v], texels)
+            stored = texels_to_blocks(texels, v.shape)
+        else:
+            raw = np.empty(v.type.nbytes + GUARD, np.uint8)
+            self.rt.read(self._tensors[v], raw)
+            if np.any(raw[v.type.nbytes :] != _PATTERN):
+                raise DeviceError(f"something was written past the end of output {v!r}")
+            stored = raw[: v.type.nbytes].view(v.type.storage.np).reshape(shape)
+        return unpack_array(stored, v.shape, v.type.layout).astype(v.dtype.np)
+
+    def _prepare(
+        self, kernel: Kernel, launch: Launch, grid: Grid, local: Grid, group: Grid | None, scratch: dict[str, Any]
+    ) -> PreparedLaunch:
+        source = launch.source or kernel.source
+        program = self.rt.build(program_text(source, launch.prelude), option_text(launch.defines), source)
+        args = [self._arg(a, scratch) for a in launch.args]
+        made = self.rt.prepare(program, launch.entry, args, grid, local, kernel.name)
+        if launch.group is None:
+            made.fit_group(self.rt.device)
+        if made.group != local and local == group:
+            raise DeviceError(f"{kernel.name} runs with work-groups up to {made.group}, not {group}")
+        return made
+
+    def _arg(self, a: Arg, scratch: dict[str, Any]) -> Any:
+        if isinstance(a, Value):
+            if a not in self._tensors:
+                assert a.data is not None, f"{a!r} has no memory"
+                self._tensors[a] = self._uploaded(a, a.data)
+            return self._tensors[a]
+        if isinstance(a, Weight):
+            return self._form(a)
+        if isinstance(a, Scratch):
+            if a.name not in scratch:
+                scratch[a.name] = self.rt.allocate(a.nbytes)
+            return scratch[a.name]
+        if isinstance(a, Local):
+            return LocalBytes(a.nbytes)
+        if isinstance(a, np.ndarray):
+            return self._constant(a)
+        if isinstance(a, np.generic):
+            return a
+        return np.float32(a) if isinstance(a, float) else np.int32(a)
+
+    def _form(self, a: Weight) -> Any:
+        key = (a.value, a.form)
+        if key not in self._forms:
+            assert a.value.data is not None
+            array = np.ascontiguousarray(a.fn(a.value.data))
+            if self._form_bytes + array.nbytes > _KEPT_FORMS:
+                self._forms, self._form_bytes = {}, 0
+            self._form_bytes += array.nbytes
+            self._forms[key] = self._texture(array) if a.image else self._constant(array)
+        return self._forms[key]
+
+    def _uploaded(self, v: Value, array: Array) -> Any:
+        stored = pack_array(array, v.type.layout).astype(v.type.storage.np)
+        if v.type.layout.is_image:
+            image = self._image(v)
+            self.rt.write_image(image, blocks_to_texels(stored))
+            return image
+        buffer = self.rt.allocate(stored.nbytes + GUARD)
+        if stored.nbytes:
+            self.rt.write(buffer, stored)
+        return buffer
+
+    def _image(self, v: Value) -> Any:
+        return self.rt.make_image(*v.type.layout.image_size(v.shape), v.type.storage)
+
+    def _constant(self, array: Array) -> Any:
+        buffer = self.rt.allocate(array.nbytes)
+        if array.nbytes:
+            self.rt.write(buffer, np.ascontiguousarray(array))
+        return buffer
+
+    def _texture(self, array: Array) -> Any:
+        h, w, _ = array.shape
+        image = self.rt.make_image(w, h, DType.of(array))
+        self.rt.write_image(image, array)
+        return image

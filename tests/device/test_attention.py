@@ -1,0 +1,109 @@
+"""Attention kernels against the reference: head sizes, shared heads, masks, causal order, caps, types, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir.dtype import DType
+from opalite.kernels.base import Kernel, kernels_for
+from opalite.run.node import make_node, run_node
+
+Array = np.ndarray[Any, Any]
+rng = np.random.default_rng(17)
+KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("Attention")]
+
+
+def check(
+    rt: Runtime,
+    kernel: Kernel,
+    q: tuple[int, int, int, int],
+    shared: int,
+    keys: int,
+    columns: int,
+    *,
+    mask: tuple[int, ...] | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    dtype: str = "float32",
+    precision: DType | None = None,
+    params: dict[str, Any] | None = None,
+    tolerance: float = 1e-5,
+) -> None:
+    """`shared` heads of `keys` keys; `tolerance` is relative to the largest element of the reference."""
+    batch, _, _, size = q
+    arrays: list[Array | None] = [
+        rng.standard_normal(shape).astype(dtype)
+        for shape in (q, (batch, shared, keys, size), (batch, shared, keys, columns))
+    ]
+    hidden = None if mask is None else rng.random(mask) < 0.3
+    arrays.append(None if mask is None else np.where(hidden, -np.inf, rng.standard_normal(mask)).astype(dtype))
+    attrs = {"scale": 0.4, "causal": causal, "softcap": softcap}
+    node = make_node("Attention", attrs, arrays, precision=precision)
+    if why := kernel.refuse(node, rt.info) or (params and kernel.illegal(node, params, rt.info)):
+        pytest.skip(why)
+    (got,) = run_node(rt, kernel, node, arrays, params)
+    (want,) = node.op.reference(attrs, arrays)
+    if want.size:
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(np.abs(want).max(), 1e-3))
+
+
+SIZES = [
+    ((1, 2, 5, 8), 2, 7, 8),
+    ((2, 6, 37, 17), 2, 53, 19),
+    ((1, 3, 67, 64), 3, 67, 64),
+    ((2, 2, 1, 64), 1, 131, 64),
+    ((1, 1, 3, 300), 1, 5, 290),
+    ((1, 4, 1, 1), 4, 1, 1),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("q, shared, keys, columns", SIZES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sizes(
+    rt: Runtime, kernel: Kernel, q: tuple[int, int, int, int], shared: int, keys: int, columns: int, causal: bool
+) -> None:
+    check(rt, kernel, q, shared, keys, columns, causal=causal)
+
+
+@pytest.mark.parametrize("mask", [(37, 53), (53,), (2, 1, 1, 53), (6, 37, 53), (1, 6, 37, 1), (2, 1, 37, 53), ()])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_masks(rt: Runtime, kernel: Kernel, mask: tuple[int, ...]) -> None:
+    """Some queries see no key at all."""
+    check(rt, kernel, (2, 6, 37, 16), 2, 53, 16, mask=mask)
+    check(rt, kernel, (2, 6, 37, 16), 2, 53, 16, mask=mask, causal=True)
+
+
+@pytest.mark.parametrize("mask", [None, (37, 53)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_softcap(rt: Runtime, kernel: Kernel, mask: tuple[int, ...] | None) -> None:
+    check(rt, kernel, (1, 2, 37, 16), 2, 53, 16, mask=mask, softcap=1.5)
+
+
+@pytest.mark.parametrize("q, keys", [((1, 2, 0, 8), 5), ((0, 2, 3, 8), 5), ((1, 2, 3, 8), 0), ((1, 2, 3, 0), 5)])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_empty(rt: Runtime, kernel: Kernel, q: tuple[int, int, int, int], keys: int) -> None:
+    check(rt, kernel, q, 2, keys, 8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_types(rt: Runtime, kernel: Kernel) -> None:
+    check(rt, kernel, (1, 2, 37, 24), 2, 53, 20, mask=(37, 53), precision=DType.FLOAT16, tolerance=1e-2)
+    if rt.info.fp64:
+        check(rt, kernel, (1, 2, 37, 24), 2, 53, 20, mask=(37, 53), dtype="float64", tolerance=1e-12)
+
+
+@pytest.mark.parametrize("mr, rows", [(8, 16), (6, 8), (4, 0), (1, 0)])
+def test_stream_parameters(rt: Runtime, mr: int, rows: int) -> None:
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionStream")
+    check(rt, kernel, (1, 2, 37, 24), 2, 53, 20, causal=True, params={"MR": mr, "ROWS": rows})
+
+
+@pytest.mark.parametrize("tx, ty, rm, kn", [(8, 8, 4, 1), (32, 1, 1, 2), (16, 4, 1, 4)])
+def test_tile_parameters(rt: Runtime, tx: int, ty: int, rm: int, kn: int) -> None:
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionTile")
+    check(rt, kernel, (1, 2, 37, 70), 2, 53, 40, causal=True, params={"TX": tx, "TY": ty, "RM": rm, "KN": kn})

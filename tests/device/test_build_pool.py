@@ -1,0 +1,164 @@
+"""Programs built by worker processes: equal results, and no harm whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl import build_pool
+from opalite.cl.build_pool import BuildPool
+from opalite.cl.devices import find_device
+from opalite.cl.programs import _FEW
+from opalite.cl.runtime import Runtime
+
+SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
+COUNT = _FEW + 3
+
+
+@pytest.fixture
+def rt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPALITE_BUILD_THREADS", "2")
+    runtime = Runtime(find_device())
+    if runtime.programs._pool is None:
+        pytest.skip(f"{runtime.info.name} builds in this process")
+    yield runtime
+    runtime.programs.close()
+
+
+def pool_of(rt: Runtime) -> BuildPool:
+    assert rt.programs._pool is not None
+    return rt.programs._pool
+
+
+def specs(count: int = COUNT, first: int = 0) -> list[tuple[str, str, str]]:
+    return [(SOURCE, f"-DVALUE={first + i}", f"p{i}") for i in range(count)]
+
+
+def values(rt: Runtime, programs: list[Any]) -> list[int]:
+    buffer, got = rt.allocate(4), np.zeros(1, np.int32)
+    found = []
+    for program in programs:
+        rt.prepare(program, "f", [buffer], (1,)).enqueue(rt.queue)
+        rt.read(buffer, got)
+        found.append(int(got[0]))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_workers_build_the_same(rt: Runtime) -> None:
+    told: list[tuple[int, int]] = []
+    programs = rt.build_all(specs(), lambda done, total: told.append((done, total)))
+    assert len(pool_of(rt).pids) == 2
+    assert values(rt, programs) == list(range(COUNT))
+    assert told == [(i + 1, COUNT) for i in range(COUNT)]
+    assert (rt.counters.programs_built, rt.counters.programs_loaded) == (COUNT, 0)
+    again = Runtime(find_device())
+    assert values(again, again.build_all(specs())) == list(range(COUNT))
+    assert (again.counters.programs_built, again.counters.programs_loaded) == (0, COUNT)
+    assert not pool_of(again).pids
+
+
+def test_without_a_cache(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_CACHE", "0")
+    uncached = Runtime(find_device())
+    uncached.expect_builds()
+    assert len(pool_of(uncached).pids) == 2
+    assert values(uncached, uncached.build_all(specs())) == list(range(COUNT))
+    uncached.programs.close()
+
+
+def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime) -> None:
+    rt.build_all(specs(_FEW))
+    assert not pool_of(rt).pids
+    rt.expect_builds()  # something is cached, so it is not known that much is missing
+    assert not pool_of(rt).pids
+
+
+def test_programs_that_do_not_compile(rt: Runtime) -> None:
+    with pytest.raises(Exception, match="p-wrong did not compile"):
+        rt.build_all([*specs(), (SOURCE, "", "p-wrong")])
+    assert rt.counters.programs_built == COUNT
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+@pytest.mark.parametrize("victims", [1, 2])
+def test_workers_that_fail(rt: Runtime, blow: int, victims: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_pool, "START_S", 8.0)
+    monkeypatch.setattr(build_pool, "BUILD_S", 2.0)
+    rt.build_all(specs(first=100))
+    pids = pool_of(rt).pids
+    for pid in pids[:victims]:
+        os.kill(pid, blow)
+    assert values(rt, rt.build_all(specs())) == list(range(COUNT))
+    assert not set(pids[:victims]) & set(pool_of(rt).pids)
+
+
+def test_workers_that_cannot_start(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert values(rt, rt.build_all(specs())) == list(range(COUNT))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert values(rt, rt.build_all(specs(first=50))) == list(range(50, 50 + COUNT))
+
+
+def test_a_worker_refuses_another_device(rt: Runtime) -> None:
+    pool = BuildPool(pool_of(rt)._index, "OpenCL 9 of another driver", 1)
+    assert list(pool.build([(SOURCE, "-DVALUE=1")])) == []
+    assert pool.pids == []
+    pool.close()
+
+
+def test_interrupted_builds_leave_no_worker_busy(rt: Runtime) -> None:
+    pool = pool_of(rt)
+    answers = pool.build([spec[:2] for spec in specs()])
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]
+    assert all(worker.task is None for worker in pool._workers if worker.is_alive)
+    assert values(rt, rt.build_all(specs())) == list(range(COUNT))
+
+
+PROCESS = """
+import os, sys
+from opalite.cl.devices import find_device
+from opalite.cl.runtime import Runtime
+rt = Runtime(find_device())
+rt.expect_builds()
+programs = rt.build_all([("kernel void f(global int *x) { x[0] = VALUE; }", f"-DVALUE={i}", "") for i in range(6)])
+print(*rt.programs._pool.pids, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("end", ["exits", "killed"])
+def test_nothing_is_left_running(rt: Runtime, tmp_path: Path, end: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("POCL_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, "-c", PROCESS, end], env=environment, capture_output=True, text=True, timeout=120
+    )
+    pids = [int(pid) for pid in process.stdout.split()]
+    assert len(pids) == 2, process.stderr
+    until = time.monotonic() + 5
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, pids))
+    assert process.stderr == ""
+    if end == "exits":
+        assert not list(tmp_path.glob("opalite-build-*"))

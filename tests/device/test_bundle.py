@@ -1,0 +1,322 @@
+"""Bundles: compiled ahead of time, run without onnx, and refused with a sentence where they do not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import opalite
+from onnx import TensorProto, helper
+from opalite.cl.runtime import Runtime
+from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
+from opalite.plan.bundle import Bundle, load_bundle, save_bundle
+from opalite.run.compile import compile_model
+
+from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
+
+SHAPE = (1, 3, 8, 8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bundles")
+
+
+@pytest.fixture(scope="module")
+def bundle(rt: Runtime, folder: Path) -> Path:
+    """The classifier for batches of 1 and 2."""
+    path = folder / "classifier.opal"
+    shapes = [{"x": SHAPE}, {"x": (2, *SHAPE[1:])}]
+    compile_model(classifier().SerializeToString(), path, shapes=shapes, device=rt.info.id, precision="fp32")
+    return path
+
+
+def compiled(rt: Runtime, folder: Path, model: Any, **options: Any) -> opalite.InferenceSession:
+    path = folder / "one.opal"
+    compile_model(model.SerializeToString(), path, device=rt.info.id, precision="fp32", **options)
+    return opalite.InferenceSession(path, device=rt.info.id)
+
+
+# Results
+
+
+def test_a_bundle_gives_what_the_model_gives(rt: Runtime, bundle: Path) -> None:
+    model = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
+    session = opalite.InferenceSession(bundle, device=rt.info.id)
+    for batch in (1, 2, 1):
+        x = noise(batch, *SHAPE[1:])
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], model.run(None, {"x": x})[0])
+    assert session.get_inputs() == model.get_inputs()
+    assert session.get_outputs() == model.get_outputs()
+    assert session.get_modelmeta() == model.get_modelmeta()
+    assert [n.kernel for n in session.explain().nodes] == [n.kernel for n in model.explain({"x": noise(*SHAPE)}).nodes]
+
+
+def test_a_second_run_of_a_bundle_prepares_nothing(rt: Runtime, bundle: Path) -> None:
+    session = opalite.InferenceSession(bundle, device=rt.info.id)
+    session.run(None, {"x": noise(*SHAPE)})
+    before = rt.counters.snapshot()
+    session.run(None, {"x": noise(*SHAPE)})
+    done = rt.counters.snapshot() - before
+    assert (done.programs_built, done.kernels_made, done.memory_objects, done.args_set) == (0, 0, 0, 0)
+
+
+def test_a_bundle_runs_without_onnx(rt: Runtime, bundle: Path, folder: Path) -> None:
+    """In a process where onnx cannot be imported, as where it is not installed."""
+    np.save(folder / "x.npy", noise(*SHAPE))
+    code = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "import numpy as np, opalite\n"
+        f"session = opalite.InferenceSession({str(bundle)!r}, device={rt.info.id!r})\n"
+        f"np.save({str(folder / 'y.npy')!r}, session.run(None, {{'x': np.load({str(folder / 'x.npy')!r})}})[0])\n"
+        "session.explain(), session.close()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert result.returncode == 0, result.stderr
+    here = opalite.InferenceSession(bundle, device=rt.info.id).run(None, {"x": noise(*SHAPE)})[0]
+    np.testing.assert_array_equal(np.load(folder / "y.npy"), here)
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the package under test importable."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def test_host_operators_need_onnx_and_say_so(rt: Runtime, folder: Path) -> None:
+    path = folder / "host.opal"
+    compile_model(determinant().SerializeToString(), path, shapes={"x": (2, 2)}, device=rt.info.id)
+    assert opalite.InferenceSession(path, device=rt.info.id).run(None, {"x": [[1, 0], [0, 2]]})[0] == 2
+    code = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "import opalite\n"
+        f"opalite.InferenceSession({str(path)!r}, device={rt.info.id!r}).run(None, {{'x': [[1, 0], [0, 1]]}})\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert "Det node 'det' runs on the host, for which the onnx package must be installed" in result.stderr
+
+
+def test_outputs_that_are_inputs_or_constants(rt: Runtime, folder: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["a"])
+    ports = [port("x", [3]), port("unread", [2])]
+    model = make_model([node], ports, [port("k", [2]), port("x", [3]), port("a", [3])], {"k": [5.0, 6.0]})
+    session = compiled(rt, folder, model)
+    feeds = {"x": noise(3), "unread": noise(2)}
+    x = feeds["x"].copy()
+    for _ in range(2):
+        k, same, a = session.run(None, feeds)
+        np.testing.assert_array_equal(k, [5, 6])
+        np.testing.assert_array_equal(same, x)
+        np.testing.assert_array_equal(a, np.maximum(x, 0))
+        for array in (k, same, a):
+            array.fill(99)
+
+
+@pytest.mark.parametrize("kind", ["bool", "int64", "float16", "uint8", "bfloat16"])
+def test_element_types(rt: Runtime, folder: Path, kind: str) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind.upper()))
+    node = helper.make_node("Concat", ["x", "k"], ["y"], axis=0)
+    code = getattr(TensorProto, kind.upper())
+    model = make_model([node], [port("x", [3], code)], [port("y", [5], code)], {"k": np.array([1, 0], dtype)})
+    got = compiled(rt, folder, model).run(None, {"x": np.array([0, 1, 1], dtype)})[0]
+    assert got.dtype == dtype
+    assert got.astype(int).tolist() == [0, 1, 1, 1, 0]
+
+
+def test_closing_and_pickling(rt: Runtime, bundle: Path) -> None:
+    x = noise(*SHAPE)
+    with opalite.InferenceSession(bundle, device=rt.info.id) as session:
+        want = session.run(None, {"x": x})[0]
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], want)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(session)).run(None, {"x": x})[0], want)
+
+
+def test_closing_does_not_need_the_file(rt: Runtime, bundle: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.opal"
+    moved.write_bytes(bundle.read_bytes())
+    session = opalite.InferenceSession(moved, device=rt.info.id)
+    session.run(None, {"x": noise(*SHAPE)})
+    moved.unlink()
+    session.close()
+    with pytest.raises(BundleError, match=r"moved.opal' does not exist; `opalite compile`"):
+        session.run(None, {"x": noise(*SHAPE)})
+
+
+def test_explaining_tries_a_compiled_shape(rt: Runtime, bundle: Path) -> None:
+    session = opalite.InferenceSession(bundle, device=rt.info.id)
+    assert session.example_shapes() == {"x": SHAPE}
+    assert session.explain().node("conv1").kernel
+
+
+# Feeds
+
+
+@pytest.mark.parametrize(
+    ("feeds", "error", "said"),
+    [
+        ({"x": noise(3, 3, 8, 8)}, BundleError, r"compiled for shapes x:1x3x8x8; x:2x3x8x8; got x:3x3x8x8; .*--shape"),
+        ({"x": noise(1, 4, 8, 8)}, InputError, r"'x' has size 3 along axis 1 \[N, 3, H, W\], got \(1, 4, 8, 8\)"),
+        ({"x": noise(3, 8, 8)}, InputError, r"'x' has rank 4 \[N, 3, H, W\], got shape \(3, 8, 8\)"),
+        ({"x": np.zeros(SHAPE)}, InputError, r"'x' is float32, got float64: pass x.astype\(np.float32\)"),
+        ({"x": "abc"}, InputError, r"'x' cannot be made an array of tensor\(float\) \[N, 3, H, W\]"),
+        ({"z": noise(*SHAPE)}, InputError, r"no input is named 'z'; the bundle's inputs are x"),
+        ({}, InputError, r"input 'x' is missing; it is tensor\(float\) of shape \[N, 3, H, W\]"),
+        (None, InputError, r"inputs are a dict \{'x': array\}, got NoneType"),
+    ],
+    ids=["shape", "channels", "rank", "dtype", "text", "name", "missing", "none"],
+)
+def test_feeds_that_do_not_fit(rt: Runtime, bundle: Path, feeds: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        opalite.InferenceSession(bundle, device=rt.info.id).run(None, feeds)
+
+
+def test_lists_serve_as_feeds(rt: Runtime, bundle: Path) -> None:
+    session = opalite.InferenceSession(bundle, device=rt.info.id)
+    x = noise(*SHAPE)
+    want = session.run(None, {"x": x})[0]
+    for same in (x.tolist(), x.astype(">f4"), np.asfortranarray(x)):
+        np.testing.assert_array_equal(session.run(None, {"x": same})[0], want)
+
+
+# Damaged and foreign files
+
+
+def test_every_cut_of_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    raw, cut = bundle.read_bytes(), tmp_path / "cut.opal"
+    for length in (0, 1, 7, 8, 9, 100, len(raw) // 2, len(raw) - 100, len(raw) - 1):
+        cut.write_bytes(raw[:length])
+        with pytest.raises(BundleError, match=r"cut.opal' is not a complete .opal bundle .*; compile the model again"):
+            opalite.InferenceSession(cut)
+
+
+def test_damage_to_a_program_is_noticed(bundle: Path, tmp_path: Path) -> None:
+    """A changed size or kernel could crash a driver, so none may get there."""
+    raw, damaged = bundle.read_bytes(), tmp_path / "damaged.opal"
+    header = 8 + int.from_bytes(raw[:8], "little")
+    rng = random.Random(5)
+    for _ in range(60):
+        flipped = bytearray(raw)
+        flipped[rng.randrange(header)] ^= 1 << rng.randrange(8)
+        damaged.write_bytes(flipped)
+        with pytest.raises(BundleError):
+            load_bundle(damaged)
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (lambda: save(adder(), "m.onnx"), "is not a complete .opal bundle"),
+        (lambda: save_file({"a": noise(2)}, "m.opal"), "is a safetensors file but no opalite bundle"),
+        (lambda: os.mkdir("m.opal"), "is a folder; `opalite compile` makes one of a model"),
+        (lambda: None, "does not exist; `opalite compile` makes one of a model"),
+    ],
+    ids=["onnx", "safetensors", "folder", "nothing"],
+)
+def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    contents()
+    if Path("m.onnx").exists():
+        Path("m.onnx").rename("m.opal")
+    with pytest.raises(BundleError, match=rf"'m.opal' {said}"):
+        opalite.InferenceSession("m.opal")
+
+
+def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
+    with pytest.raises(BundleError, match=r"has bundle version 1, this opalite reads 99; compile it again"):
+        load_bundle(bundle)
+
+
+def test_another_device_is_named(bundle: Path, tmp_path: Path, rt: Runtime) -> None:
+    loaded = load_bundle(bundle)
+    for variant in loaded.variants:
+        variant.device = dataclasses.replace(variant.device, name="Other GPU", kind="gpu", fp16=not rt.info.fp16)
+    save_bundle(tmp_path / "other.opal", loaded)
+    session = opalite.InferenceSession(tmp_path / "other.opal", device=rt.info.id)
+    with pytest.raises(BundleError, match=r"compiled for Other GPU, not for .*; compile it again with --device"):
+        session.run(None, {"x": noise(*SHAPE)})
+
+
+def test_a_bundle_without_programs_or_ports(tmp_path: Path, bundle: Path) -> None:
+    save_bundle(tmp_path / "empty.opal", Bundle([], {}))
+    with pytest.raises(BundleError, match="holds no program"):
+        opalite.InferenceSession(tmp_path / "empty.opal")
+    loaded = load_bundle(bundle)
+    save_bundle(tmp_path / "bare.opal", Bundle(loaded.variants, {}))
+    with pytest.raises(BundleError, match="does not describe its inputs"):
+        opalite.InferenceSession(tmp_path / "bare.opal")
+
+
+def test_strict_looks_into_a_bundle(rt: Runtime, folder: Path) -> None:
+    path = folder / "host2.opal"
+    compile_model(determinant().SerializeToString(), path, shapes={"x": (2, 2)}, device=rt.info.id)
+    with pytest.raises(PlacementError, match=r"(?s)strict mode.*Det node 'det'"):
+        opalite.InferenceSession(path, device=rt.info.id, strict=True).run(None, {"x": np.zeros((2, 2), np.float32)})
+
+
+# Compiling
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({}, InputError, r"'x' has open dimensions \[N, 3, H, W\]; give its shape, such as --shape x:1x3x1x1"),
+        ({"shapes": {"x": (1, 3, 8)}}, InputError, r"\(1, 3, 8\) does not fit input 'x' of shape \['N', 3, 'H', 'W'\]"),
+        ({"shapes": {"x": (1, 4, 8, 8)}}, InputError, r"does not fit input 'x'"),
+        ({"shapes": {"q": (1,)}}, InputError, r"a shape is given for 'q', but the model's inputs are x"),
+        ({"shapes": {"x": SHAPE}, "device": "nonsense"}, NoDeviceError, r"no OpenCL device matches 'nonsense'. Found"),
+        ({"shapes": {"x": SHAPE}, "precision": "fp8"}, InputError, r"precision 'fp8' is not known; choose auto, fp32"),
+    ],
+    ids=["open", "rank", "size", "name", "device", "precision"],
+)
+def test_what_cannot_be_compiled(tmp_path: Path, options: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        compile_model(classifier().SerializeToString(), tmp_path / "m.opal", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_without_one_program_are_refused(tmp_path: Path) -> None:
+    where = helper.make_node("NonZero", ["x"], ["y"], name="where")
+    depends = make_model([where], [port("x", [2])], [port("y", None, TensorProto.INT64)])
+    with pytest.raises(BundleError, match=r"shapes depend on data at NonZero node 'where'.*; run the .onnx file"):
+        compile_model(depends.SerializeToString(), tmp_path / "m.opal")
+    constant = make_model([helper.make_node("Neg", ["k"], ["y"])], [], [port("y", [1])], {"k": [1.0]})
+    with pytest.raises(BundleError, match="computes nothing from its inputs"):
+        compile_model(constant.SerializeToString(), tmp_path / "m.opal")
+    with pytest.raises(ModelFormatError, match="bytes is not a complete ONNX model"):
+        compile_model(b"abc", tmp_path / "m.opal")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("m.bin", r"must end in .opal, .* write .*m.bin.opal"), ("nope/m.opal", r"folder of bundle .* does not exist")],
+)
+def test_where_a_bundle_may_go(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        compile_model(inverter().SerializeToString(), tmp_path / name)
+
+
+def test_a_bundle_may_be_read_by_others(bundle: Path) -> None:
+    """It has the rights of any new file, not those of a temporary one."""
+    fresh = bundle.with_name("fresh")
+    fresh.touch()
+    assert bundle.stat().st_mode == fresh.stat().st_mode
+    assert sorted(p.suffix for p in bundle.parent.iterdir() if p.name.startswith(".")) == []
+
+
+def test_the_topology_is_plain_json(bundle: Path) -> None:
+    raw = bundle.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    topology = json.loads(header["__metadata__"]["opalite"])
+    assert topology["version"] == 1
+    assert len(topology["variants"]) == 2

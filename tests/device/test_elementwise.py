@@ -1,0 +1,257 @@
+"""Elementwise kernels against NumPy: every function, element types, broadcasting, coordinates and packed layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir import DType
+from opalite.kernels import kernels_for
+from opalite.kernels.elementwise_flat import ElementwiseFlat
+from opalite.ops.expr import NUMPY, Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
+from opalite.run.node import make_node, run_node
+
+F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
+I8, I32, I64, U8, U64, BOOL = DType.INT8, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.BOOL
+TOLERANCE = {F32: 3e-6, F64: 1e-12, F16: 2e-3, BF16: 2e-2}
+
+TWO = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod", "mod", "eq", "lt", "le", "and", "or", "xor")
+INTEGER = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
+BOTH = ("abs", "neg", "sign", "not", *TWO)  # functions of floats and integers alike
+
+
+def arguments(fn: str) -> int:
+    return 3 if fn == "where" else 2 if fn in (*TWO, "atan2", *(f for f in INTEGER if f != "bitnot")) else 1
+
+
+def sample(dtype: DType, count: int, seed: int) -> Any:
+    """Ordinary numbers mixed with the edges of the type."""
+    rng = np.random.default_rng(seed)
+    if dtype is BOOL:
+        return rng.integers(0, 2, count).astype(bool)
+    if dtype.is_float:
+        edges = [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 1e-6, 1e6, 300, -300, 88, -86]
+        x = np.concatenate([edges, rng.standard_normal(count - len(edges)) * rng.choice([0.1, 3, 30])])
+    else:
+        ends = np.iinfo(dtype.np)
+        small = rng.integers(-5 if ends.min else 0, 6, count - 12)
+        wide = rng.integers(ends.min, ends.max, 8, dtype.np, endpoint=True)
+        x = np.concatenate([small.astype(dtype.np), wide, np.array([ends.min, ends.max, 0, 1], dtype.np)])
+    with np.errstate(over="ignore"):
+        x = x.astype(dtype.np)
+    rng.shuffle(x)
+    return x
+
+
+def check(
+    rt: Runtime,
+    expr: Expr,
+    arrays: Sequence[Any],
+    *,
+    shape: tuple[int, ...] | None = None,
+    const: Sequence[int] = (),
+    precision: DType | None = None,
+    tolerance: float = 0.0,
+    expect_packed: bool = False,
+) -> None:
+    """Every kernel with every binding computes `expr` as NumPy does."""
+    attrs = {"expr": expr, "shape": shape}
+    plain = make_node("Elementwise", attrs, arrays, const=const)
+    with np.errstate(all="ignore"):
+        want = plain.op.reference(attrs, arrays)[0]
+    ran = []
+    for kernel in kernels_for("Elementwise"):
+        if kernel.refuse(plain, rt.info) is not None:
+            continue
+        for binding in kernel.bindings(plain, rt.info):
+            node = make_node("Elementwise", attrs, arrays, const=const, binding=binding, precision=precision)
+            got = run_node(rt, kernel, node, arrays)[0]
+            compare(got, want, tolerance or TOLERANCE.get(precision or expr.dtype, 0), expr, kernel.name)
+            ran.append(kernel.name)
+    assert "ElementwiseFlat" in ran
+    assert not expect_packed or "ElementwisePacked" in ran
+
+
+def compare(got: Any, want: Any, tolerance: float, expr: Expr, kernel: str) -> None:
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if not tolerance:
+        np.testing.assert_array_equal(got, want, err_msg=f"{kernel}: {expr}")
+        return
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    if tolerance > 1e-3:  # half overflows in the reference's intermediate results, not in float arithmetic
+        a, b = np.where(np.isfinite(b), a, 0), np.where(np.isfinite(b), b, 0)
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * 0.2, err_msg=f"{kernel}: {expr}")
+
+
+@pytest.mark.parametrize("fn", [f for f in NUMPY if f not in INTEGER and f != "where"])
+def test_functions_of_floats(rt: Runtime, fn: str) -> None:
+    check(rt, call(fn, *[F32] * arguments(fn)), [sample(F32, 101, k) for k in range(arguments(fn))])
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F64], ids=str)
+@pytest.mark.parametrize("fn", ["exp", "tanh", "erf", "sigmoid", "rint", "max", "mod", "pow", "lt", "isnan"])
+def test_float_types(rt: Runtime, fn: str, dtype: DType) -> None:
+    if dtype is F64 and not rt.info.fp64:
+        pytest.skip("no double precision")
+    check(rt, call(fn, *[dtype] * arguments(fn)), [sample(dtype, 67, k) for k in range(arguments(fn))])
+
+
+@pytest.mark.parametrize("dtype", [I8, I32, U64], ids=str)
+@pytest.mark.parametrize("fn", [*BOTH, *INTEGER])
+def test_functions_of_integers(rt: Runtime, fn: str, dtype: DType) -> None:
+    arrays = [sample(dtype, 67, k) for k in range(arguments(fn))]
+    if fn == "pow":
+        arrays[1] = (arrays[1] % 9).astype(dtype.np)
+    check(rt, call(fn, *[dtype] * arguments(fn)), arrays)
+
+
+@pytest.mark.parametrize("fn", ["not", "and", "or", "xor", "eq", "max", "min"])
+def test_functions_of_bools(rt: Runtime, fn: str) -> None:
+    check(rt, call(fn, *[BOOL] * arguments(fn)), [sample(BOOL, 37, k) for k in range(arguments(fn))])
+
+
+@pytest.mark.parametrize("target", [F32, F16, I8, I32, I64, U8, DType.UINT32, U64, BOOL], ids=str)
+@pytest.mark.parametrize("source", [F32, F16, BF16, I8, I64, U64, BOOL], ids=str)
+def test_casts(rt: Runtime, source: DType, target: DType) -> None:
+    if source is not target:
+        check(rt, cast_expr(source, target), [sample(source, 83, 5)])
+
+
+@pytest.mark.parametrize("target", [I8, U8, DType.INT16, I32, DType.UINT32, I64, U64], ids=str)
+@pytest.mark.parametrize("source", [F32, F16, I32, I64, U64], ids=str)
+def test_saturate(rt: Runtime, source: DType, target: DType) -> None:
+    check(rt, trace(lambda x: x.typed("saturate", target), source), [sample(source, 61, 6)])
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, U8, I64], ids=str)
+def test_where(rt: Runtime, dtype: DType) -> None:
+    arrays = [sample(BOOL, 53, 0), sample(dtype, 53, 1), sample(dtype, 53, 2)]
+    check(rt, call("where", BOOL, dtype, dtype), arrays)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.1, -3.5e38, np.inf, -np.inf, np.nan])
+def test_literals(rt: Runtime, value: float) -> None:
+    check(rt, trace(lambda x: x.call("max", value) + value, F32), [sample(F32, 37, 7)])
+
+
+@pytest.mark.parametrize("dtype", [I8, I32, I64, U8, U64], ids=str)
+def test_extreme_integer_literals(rt: Runtime, dtype: DType) -> None:
+    ends = np.iinfo(dtype.np)
+    expr = trace(lambda x: where(x.eq(ends.min), x + ends.max, x.call("bitxor", ends.min)), dtype)
+    check(rt, expr, [sample(dtype, 37, 8)])
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5, -1.0, 1.7])
+def test_constant_powers(rt: Runtime, exponent: float) -> None:
+    x = np.random.default_rng(9).random(37).astype(np.float32) + 0.1
+    check(rt, call("pow", F32, F32), [x, np.float32(exponent)], const=[1])
+
+
+def test_integer_to_a_float_power(rt: Runtime) -> None:
+    x = np.arange(1, 38, dtype=np.int32)
+    check(rt, Expr(call("pow", I32, I32).instrs, (I32, F32)), [x, np.full(37, 2.0, np.float32)])
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(), ()],
+        [(1,), (7, 1)],
+        [(5, 37), (37,)],
+        [(5, 37), (5, 1)],
+        [(2, 3, 11, 13), (3, 1, 1)],
+        [(2, 3, 11, 13), (1, 1, 11, 1)],
+        [(2, 1, 11, 1), (1, 3, 1, 13)],
+        [(2, 1, 3, 1, 2, 1, 3), (1, 3, 1, 2, 1, 5, 1)],
+        [(4099,), (1,)],
+        [(0, 3), (1, 3)],
+        [(2, 3, 0), (1,)],
+    ],
+)
+def test_broadcasting(rt: Runtime, shapes: list[tuple[int, ...]]) -> None:
+    arrays = [np.random.default_rng(k).standard_normal(s).astype(np.float32) for k, s in enumerate(shapes)]
+    check(rt, trace(lambda a, b: a * 2.0 - b, F32, F32), arrays)
+
+
+def test_expand(rt: Runtime) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 1, 5)).astype(np.float32)
+    check(rt, trace(lambda a: a + 0.0, F32), [x], shape=(2, 3, 7, 5))
+
+
+def test_no_operand(rt: Runtime) -> None:
+    b = Builder([])
+    check(rt, b.finish((coord(b, 0) * 3 + 1).ref), [], shape=(37,))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_coordinates(rt: Runtime, axes: tuple[int, ...]) -> None:
+    b = Builder([I64])
+    value = Sym(b, In(0))
+    for axis in axes:
+        value = value + coord(b, axis) * (axis + 2)
+    x = np.random.default_rng(1).integers(0, 9, (3, 1, 23))
+    check(rt, b.finish(value.ref), [x], shape=(3, 5, 23))
+
+
+def test_many_operands_of_many_types(rt: Runtime) -> None:
+    dtypes = [F32, F16, I32, U8, BOOL, I64] * 3
+
+    def total(*xs: Sym) -> Sym:
+        value = xs[0]
+        for x in xs[1:]:
+            value = value + x.cast(F32)
+        return value
+
+    arrays = [np.random.default_rng(k).integers(0, 2, (3, 37) if k % 4 else (37,)).astype(d.np)
+              for k, d in enumerate(dtypes)]  # fmt: skip
+    check(rt, trace(total, *dtypes), arrays)
+
+
+def test_too_many_operands_are_refused(rt: Runtime) -> None:
+    node = make_node("Elementwise", {"expr": trace(lambda *xs: xs[0] + xs[1], *[F32] * 40)}, [np.zeros(3, "f")] * 40)
+    assert "operands" in str(ElementwiseFlat().refuse(node, rt.info))
+
+
+@pytest.mark.parametrize("value", [0.5, 0.1234])
+@pytest.mark.parametrize("dtype", [F32, F16, I32, BOOL], ids=str)
+def test_constant_scalars(rt: Runtime, dtype: DType, value: float) -> None:
+    arrays = [sample(dtype, 37, 3), np.array([value]).astype(dtype.np)]
+    check(rt, call("mul", dtype, dtype), arrays, const=[1])
+
+
+@pytest.mark.parametrize("precision", [None, F16])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 11), (1, 37, 5, 5), (2, 16, 13), (1, 33, 1, 1), (2, 0, 3, 3)])
+def test_packed(rt: Runtime, shape: tuple[int, ...], precision: DType | None) -> None:
+    rng = np.random.default_rng(4)
+    channels = (1, shape[1], *[1] * (len(shape) - 2))
+    spatial = (shape[0], 1, *shape[2:])
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, channels, spatial, shape, (1,))]
+    expr = trace(lambda x, c, s, y, k: (x * c + s - y).call("sigmoid") + k, *[F32] * 5)
+    tolerance = 1e-2 if precision else 0.0
+    check(rt, expr, arrays, const=[1, 4], precision=precision, tolerance=tolerance, expect_packed=True)
+    check(rt, expr, arrays, precision=precision, tolerance=tolerance, expect_packed=True)
+
+
+def test_nan_in_extremes(rt: Runtime) -> None:
+    x, y = np.ones(35, np.float32), np.ones(35, np.float32)
+    x[3] = y[5] = x[34] = np.nan
+    for fn in ("max", "min"):
+        check(rt, call(fn, F32, F32), [x, y])
+        check(rt, trace(lambda a, fn=fn: a.call(fn, 0.5), F32), [x])
+
+
+@pytest.mark.parametrize("vec", [1, 2, 4, 8, 16])
+def test_widths(rt: Runtime, vec: int) -> None:
+    x = sample(F32, 131, 11).reshape(1, 131)
+    y = sample(F32, 131, 12).reshape(1, 131)
+    expr = trace(lambda a, b: where(a < b, a.call("exp"), b.call("erf")), F32, F32)
+    node = make_node("Elementwise", {"expr": expr}, [x, y])
+    got = run_node(rt, ElementwiseFlat(), node, [x, y], {"VEC": vec, "ITEMS": 3})[0]
+    with np.errstate(all="ignore"):
+        want = node.op.reference(node.attrs, [x, y])[0]
+    np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)

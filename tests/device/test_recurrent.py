@@ -1,0 +1,157 @@
+"""LSTM, GRU and RNN against the NumPy reference, and the reference against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir.dtype import DType
+from opalite.kernels import kernels_for
+from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
+from opalite.run.node import make_node, run_node
+
+DEFAULT = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
+
+
+def make_case(kind: str, direction: str, sizes: tuple[int, int, int, int], full: bool, **more: Any) -> tuple[Any, Any]:
+    steps, batch, inputs, hidden = sizes
+    rng = np.random.default_rng(sum(sizes))
+    d = 2 if direction == "bidirectional" else 1
+    rows = GATES[kind] * hidden
+
+    def noise(*shape: int) -> Any:
+        return (0.5 * rng.standard_normal(shape)).astype(np.float32)
+
+    arrays: list[Any] = [noise(steps, batch, inputs), noise(d, rows, inputs), noise(d, rows, hidden)]
+    if full:
+        lens = rng.integers(0, steps + 1, batch).astype(np.int32)
+        arrays += [noise(d, 2 * rows), lens, noise(d, batch, hidden)]
+        arrays += [noise(d, batch, hidden), noise(d, 3 * hidden)] if kind == "lstm" else [None, None]
+    else:
+        arrays += [None] * 5
+    names = more.pop("activations", DEFAULT[kind] * d)
+    attrs = {
+        "kind": kind,
+        "direction": direction,
+        "hidden": hidden,
+        "activations": names,
+        "alphas": (0.3,) * len(names),
+        "betas": (0.4,) * len(names),
+        "clip": 0.0,
+        "linear_before_reset": False,
+        "input_forget": False,
+        **more,
+    }
+    return attrs, arrays
+
+
+def check(
+    rt: Runtime,
+    attrs: Any,
+    arrays: Any,
+    tolerance: float = 2e-5,
+    const: tuple[int, ...] = (1, 2, 3, 7),
+    precision: DType | None = None,
+    params: dict[str, int] | None = None,
+) -> int:
+    """Every kernel (or those that know `params`) gives what the reference does; returns how many there were."""
+    node = make_node("Recurrent", attrs, arrays, const=const, precision=precision)
+    wanted = node.op.reference(attrs, arrays)
+    kernels = [k for k in kernels_for("Recurrent") if k.refuse(node, rt.info) is None]
+    if params is not None:
+        kernels = [k for k in kernels if k.space.keys() == params.keys() and not k.illegal(node, params, rt.info)]
+    for kernel in kernels:
+        for got, want in zip(run_node(rt, kernel, node, arrays, params), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=kernel.name)
+    return len(kernels)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("full", [False, True])
+def test_directions_and_optional_inputs(rt: Runtime, kind: str, direction: str, full: bool) -> None:
+    check(rt, *make_case(kind, direction, (5, 3, 7, 19), full))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 2, 33, 64), (2, 1, 16, 5)])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_sizes(rt: Runtime, kind: str, sizes: tuple[int, int, int, int]) -> None:
+    check(rt, *make_case(kind, "forward", sizes, True))
+
+
+def test_variants(rt: Runtime) -> None:
+    check(rt, *make_case("gru", "bidirectional", (4, 2, 5, 7), True, linear_before_reset=True))
+    check(rt, *make_case("lstm", "forward", (4, 2, 5, 7), True, input_forget=True, clip=0.25))
+
+
+def test_weights_that_are_not_constant(rt: Runtime) -> None:
+    assert check(rt, *make_case("gru", "bidirectional", (4, 2, 5, 7), True), const=())
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+def test_half_storage(rt: Runtime, kind: str) -> None:
+    check(rt, *make_case(kind, "bidirectional", (4, 2, 5, 19), True), tolerance=1e-2, precision=DType.FLOAT16)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_double(rt: Runtime, kind: str) -> None:
+    if not rt.info.fp64:
+        pytest.skip("no double precision")
+    attrs, arrays = make_case(kind, "bidirectional", (4, 2, 5, 19), True)
+    check(rt, attrs, [a if i == 4 or a is None else a.astype(np.float64) for i, a in enumerate(arrays)], 1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(0, 2, 5, 7), (3, 0, 5, 7)])
+def test_no_steps_and_no_sequences(rt: Runtime, sizes: tuple[int, int, int, int]) -> None:
+    check(rt, *make_case("lstm", "forward", sizes, True))
+
+
+@pytest.mark.parametrize("kind, direction", [("lstm", "bidirectional"), ("gru", "reverse"), ("rnn", "forward")])
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("nb", [2, 4])
+def test_sequences_that_share_weights(rt: Runtime, kind: str, direction: str, full: bool, nb: int) -> None:
+    items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
+    case = make_case(kind, direction, (5, 7, 3, 37), full)
+    assert check(rt, *case, params={"SPLIT": 1, "NB": nb, **items})
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_units_shared_among_groups(rt: Runtime, kind: str, direction: str, steps: int) -> None:
+    items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
+    attrs, arrays = make_case(kind, direction, (steps, 3, 5, 67), True, linear_before_reset=True)
+    arrays[4] = None
+    assert check(rt, attrs, arrays, params={"SPLIT": 2, "NB": 2, **items})
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(rt: Runtime, name: str) -> None:
+    check(rt, *make_case("rnn", "bidirectional", (3, 2, 5, 7), True, activations=(name, "Tanh")))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+def test_the_reference_agrees_with_onnxruntime(kind: str) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    helper = pytest.importorskip("onnx").helper
+    attrs, arrays = make_case(kind, "bidirectional", (5, 3, 7, 11), True)
+    names = ["x", "w", "r", "b", "lens", "h0", *(["c0", "p"] if kind == "lstm" else [])]
+    feeds = {n: a for n, a in zip(names, arrays, strict=False) if a is not None}
+    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in feeds.items()}
+    outs = ["y", "yh", "yc"][: FUNCTIONS[kind] if kind == "lstm" else 2]
+    node = helper.make_node(kind.upper(), names, outs, hidden_size=11, direction="bidirectional")
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in feeds.items()],
+        [helper.make_tensor_value_info(n, 1, None) for n in outs],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for got, want in zip(
+        make_node("Recurrent", attrs, arrays).op.reference(attrs, arrays), session.run(None, feeds), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,38 @@
+"""A session without a device: importer, then the operators' NumPy references. It shows how to drive an import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opalite.importer import ModelImporter, check_feeds, load_model
+from opalite.importer.evaluate import evaluate_graph
+from opalite.ir import check_graph
+
+
+class NumpySession:
+    """Runs a model by references. `segments` counts the segment graphs of the last run, `imported` those ever seen."""
+
+    def __init__(self, source: Any) -> None:
+        self.model = load_model(source)
+        self.imported: set[Any] = set()
+        self.segments = 0
+        self.tasks: list[Any] = []
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The model's outputs in order."""
+        self.segments, self.tasks = 0, []
+        return self.run_importer(self.model.importer, check_feeds(self.model, feeds))
+
+    def run_importer(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> list[Any]:
+        """Also the Runner of loop bodies."""
+        turn = importer.begin(feeds, self.run_importer)
+        while turn.segment is not None:
+            segment = turn.segment
+            self.segments += 1
+            if segment not in self.imported:
+                check_graph(segment.graph, "import")
+                self.imported.add(segment)
+            turn.advance(evaluate_graph(segment.graph, turn.feeds))
+        self.tasks += turn.tasks_run
+        return turn.outputs

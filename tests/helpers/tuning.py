@@ -1,0 +1,83 @@
+"""Tuning without a device: placed graphs, and measurements that are formulas instead of a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opalite.ir import DeviceInfo, Graph, Node
+from opalite.passes.pipeline import optimise, place
+from opalite.tune.candidate import Candidate
+from opalite.tune.levels import Level, Trial
+from opalite.tune.lookup import Lookup
+from opalite.tune.tuner import find_jobs
+
+from .graphs import GraphMaker
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
+CPU = DeviceInfo(
+    name="a processor",
+    driver="1",
+    kind="cpu",
+    family="pocl",
+    native_float_width=16,
+    max_work_group_size=4096,
+    max_work_item_sizes=(4096, 4096, 4096),
+    compute_units=2,
+)
+
+
+def fixture_device(name: str) -> DeviceInfo:
+    """A real device as it described itself."""
+    return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+
+
+def conv_graph(channels: int = 23, size: int = 13, more: Sequence[str] = ()) -> Graph:
+    """3x3 convolutions of prime sizes, those called `more` alike, and a row-major tail."""
+    g = GraphMaker()
+    v = g.conv("first", g.input("x", 1, channels, size, size), channels)
+    for name in more:
+        v = g.conv(name, v, channels)
+    return g.done(g.add("tail", "Softmax", v, axis=3, log=False))
+
+
+def placed_nodes(graph: Graph, device: DeviceInfo) -> list[Node]:
+    """Nodes of `graph` that a kernel computes on `device`, in their layouts."""
+    optimise(graph)
+    place(graph, device)
+    return [n for n in graph.nodes if n.choice.kernel is not None]
+
+
+def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> list[Candidate]:
+    """What competes for the first node of operator `op` in the layouts that were chosen for it."""
+    nodes = [n for n in placed_nodes(graph, device) if n.op.name == op]
+    return find_jobs(nodes, lookup, Level.FAST)[0].candidates
+
+
+@dataclass
+class Replay:
+    """Measures by a formula, and keeps what it was asked for. None stands for a wrong output."""
+
+    formula: Callable[[Trial], float | None]
+    asked: list[Trial] = field(default_factory=list)
+
+    def __call__(self, trial: Trial) -> float | None:
+        self.asked.append(trial)
+        return self.formula(trial)
+
+
+class Ticks:
+    """A clock on which a second passes at every look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def no_time() -> float:
+    """A clock that stands still."""
+    return 0.0

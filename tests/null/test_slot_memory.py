@@ -1,0 +1,23 @@
+"""Whole buffers for intermediates: none is shared by two slots that are alive at once."""
+
+from __future__ import annotations
+
+import itertools
+
+from opalite.cl.pools import BufferPool
+from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
+from opalite.run.slot_memory import pool_slots
+
+
+def launch(*slots: int) -> LaunchStep:
+    return LaunchStep(0, "k", tuple(SlotArg(s) for s in slots), (1,), None)
+
+
+def test_buffers_are_reused_only_when_their_slot_is_dead() -> None:
+    slots = [Slot(i, 64, Storage.DYNAMIC) for i in range(5)] + [Slot(5, 64, Storage.STATIC)]
+    steps = [launch(5, 0), launch(0, 1), launch(1, 2), launch(2, 0, 3)]
+    numbers = itertools.count()
+    found = pool_slots(Program("p", slots=slots, steps=list(steps)), BufferPool(lambda nbytes: [next(numbers)]))
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert len({id(found[i]) for i in range(3)}) == 3  # 0 lives to the end, 1 and 2 meet in a launch
+    assert found[3] is found[1]

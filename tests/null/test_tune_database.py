@@ -1,0 +1,279 @@
+"""The tuning database: exact keys, neighbours that say so, files that heal, entries that travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opalite.errors import InputError
+from opalite.ir import DeviceInfo, DType
+from opalite.kernels.base import Binding, Kernel, kernels_for
+from opalite.tune import digest, files
+from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
+from opalite.tune.digest import files_of, kernel_digest
+from opalite.tune.exchange import export_json, import_json, to_json
+from opalite.tune.files import database_path, has_tuning
+from opalite.tune.levels import Level
+from opalite.tune.lookup import Lookup, find_settings
+from opalite.tune.signature import (
+    binding_signature,
+    graph_signature,
+    node_signature,
+    size_distance,
+    size_text,
+)
+
+from ..helpers.tuning import CPU, conv_graph, placed_nodes
+
+
+def entry(seconds: float = 1e-3, **other: Any) -> Entry:
+    fields = {"device": "d", "kernel": "K:1", "binding": "NCHW->NCHW", "node": "Conv f | 1x3", "params": {"TW": 7}}
+    return Entry(
+        **{**fields, "group": (8, 4), "default_seconds": 2e-3, "level": Level.FAST, "seconds": seconds, **other}
+    )
+
+
+def conv_node(device: DeviceInfo = CPU, **sizes: int) -> Any:
+    return next(n for n in placed_nodes(conv_graph(**sizes), device) if n.op.name == "Conv")
+
+
+def kernel_of(node: Any) -> tuple[Kernel, Binding]:
+    return node.choice.kernel, node.choice.option.binding
+
+
+def put(lookup: Lookup, node: Any, **other: Any) -> Entry:
+    kernel, binding = kernel_of(node)
+    e = entry(
+        device=lookup.device_key,
+        kernel=kernel_digest(kernel),
+        binding=binding_signature(binding),
+        node=lookup.signature(node),
+        params={**kernel.defaults(node, lookup.device), "TW": 3},
+        **{"group": None, **other},
+    )
+    lookup.database.put(e)
+    return e
+
+
+@pytest.fixture
+def lookup() -> Lookup:
+    return Lookup(TuningDatabase(None), CPU, None)
+
+
+def test_entries_come_back_whole_and_the_last_one_counts() -> None:
+    db = TuningDatabase(None)
+    db.put(entry(2e-3))
+    db.put(entry(1e-3))
+    found = db.find("d", "K:1", "NCHW->NCHW", "Conv f | 1x3")
+    assert found is not None
+    assert (found.seconds, found.params, found.group, found.level) == (1e-3, {"TW": 7}, (8, 4), Level.FAST)
+    assert db.find("d", "K:2", "NCHW->NCHW", "Conv f | 1x3") is None
+    assert (db.hits, db.misses) == (1, 1)
+
+
+def test_an_exact_entry_gives_time_and_parameters(lookup: Lookup) -> None:
+    node = conv_node()
+    put(lookup, node, seconds=5e-6)
+    assert lookup.seconds(node, *kernel_of(node)) == 5e-6
+    setting = lookup.setting(node, *kernel_of(node))
+    assert setting is not None
+    assert (setting.params["TW"], setting.origin) == (3, "measured")
+    assert find_settings(lookup, [node]) == {node: setting}
+
+
+@pytest.mark.parametrize("what", ["driver", "version", "name", "compute_units"])
+def test_another_device_or_driver_misses(lookup: Lookup, what: str) -> None:
+    node = conv_node()
+    put(lookup, node)
+    changed = dataclasses.replace(CPU, **{what: 7 if what == "compute_units" else "another"})
+    other = Lookup(lookup.database, changed, None)
+    assert other.seconds(node, *kernel_of(node)) is None
+    assert other.setting(node, *kernel_of(node)) is None
+
+
+def test_another_precision_misses(lookup: Lookup) -> None:
+    node = conv_node()
+    put(lookup, node)
+    assert Lookup(lookup.database, CPU, DType.FLOAT16).seconds(node, *kernel_of(node)) is None
+
+
+def test_a_changed_source_misses(lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = conv_node()
+    put(lookup, node)
+    own = digest._read
+    monkeypatch.setattr(digest, "_read", lambda name: own(name) + (b"//" if name == "conv_tile.cl" else b""))
+    digest._digest.cache_clear()
+    try:
+        assert lookup.seconds(node, *kernel_of(node)) is None
+        assert lookup.setting(node, *kernel_of(node)) is None
+    finally:
+        monkeypatch.undo()
+        digest._digest.cache_clear()
+    assert lookup.seconds(node, *kernel_of(node)) is not None
+
+
+def test_a_digest_covers_what_a_kernel_is_made_of() -> None:
+    kernel = next(k for k in kernels_for("Conv") if k.name == "ConvPointwise")
+    files = files_of(kernel.source, ("conv_packed",))
+    expected = {"common.cl", "conv_pointwise.cl", "conv_tile.cl", "conv_packed.py", "conv_tiles.py", "epilogue.py"}
+    assert expected <= set(files)
+    assert "softmax.cl" not in files
+
+
+def test_signatures_hold_what_a_time_depends_on() -> None:
+    node, larger = conv_node(), conv_node(size=17)
+    assert node_signature(node, None) == node_signature(conv_node(), None)
+    assert node_signature(node, None) != node_signature(larger, None)
+    assert size_text(node_signature(node, None)).startswith("1x23x13x13 ")
+    other = conv_node()
+    other.attrs["strides"] = (2, 2)
+    assert size_distance(node_signature(node, None), node_signature(other, None)) == float("inf")
+    assert 0 < size_distance(node_signature(node, None), node_signature(larger, None)) < 4
+    graph = conv_graph()
+    assert graph_signature(graph.nodes, None, "auto") == graph_signature(conv_graph().nodes, None, "auto")
+    assert graph_signature(graph.nodes, None, "auto") != graph_signature(graph.nodes, None, "image")
+    assert graph_signature(graph.nodes, None, "auto") != graph_signature(graph.nodes, DType.FLOAT16, "auto")
+
+
+def test_a_neighbour_gives_parameters_but_no_time_and_says_so(lookup: Lookup) -> None:
+    put(lookup, conv_node(size=17), group=(8, 4, 1))
+    put(lookup, conv_node(size=31))
+    node = conv_node()
+    assert lookup.seconds(node, *kernel_of(node)) is None
+    setting = lookup.setting(node, *kernel_of(node))
+    assert setting is not None
+    assert setting.params["TW"] == 3
+    assert setting.group is None, "a work-group belongs to its grid"
+    assert setting.origin.startswith("of the nearest entry, sizes 1x23x17x17")
+
+
+def test_a_neighbour_far_away_or_with_illegal_parameters_is_no_help(lookup: Lookup) -> None:
+    put(lookup, conv_node(channels=3, size=61))
+    node = conv_node(channels=509, size=7)
+    assert lookup.setting(node, *kernel_of(node)) is None
+    near = put(lookup, conv_node(channels=499, size=7))
+    assert lookup.setting(node, *kernel_of(node)) is not None
+    lookup.database.put(dataclasses.replace(near, params={**near.params, "TW": 4000}))
+    assert lookup.setting(node, *kernel_of(node)) is None
+
+
+def test_shipped_entries_serve_a_family_after_the_users_own(
+    lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = conv_node()
+    e = put(lookup, node)
+    lookup.database.clear()
+    monkeypatch.setattr(files, "SHIPPED", tmp_path)
+    assert lookup.setting(node, *kernel_of(node)) is None
+    (tmp_path / "pocl.json").write_text(to_json([dataclasses.replace(e, device="whoever measured it")]))
+    setting = lookup.setting(node, *kernel_of(node))
+    assert setting is not None
+    assert setting.origin == "shipped for pocl"
+    assert lookup.seconds(node, *kernel_of(node)) is None, "another device's time is no time of this one"
+    put(lookup, node, seconds=1.0)
+    own = lookup.setting(node, *kernel_of(node))
+    assert own is not None
+    assert own.origin == "measured"
+    assert has_tuning(CPU)
+    assert [name for name, _ in files.shipped_layers(dataclasses.replace(CPU, generation="avx512"))] == ["pocl"]
+
+
+def test_an_entry_whose_parameters_the_kernel_no_longer_has_is_no_help(lookup: Lookup) -> None:
+    node = conv_node()
+    e = put(lookup, node)
+    lookup.database.put(dataclasses.replace(e, params={"OTHER": 1}))
+    assert lookup.setting(node, *kernel_of(node)) is None
+
+
+def test_entries_survive_in_the_file_and_are_shared(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "tuning.sqlite"
+    one, two = TuningDatabase(path), TuningDatabase(path)
+    one.put(entry())
+    assert two.find("d", "K:1", "NCHW->NCHW", "Conv f | 1x3") is not None
+    one.put_trial("d", "n", ("K:1", "b", "{}", ""), None)
+    one.put_trial("d", "n", ("K:1", "b", "{}", "[8]"), 2.0)
+    assert two.trials("d", "n") == {("K:1", "b", "{}", ""): None, ("K:1", "b", "{}", "[8]"): 2.0}
+    one.put_verdict("d", "g", Verdict(False, 1.0, 2.0, Level.WIDE))
+    assert two.verdict("d", "g") == Verdict(False, 1.0, 2.0, Level.WIDE)
+    assert two.verdict("d", "other") is None
+    assert one.clear() == 1
+    assert list(two.entries()) == []
+    assert two.trials("d", "n") == {}
+
+
+def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.sqlite"
+    path.write_bytes(b"this is no database" * 100)
+    db = TuningDatabase(path)
+    db.put(entry())
+    assert len(list(TuningDatabase(path).entries())) == 1
+
+
+def test_a_file_that_is_damaged_while_open_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.sqlite"
+    db = TuningDatabase(path)
+    for i in range(200):
+        db.put(entry(node=f"Conv f | {i}"))
+    size = path.stat().st_size
+    path.write_bytes(b"x" * size)
+    assert db.find("d", "K:1", "NCHW->NCHW", "Conv f | 1") is None
+    db.put(entry())
+    assert len(list(TuningDatabase(path).entries())) == 1
+
+
+def test_a_file_of_another_format_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.sqlite"
+    TuningDatabase(path).put(entry())
+    with sqlite3.connect(path) as raw:
+        raw.execute("update meta set value='0'")
+    assert list(TuningDatabase(path).entries()) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_no_session(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    db = TuningDatabase(tmp_path / "file" / "tuning.sqlite")
+    db.put(entry())
+    assert len(list(db.entries())) == 1
+
+
+def test_json_carries_entries_and_keeps_the_faster() -> None:
+    one, two = TuningDatabase(None), TuningDatabase(None)
+    one.put(entry(1e-3))
+    one.put(entry(5e-3, node="Conv f | 1x5", group=None))
+    two.put(entry(2e-3))
+    two.put(entry(4e-3, node="Conv f | 1x5"))
+    assert import_json(two, export_json(one)) == 1
+    assert [e.seconds for e in two.entries()] == [1e-3, 4e-3]
+    assert next(iter(one.entries())) == next(iter(two.entries()))
+    assert import_json(two, export_json(one, device="another")) == 0
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("nothing", "expected as JSON"),
+        ("[]", "got list"),
+        ('{"format": 99, "entries": []}', "got 99"),
+        ('{"format": 1, "entries": [{"device": "d"}]}', "incomplete"),
+        ('{"format": 1, "entries": [3]}', "incomplete"),
+    ],
+)
+def test_json_that_is_no_export_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        import_json(TuningDatabase(None), text)
+
+
+def test_the_database_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
+    assert database_path() == tmp_path / "tuning.sqlite"
+    assert not has_tuning(CPU)
+    open_database().put(entry())
+    assert has_tuning(CPU)
+    assert open_database() is open_database()
+    monkeypatch.setenv("OPALITE_CACHE", "0")
+    assert database_path() is None
+    assert open_database().path is None
