@@ -10,6 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel, kernels_for
+from opalite.ops.view import Movement
 from opalite.run.node import make_node, run_node
 
 Array = np.ndarray[Any, Any]
@@ -107,3 +108,22 @@ def test_stream_parameters(rt: Runtime, mr: int, rows: int) -> None:
 def test_tile_parameters(rt: Runtime, tx: int, ty: int, rm: int, kn: int) -> None:
     (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionTile")
     check(rt, kernel, (1, 2, 37, 70), 2, 53, 40, causal=True, params={"TX": tx, "TY": ty, "RM": rm, "KN": kn})
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_places(rt: Runtime, kernel: Kernel, precision: DType | None) -> None:
+    """Queries, keys and values of one tensor [S,B,3,H,D], and an output [S,B,H,D]."""
+    length, batch, heads, size = 37, 2, 3, 24
+    joint = rng.standard_normal((length, batch, 3, heads, size)).astype(np.float32)
+    views = tuple(Movement.of(joint.shape).pick(2, i).transpose((1, 2, 0, 3)).view for i in range(3))
+    attrs = {"scale": 0.2, "causal": False, "softcap": 0.0, "views": views, "out_axes": (2, 0, 1, 3)}
+    arrays: list[Array | None] = [joint, joint, joint, None]
+    node = make_node("Attention", attrs, arrays, precision=precision)
+    if why := kernel.refuse(node, rt.info):
+        pytest.skip(why)
+    (got,) = run_node(rt, kernel, node, arrays)
+    q, k, v = (joint[:, :, i].transpose(1, 2, 0, 3) for i in range(3))
+    plain = {"scale": 0.2, "causal": False, "softcap": 0.0}
+    want = node.op.reference(plain, [q, k, v, None])[0].transpose(2, 0, 1, 3)
+    np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())

@@ -8,6 +8,7 @@
 //   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
 //   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
 //   work      local memory, see the pointers into it; columns is Dv rounded up to WIDTH
+#include "attention_common.cl"
 #include "matmul_transpose.cl"
 #include "reduce_lanes.cl"
 #ifndef MR
@@ -38,33 +39,34 @@
 #define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; ++i)
 #define EACH_VECTOR _Pragma("unroll") for (int j = 0; j < NV; ++j)
 
-// WIDTH keys from t on as k[D][WIDTH], zeros past T.
-static inline void stage_keys(global const REAL *k, local ACC *kt, int t, int T, int D) {
+// WIDTH keys from t on, `step` elements apart, as k[D][WIDTH], zeros past T.
+static inline void stage_keys(global const REAL *k, int step, local ACC *kt, int t, int T, int D) {
     for (int j = 0; j < NV; ++j) {
         const int first = t + j * PACK;
         int d = 0;
         for (; d + PACK <= D; d += PACK) {
             ACCV block[PACK];
             #pragma unroll
-            for (int i = 0; i < PACK; ++i) block[i] = first + i < T ? LOADV(k, (first + i) * D + d) : (ACCV)0;
+            for (int i = 0; i < PACK; ++i) block[i] = first + i < T ? LOADV(k, (first + i) * step + d) : (ACCV)0;
             transpose(block);
             #pragma unroll
             for (int i = 0; i < PACK; ++i) PUT(kt, (d + i) * WIDTH + j * PACK, block[i]);
         }
         for (; d < D; ++d)
             for (int i = 0; i < PACK; ++i)
-                kt[d * WIDTH + j * PACK + i] = first + i < T ? LOAD(k, (first + i) * D + d) : (ACC)0;
+                kt[d * WIDTH + j * PACK + i] = first + i < T ? LOAD(k, (first + i) * step + d) : (ACC)0;
     }
 }
 
-// `count` rows of `size` elements as rows of `pitch` elements, times `scale`; zeros past the size and up to `all` rows.
-static inline void stage_rows(global const REAL *x, local ACC *out, int count, int all, int size, int pitch,
+// `count` rows of `size` elements, `step` apart, as rows of `pitch` elements, times `scale`; zeros past the size and up
+// to `all` rows.
+static inline void stage_rows(global const REAL *x, int step, local ACC *out, int count, int all, int size, int pitch,
                               ACC scale) {
     for (int r = 0; r < all; ++r) {
         int c = 0;
         if (r < count) {
-            for (; c + PACK <= size; c += PACK) PUT(out, r * pitch + c, LOADV(x, r * size + c) * scale);
-            for (; c < size; ++c) out[r * pitch + c] = LOAD(x, r * size + c) * scale;
+            for (; c + PACK <= size; c += PACK) PUT(out, r * pitch + c, LOADV(x, r * step + c) * scale);
+            for (; c < size; ++c) out[r * pitch + c] = LOAD(x, r * step + c) * scale;
         }
         for (; c < pitch; ++c) out[r * pitch + c] = 0;
     }
@@ -143,16 +145,15 @@ static inline void add_values(local const ACC *p, local const ACC *vs, local ACC
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void attention_stream(global const REAL *restrict q, global const REAL *restrict k,
                              global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
-                             int batches, int heads, int sharing, int S, int T, int D, int Dv, int mask_b, int mask_h,
-                             int mask_s, int rows, ACC scale, ACC softcap, local ACC *work) {
+                             int batches, int heads, int sharing, int S, int T, int D, int Dv, PLACES, int mask_b,
+                             int mask_h, int mask_s, int rows, ACC scale, ACC softcap, local ACC *work) {
     const int s0 = get_global_id(0) * rows, h = get_global_id(1), b = get_global_id(2);
     if (s0 >= S || h >= heads || b >= batches) return;
     const int count = min(rows, S - s0), all = (count + MR - 1) / MR * MR, columns = (Dv + WIDTH - 1) / WIDTH * WIDTH;
-    const size_t head = (size_t)b * heads + h, shared_head = head / sharing;
-    q += (head * S + s0) * D;
-    k += shared_head * T * D;
-    v += shared_head * T * Dv;
-    y += (head * S + s0) * Dv;
+    q = HEAD(q, b, h) + s0 * q_s;
+    k = HEAD(k, b, h / sharing);
+    v = HEAD(v, b, h / sharing);
+    y = HEAD(y, b, h) + s0 * y_s;
     mask += (size_t)b * mask_b + (size_t)h * mask_h;
     local ACC *qs = work;                        // [rows][D], scaled
     local ACC *kt = qs + rows * D;               // [D][WIDTH]
@@ -162,7 +163,7 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
     local ACC *sums = p + MR * WIDTH;            // [rows][PACK], of exponentials
     local ACC *most = sums + rows * PACK;        // [rows]
 
-    stage_rows(q, qs, count, all, D, D, scale);
+    stage_rows(q, q_s, qs, count, all, D, D, scale);
     for (int i = 0; i < all * columns; i += PACK) PUT(sum_y, i, (ACCV)0);
     for (int r = 0; r < all; ++r) {
         PUT(sums, r * PACK, (ACCV)0);
@@ -170,8 +171,8 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
     }
     const int keys = CAUSAL ? min(T, s0 + count) : T;
     for (int t = 0; t < keys; t += WIDTH) {
-        stage_keys(k, kt, t, T, D);
-        stage_rows(v + (size_t)t * Dv, vs, min(WIDTH, T - t), WIDTH, Dv, columns, (ACC)1);
+        stage_keys(k, k_s, kt, t, T, D);
+        stage_rows(v + (size_t)t * v_s, v_s, vs, min(WIDTH, T - t), WIDTH, Dv, columns, (ACC)1);
         for (int r = 0; r < all; r += MR) {
             ACC keep[MR];
             score(qs + r * D, kt, p, D);
@@ -188,7 +189,7 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
         const ACCV parts = GET(sums, r * PACK);
         const ACC total = SUM_LANES(parts), factor = total == (ACC)0 ? (ACC)0 : (ACC)1 / total;
         int c = 0;
-        for (; c + PACK <= Dv; c += PACK) STOREV(y, r * Dv + c, GET(sum_y, r * columns + c) * factor);
-        for (; c < Dv; ++c) STORE(y, r * Dv + c, sum_y[r * columns + c] * factor);
+        for (; c + PACK <= Dv; c += PACK) STOREV(y, r * y_s + c, GET(sum_y, r * columns + c) * factor);
+        for (; c < Dv; ++c) STORE(y, r * y_s + c, sum_y[r * columns + c] * factor);
     }
 }

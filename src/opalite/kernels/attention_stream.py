@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
-from .attention_problem import attention_args, attention_defines, attention_refusal, factors
+from .attention_problem import attention_args, attention_defines, attention_refusal, factors, problem_of
 from .base import Kernel, Launch, Local, Params, Space, ceil_div, register
 from .expr_helpers import helper
 from .matmul_panel import tile_rows
@@ -53,29 +53,27 @@ class AttentionStream(Kernel):
         return None
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"MR": tile_rows(node.x.shape[2]), "ROWS": 0}
+        return {"MR": tile_rows(problem_of(node).queries), "ROWS": 0}
 
     def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:
         """Queries for each work-item, a multiple of MR."""
-        batches, heads, queries, _ = node.x.shape
+        p = problem_of(node)
         tile = int(params["MR"])
         rows = int(params["ROWS"])
         if not rows:
-            pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, batches * heads))
-            rows = min(ceil_div(queries, pieces), MOST_ROWS)
+            pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, p.batches * p.heads))
+            rows = min(ceil_div(p.queries, pieces), MOST_ROWS)
             while rows > tile and _work_bytes(node, device, rows + tile) > device.local_mem:
                 rows -= tile
         return max(1, ceil_div(rows, tile)) * tile
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        batches, heads, queries, _ = node.x.shape
-        rows = self._rows(node, params, device)
-        args, strides = attention_args(node)
+        p, rows = problem_of(node), self._rows(node, params, device)
         return [
             Launch(
                 "attention_stream",
-                (*args, *strides, rows, *factors(node), Local(_work_bytes(node, device, rows))),
-                (ceil_div(queries, rows), heads, batches),
+                (*attention_args(node), rows, *factors(node), Local(_work_bytes(node, device, rows))),
+                (ceil_div(p.queries, rows), p.heads, p.batches),
                 (1, 1, 1),
                 attention_defines(node) | {"PACK": device.pack, "MR": params["MR"]},
                 cpu_functions(node, device.pack),
@@ -85,7 +83,7 @@ class AttentionStream(Kernel):
 
 def _work_bytes(node: Node, device: DeviceInfo, rows: int) -> int:
     """Bytes of the kernel's work area for `rows` queries."""
-    size, width = node.x.shape[3], 2 * device.pack
-    columns = ceil_div(node.input(2).shape[3], width) * width
-    elements = rows * (size + columns + device.pack + 1) + width * (size + columns + rows)
+    p, width = problem_of(node), 2 * device.pack
+    columns = ceil_div(p.columns, width) * width
+    elements = rows * (p.size + columns + device.pack + 1) + width * (p.size + columns + rows)
     return elements * (8 if node.y.type.storage is DType.FLOAT64 else 4)

@@ -5,6 +5,7 @@
 // Grid: (TX * ceil(S / (TY * RM)), TY * H, B * ceil(Dv / (CHUNKS * DC))).
 //   RM, KN    queries and keys of one work-item     CHUNKS   blocks of DC output columns that a work-group keeps
 //   MASK, CAUSAL, SOFTCAP   as in attention_stream.cl        DC is a multiple of TX
+#include "attention_common.cl"
 #ifndef TX
 #define TX 16
 #define TY 16
@@ -29,17 +30,16 @@
 __attribute__((reqd_work_group_size(TX, TY, 1)))
 kernel void attention_tile(global const REAL *restrict q, global const REAL *restrict k,
                            global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
-                           int batches, int heads, int sharing, int S, int T, int D, int Dv, int mask_b, int mask_h,
-                           int mask_s, int parts, ACC scale, ACC softcap) {
+                           int batches, int heads, int sharing, int S, int T, int D, int Dv, PLACES, int mask_b,
+                           int mask_h, int mask_s, int parts, ACC scale, ACC softcap) {
     local ACC q_tile[DC * Q_PITCH], kv_tile[KV_CELLS], p_tile[BQ * K_PITCH];
     const int tx = get_local_id(0), ty = get_local_id(1), item = ty * TX + tx;
     const int s0 = get_group_id(0) * BQ, h = get_group_id(1), b = get_group_id(2) / parts;
     const int c0 = get_group_id(2) % parts * CHUNKS * DC;
-    const size_t head = (size_t)b * heads + h, shared_head = head / sharing;
-    q += head * S * D;
-    k += shared_head * T * D;
-    v += shared_head * T * Dv;
-    y += head * S * Dv;
+    q = HEAD(q, b, h);
+    k = HEAD(k, b, h / sharing);
+    v = HEAD(v, b, h / sharing);
+    y = HEAD(y, b, h);
     mask += (size_t)b * mask_b + (size_t)h * mask_h;
 
     ACC sum_y[RM][CHUNKS * OWN], sum[RM], most[RM];
@@ -63,11 +63,11 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
             if (t0 == 0 || D > DC)
                 for (int e = item; e < BQ * DC; e += ITEMS) {
                     const int s = s0 + e / DC, d = d0 + e % DC;
-                    q_tile[e % DC * Q_PITCH + e / DC] = s < S && d < D ? LOAD(q, s * D + d) * scale : (ACC)0;
+                    q_tile[e % DC * Q_PITCH + e / DC] = s < S && d < D ? LOAD(q, s * q_s + d) * scale : (ACC)0;
                 }
             for (int e = item; e < BK * DC; e += ITEMS) {
                 const int t = t0 + e / DC, d = d0 + e % DC;
-                kv_tile[e % DC * K_PITCH + e / DC] = t < T && d < D ? LOAD(k, t * D + d) : (ACC)0;
+                kv_tile[e % DC * K_PITCH + e / DC] = t < T && d < D ? LOAD(k, t * k_s + d) : (ACC)0;
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 8
@@ -126,7 +126,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
             barrier(CLK_LOCAL_MEM_FENCE);
             for (int e = item; e < BK * DC; e += ITEMS) {
                 const int t = t0 + e / DC, c = c0 + chunk * DC + e % DC;
-                kv_tile[e / DC * V_PITCH + e % DC] = t < T && c < Dv ? LOAD(v, t * Dv + c) : (ACC)0;
+                kv_tile[e / DC * V_PITCH + e % DC] = t < T && c < Dv ? LOAD(v, t * v_s + c) : (ACC)0;
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 8
@@ -155,7 +155,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
         #pragma unroll
         for (int c = 0; c < CHUNKS * OWN; ++c) {
             const int column = c0 + c / OWN * DC + tx + c % OWN * TX;
-            if (column < Dv) STORE(y, (s0 + row) * Dv + column, sum_y[i][c] * factor);
+            if (column < Dv) STORE(y, (s0 + row) * y_s + column, sum_y[i][c] * factor);
         }
     }
 }

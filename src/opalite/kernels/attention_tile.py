@@ -8,7 +8,7 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ops.base import Cost
-from .attention_problem import attention_args, attention_defines, attention_refusal, factors
+from .attention_problem import attention_args, attention_defines, attention_refusal, factors, problem_of
 from .base import Kernel, Launch, Params, Space, ceil_div, register
 
 CHUNK = 32  # elements of a head that are in local memory at once
@@ -38,14 +38,14 @@ class AttentionTile(Kernel):
         return None
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        batches, heads, queries, _ = node.x.shape
+        p = problem_of(node)
         legal = list(self.points(node, device))
         if device.is_cpu:  # a work-group is a loop on one core, and barriers split it
-            return min(legal, key=lambda p: p["TX"] * p["TY"] * p["RM"] * p["KN"])
+            return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
         # As many queries as leave a work-group for every compute unit, and no more than there are.
-        most = max(1, min(queries, batches * heads * queries // max(1, device.compute_units)))
-        fitting = [p for p in legal if p["TY"] * p["RM"] <= most] or legal
-        return max(fitting, key=lambda p: (p["TY"] * p["RM"] * p["TX"] * p["KN"], p["TX"] * p["TY"]))
+        most = max(1, min(p.queries, p.batches * p.heads * p.queries // max(1, device.compute_units)))
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= most] or legal
+        return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         seconds = super().seconds(node, device, cost)
@@ -53,16 +53,15 @@ class AttentionTile(Kernel):
         return seconds * 20 if device.is_cpu else seconds
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        batches, heads, queries, _ = node.x.shape
+        p = problem_of(node)
         tx, ty = params["TX"], params["TY"]
-        chunks = min(MOST_CHUNKS, max(1, ceil_div(node.input(2).shape[3], CHUNK)))
-        parts = max(1, ceil_div(node.input(2).shape[3], chunks * CHUNK))
-        args, strides = attention_args(node)
+        chunks = min(MOST_CHUNKS, max(1, ceil_div(p.columns, CHUNK)))
+        parts = max(1, ceil_div(p.columns, chunks * CHUNK))
         return [
             Launch(
                 "attention_tile",
-                (*args, *strides, parts, *factors(node)),
-                (ceil_div(queries, ty * params["RM"]) * tx, heads * ty, batches * parts),
+                (*attention_args(node), parts, *factors(node)),
+                (ceil_div(p.queries, ty * params["RM"]) * tx, p.heads * ty, p.batches * parts),
                 (tx, ty, 1),
                 attention_defines(node) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
             )

@@ -6,8 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.types import TensorType
+from ..ir.types import Shape, TensorType
 from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .view import View
+
+OPERANDS = ("q", "k", "v")
+
+
+def operand_view(attrs: Attrs, shape: Shape, i: int) -> View:
+    """How operand `i` of q, k, v lies in its tensor of `shape`."""
+    found: View | None = attrs.get("views", (None,) * 3)[i]
+    return View.whole(shape) if found is None else found
+
+
+def output_axes(attrs: Attrs) -> tuple[int, ...]:
+    """Which of B, H, S, Dv is each axis of the output."""
+    return tuple(attrs.get("out_axes", (0, 1, 2, 3)))
 
 
 @register_op
@@ -17,13 +31,19 @@ class Attention(Op):
     Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
     attrs: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for none.
     A query that sees no key, all its scores being -inf, gives zeros. Output [B,H,S,Dv].
+
+    Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
+    axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
     """
 
     name = "Attention"
     arity = 4
 
     def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        q, k, v = tensor(ins, 0, "q"), tensor(ins, 1, "k"), tensor(ins, 2, "v")
+        for i, name in enumerate(OPERANDS):
+            t, view = tensor(ins, i, name), attrs.get("views", (None,) * 3)[i]
+            need(view is None or view.last < t.count, f"the view {view} of {name} reaches beyond {t}")
+        q, k, v = _operands(attrs, ins)
         for t, what in ((q, "q[B,H,S,D]"), (k, "k[B,Hkv,T,D]"), (v, "v[B,Hkv,T,Dv]")):
             need(t.rank == 4, f"attention needs {what}, got {t}")
             need(
@@ -46,11 +66,12 @@ class Attention(Op):
             )
 
     def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        q, v = tensor(ins, 0, "q"), tensor(ins, 2, "v")
-        return [make_type(q.dtype, (*q.shape[:3], v.shape[3]))]
+        q, _, v = _operands(attrs, ins)
+        shape = (*q.shape[:3], v.shape[3])
+        return [make_type(q.dtype, [shape[axis] for axis in output_axes(attrs)])]
 
     def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        q, k, v = (a for a in arrays[:3] if a is not None)
+        q, k, v = (operand_view(attrs, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
         mask = arrays[3] if len(arrays) > 3 else None
         dtype = q.dtype
         if dtype.itemsize == 2:
@@ -69,10 +90,16 @@ class Attention(Op):
             weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
             total = weights.sum(axis=-1, keepdims=True)
             y = weights @ v / np.where(total == 0, 1, total)
-        return [y.astype(dtype)]
+        return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(attrs)))]
 
     def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        q, v = tensor(ins, 0, "q"), tensor(ins, 2, "v")
+        q, k, v = _operands(attrs, ins)
         scores = float(q.count // max(1, q.shape[3]) * v.shape[2])
         # An exponential and its sums count as some twenty operations.
-        return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes(ins, outs))
+        return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes((q, k, v, *ins[3:]), outs))
+
+
+def _operands(attrs: Attrs, ins: Types) -> list[TensorType]:
+    """Types of q, k and v as the operator sees them."""
+    types = [tensor(ins, i, name) for i, name in enumerate(OPERANDS)]
+    return [TensorType(t.dtype, operand_view(attrs, t.shape, i).shape, t.place) for i, t in enumerate(types)]

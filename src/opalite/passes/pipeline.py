@@ -7,6 +7,7 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph
 from ..ir.place import Memory
+from .attention_views import order_attention_output, view_attention_inputs
 from .candidates import Measured
 from .casts import insert_casts
 from .composites import recognise_attention, recognise_layer_norm
@@ -18,7 +19,7 @@ from .link import link_epilogues
 from .pick import pick_kernels
 from .precision import mark_precision
 from .rewrite import Context, Rule, run_rule
-from .simplify import drop_empty_inputs, join_movement, remove_noop
+from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_constants", fold_constants),
@@ -31,8 +32,15 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("recognise_attention", recognise_attention),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
+    ("view_attention_inputs", view_attention_inputs),
+    ("order_attention_output", order_attention_output),
+    ("join_movement", join_movement),
+    ("remove_noop", remove_noop),
     ("fold_pad", fold_pad),
     ("fold_affine", fold_affine),
+    ("sink_reshape", sink_reshape),
+    ("join_movement", join_movement),
+    ("remove_noop", remove_noop),
     ("fuse_elementwise", fuse_elementwise),
     ("fold_affine", fold_affine),
     ("fold_constants", fold_constants),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
+from ..ir.types import Shape, TensorType
 from ..ops.base import get_op
-from .names import output_like
+from .names import fresh_value, output_like
 from .rewrite import Sweep
 
 
@@ -66,6 +67,50 @@ def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
         return _replaced(node, name, before.x, {"shape": node.y.shape})
     inner = before.attrs["perm"]
     return _replaced(node, name, before.x, {"perm": tuple(inner[p] for p in node.attrs["perm"])})
+
+
+def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A reshape before an Elementwise moves behind it, so that the expression meets the node that computes its input.
+
+    The other operands are reshaped, which moves nothing, or broadcast alike in both shapes.
+    """
+    if node.op.name != "Elementwise" or node.attrs["expr"].uses_coords:
+        return None
+    for i, v in enumerate(node.inputs):
+        if v is None or v.shape != node.y.shape or v.producer is None or sweep.only_use(v) is not node:
+            continue
+        view = v.producer
+        if view.op.name != "Reshape" or view.x.producer is None or view.x.producer.op.name not in _SINKS:
+            continue
+        if sweep.only_use(view.x) is not view:
+            continue
+        shape, added = view.x.shape, list[Node]()
+        operands = [
+            view.x if k == i else _reshaped(other, node.y.shape, shape, added) for k, other in enumerate(node.inputs)
+        ]
+        if any(o is None for o in operands):
+            continue
+        inner, out = fresh_value(node.y.name, TensorType(node.y.dtype, shape)), output_like(node)
+        attrs = {**node.attrs, "shape": shape}
+        added.append(Node(node.op, operands, [inner], attrs, node.name, node.origin))
+        added.append(Node(get_op("Reshape"), [inner], [out], {"shape": node.y.shape}, node.name, "Reshape"))
+        return Patch([node], added, {node.y: out})
+    return None
+
+
+_SINKS = ("MatMul", "Elementwise")  # what computes inputs of expressions, in layouts that any reshape keeps
+
+
+def _reshaped(v: Value | None, before: Shape, after: Shape, added: list[Node]) -> Value | None:
+    """An operand of an expression on `before` for one on `after`; None if no view of it broadcasts as it did."""
+    if v is None:
+        return None
+    if v.shape == before:
+        out = fresh_value(v.name, TensorType(v.dtype, after))
+        added.append(Node(get_op("Reshape"), [v], [out], {"shape": after}, v.name, "Reshape"))
+        return out
+    alike = not v.shape or (len(v.shape) == 1 and before[-1:] == after[-1:])
+    return v if alike and len(v.shape) <= len(after) else None
 
 
 def _replaced(node: Node, op: str, x: Value, attrs: dict[str, object]) -> Patch:

@@ -14,6 +14,7 @@ from ..ir.dtype import DType
 from ..ir.place import Layout, Memory, Place, Target
 from ..ir.types import TensorType
 from ..ops.expr import Expr, parse_expr
+from ..ops.view import View
 from . import program as p
 from .report import NodeReport
 
@@ -37,6 +38,7 @@ _CLASSES: dict[str, type[Any]] = {
         TensorType,
         Place,
         Layout,
+        View,
     )
 }
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "Memory": Memory}

@@ -1,0 +1,161 @@
+"""Attention reads and writes where its neighbours keep things: movements around it become views and output axes.
+
+Exporters split a joint product into heads by reshapes, transposes, slices and gathers, scale the parts, and join the
+heads of the result. A kernel that steps through memory needs none of these copies.
+"""
+
+from __future__ import annotations
+
+from ..ir.graph import Node, Value
+from ..ir.patch import Patch
+from ..ir.types import TensorType
+from ..ops.attention import OPERANDS, operand_view, output_axes
+from ..ops.base import get_op
+from ..ops.view import Movement, View
+from .composites import single_call
+from .names import fresh_value
+from .rewrite import Sweep
+
+_LONGEST = 16  # movements in a row that are followed
+
+
+def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
+    """q, k and v are read from the tensors that reshapes, transposes, slices and scalings took them from."""
+    if node.op.name != "Attention":
+        return None
+    views: list[View | None] = list(node.attrs.get("views", (None,) * 3))
+    inputs, scale, changed = list(node.inputs), float(node.attrs["scale"]), False
+    for i in range(len(OPERANDS)):
+        v = node.input(i)
+        source, view, factor = _trace(v, operand_view(node.attrs, v.shape, i), may_scale=i < 2)
+        if source is v:
+            continue
+        inputs[i], views[i], changed = source, view, True
+        scale *= factor
+    if not changed:
+        return None
+    out = fresh_value(node.y.name, node.y.type)
+    attrs = {**node.attrs, "views": tuple(views), "scale": scale}
+    return Patch([node], [Node(node.op, inputs, [out], attrs, node.name, node.origin)], {node.y: out})
+
+
+def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
+    """(tensor, view of it, factor) of the farthest tensor whose elements `view` of `v` shows in whole rows."""
+    found, factor = (v, view, 1.0), 1.0
+    chain: list[Node] = []
+    for _ in range(_LONGEST):
+        node = v.producer
+        if node is None:
+            break
+        if _is_movement(node):
+            chain.append(node)
+            v = node.x
+        elif may_scale and (scaled := _scaled(v)) is not None:
+            v, factor = scaled[0], factor * scaled[1]
+        else:
+            break
+        moved = _replay(v, chain)
+        if moved is not None and moved.strides[-1] in (0, 1) and not v.is_const and view == View.whole(moved.shape):
+            found = (v, moved, factor)
+    return found
+
+
+def _is_movement(node: Node) -> bool:
+    match node.op.name:
+        case "Reshape" | "Transpose":
+            return True
+        case "Slice":
+            return all(step > 0 for step in node.attrs["steps"])
+        case "Gather":
+            index = node.input(1).data
+            return index is not None and index.size == 1 and index.ndim <= 1
+    return False
+
+
+def _scaled(v: Value) -> tuple[Value, float] | None:
+    """(x, factor) if `v` is x times a number."""
+    call = single_call(v)
+    if call is None or call[0] not in ("mul", "div") or len(call[1]) != 2:
+        return None
+    a, b = call[1]
+    if call[0] == "mul" and isinstance(a, float):
+        a, b = b, a
+    if not isinstance(a, Value) or not isinstance(b, float) or b == 0 or a.shape != v.shape:
+        return None
+    return a, b if call[0] == "mul" else 1 / b
+
+
+def _replay(v: Value, chain: list[Node]) -> View | None:
+    """What the movements of `chain`, the first one last, make of `v`."""
+    moved: Movement | None = Movement.of(v.shape)
+    for node in reversed(chain):
+        a = node.attrs
+        if moved is None:
+            return None
+        match node.op.name:
+            case "Reshape":
+                moved = moved.reshape(node.y.shape)
+            case "Transpose":
+                moved = moved.transpose(a["perm"])
+            case "Slice":
+                moved = moved.slice(a["starts"], a["steps"], a["sizes"])
+            case _:
+                moved = _gather(moved, node)
+    return None if moved is None else moved.view
+
+
+def _gather(moved: Movement, node: Node) -> Movement | None:
+    """`moved` at the one index of a Gather; an index of rank 1 leaves an axis of one element."""
+    axis, index = node.attrs["axis"], node.input(1).data
+    assert index is not None
+    at, size = int(index.reshape(())), node.x.shape[axis]
+    picked = moved.pick(axis, min(max(at + size if at < 0 else at, 0), size - 1))
+    return picked if index.ndim == 0 else picked.reshape(node.y.shape)
+
+
+def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A transpose of the output that leaves rows whole becomes the order in which the kernel writes them."""
+    if node.op.name != "Transpose":
+        return None
+    found = _written_by(node.x, sweep, node)
+    if found is None:
+        return None
+    writer, held = found
+    if held[node.attrs["perm"][-1]] != (3,):
+        return "the transpose takes the rows of attention apart"
+    before = output_axes(writer.attrs)
+    named = tuple(axis for p in node.attrs["perm"] for axis in held[p])
+    left = [i for i in range(4) if i not in named]  # axes of one element
+    axes = tuple(before[i] for i in (*left, *named))
+    shape = tuple(writer.y.shape[i] for i in (*left, *named))
+    out = fresh_value(writer.y.name, TensorType(writer.y.dtype, shape))
+    attention = Node(
+        writer.op, list(writer.inputs), [out], {**writer.attrs, "out_axes": axes}, writer.name, writer.origin
+    )
+    y = fresh_value(node.y.name, node.y.type)
+    view = Node(get_op("Reshape"), [out], [y], {"shape": node.y.shape}, node.name, "Reshape")
+    return Patch([writer, node], [attention, view], {node.y: y})
+
+
+def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:
+    """(the Attention that alone writes `v`, perhaps through a reshape; for each axis of `v` those of its output)."""
+    if sweep.only_use(v) is not reader or v.producer is None:
+        return None
+    writer = v.producer
+    if writer.op.name == "Reshape" and writer.x.producer is not None and sweep.only_use(writer.x) is writer:
+        writer = writer.x.producer
+    if writer.op.name != "Attention" or writer.attrs.get("epilogue"):
+        return None
+    if writer.y is v:
+        return writer, [(i,) for i in range(4)]
+    # Through a reshape that only adds or drops axes of one element.
+    held: list[tuple[int, ...]] = []
+    own = [i for i in range(4) if writer.y.shape[i] != 1]
+    for size in v.shape:
+        if size == 1:
+            held.append(())
+        elif own and writer.y.shape[own[0]] == size:
+            held.append((own.pop(0),))
+        else:
+            return None
+    return (writer, held) if not own else None
