@@ -16,7 +16,7 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceMemoryError, InputError, ModelError, ModelFormatError, NoDeviceError, OpaliteError
-from opalite.run.compiler import CompileOptions
+from opalite.run.options import CompileOptions
 
 from ..helpers.small_models import adder, classifier, inverter, make_model, noise, one_node, port, save
 

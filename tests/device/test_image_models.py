@@ -14,8 +14,9 @@ from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.place import Memory
 from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit import emit
-from opalite.run.compiler import CompileOptions, Compiler
+from opalite.run.compiler import Compiler
 from opalite.run.executor import Executable
+from opalite.run.options import CompileOptions
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for
 from ..null.test_image_plans import ADRENO, MALI, small_net

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,6 @@ from ..errors import BundleError
 from ..ir.dtype import DType
 from ..ir.place import Layout, Memory, Place, Target
 from ..ir.types import TensorType
-from ..ops.expr import Expr, parse_expr
-from ..ops.view import View
 from . import program as p
 from .report import NodeReport
 
@@ -38,7 +37,6 @@ _CLASSES: dict[str, type[Any]] = {
         TensorType,
         Place,
         Layout,
-        View,
     )
 }
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "Memory": Memory}
@@ -58,9 +56,9 @@ class Encoder:
             return {"dt": x.short}
         if type(x).__name__ in _ENUMS:
             return {"e": [type(x).__name__, x.value]}
-        if isinstance(x, Expr):
+        if _is_expression(x):
             return {"x": [str(x), [d.short for d in x.dtypes]]}
-        if dataclasses.is_dataclass(x) and type(x).__name__ in _CLASSES:
+        if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
             values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x)]
             return {"c": [type(x).__name__, *values]}
         if isinstance(x, np.generic):
@@ -79,6 +77,24 @@ class Encoder:
         raise TypeError(f"cannot encode {type(x).__name__}")
 
 
+def _class(name: str) -> type[Any] | None:
+    """The dataclass of that name. View belongs to operators, which are imported only for programs that hold one."""
+    if name == "View":
+        from ..ops.view import View
+
+        return View
+    return _CLASSES.get(name)
+
+
+def _is_expression(x: Any) -> bool:
+    """Whether `x` is an Expr. Only programs with steps on the host hold any; the others do without all operators."""
+    if "opalite.ops" not in sys.modules:
+        return False
+    from ..ops.expr import Expr
+
+    return isinstance(x, Expr)
+
+
 def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
     if data is None or isinstance(data, (bool, int, float, str)):
@@ -88,7 +104,7 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     (tag, body), *_ = data.items()
     match tag:
         case "c":
-            cls = _CLASSES.get(body[0])
+            cls = _class(body[0])
             if cls is None:
                 raise BundleError(f"record {body[0]!r} is unknown to this version of opalite; compile the model again")
             return cls(*(decode(v, arrays) for v in body[1:]))
@@ -103,6 +119,8 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
         case "e":
             return _ENUMS[body[0]](body[1])
         case "x":
+            from ..ops.expr import parse_expr
+
             return parse_expr(body[0], [DType.parse(d) for d in body[1]])
         case "a":
             return arrays[body]

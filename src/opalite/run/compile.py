@@ -12,7 +12,8 @@ from ..cl.runtime import find_runtime
 from ..errors import BundleError, InputError
 from ..ir.types import TensorType
 from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
-from .compiler import CompileOptions, Compiler
+from .compiler import Compiler
+from .options import CompileOptions
 from .ports import NodeArg
 from .timing import Timing
 

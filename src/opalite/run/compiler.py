@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..cl.runtime import Runtime
-from ..errors import DeviceError, InputError, OpaliteError
+from ..errors import DeviceError, OpaliteError
 from ..ir.dtype import DType
 from ..ir.graph import Graph
 from ..ir.place import Memory
-from ..knobs import LEVELS, MEMORIES, PRECISIONS
-from ..passes.candidates import Measured
-from ..passes.pipeline import optimise, place
-from ..passes.rewrite import Context
-from ..plan.emit import emit
 from ..plan.program import HostStep, Program
 from ..plan.report import NodeReport
-from ..tune.files import has_tuning
 from .executor import Executable, HostRunner, Recorder
 from .explain import Explanation
-from .limits import check_sizes
+from .options import CompileOptions
 from .timing import Timing
 
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning
     from ..tune.tuner import Progress
-    from .tuning import TunedPlanner
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """What a session was asked for. InputError for words that are not among the choices."""
-
-    precision: str = "auto"
-    memory: str = "auto"
-    tune: str = "none"
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        for what, value, choices in (
-            ("precision", self.precision, PRECISIONS),
-            ("memory", self.memory, MEMORIES),
-            ("tune", self.tune, LEVELS),
-        ):
-            if value not in choices:
-                raise InputError(f"{what} {value!r} is not known; choose {', '.join(choices)}")
 
 
 class Compiler:
@@ -73,52 +45,9 @@ class Compiler:
 
     def plan(self, graph: Graph, timing: Timing) -> Program:
         """The Program of `graph`, which is consumed."""
-        started = time.perf_counter()
-        ctx = Context()
-        optimise(graph, ctx)
-        check_sizes(graph, self.rt.info, self.storage())
-        timing.import_s += time.perf_counter() - started
-        started = time.perf_counter()
-        level = self.options.tune
-        planner = self._planner(ctx) if level != "none" or has_tuning(self.rt.info) else None
-        if planner is None:
-            self._lay_out(graph, ctx, None)
-            program = emit(graph, self.rt.info)
-        elif level != "none" and (self.resumes or not planner.is_tuned(graph, level)):
-            program = planner.plan_searched(graph, level)
-            timing.tune_s += time.perf_counter() - started
-            return program
-        else:
-            program, note = planner.plan_known(graph)
-            if note and note not in self.notes:
-                self.notes.append(note)
-        timing.import_s += time.perf_counter() - started
-        return program
+        from .planning import plan_graph  # passes and kernels: a compiled model needs neither
 
-    def _lay_out(self, graph: Graph, ctx: Context, measured: Measured | None) -> None:
-        own = replace(ctx, applied=dict(ctx.applied))
-        place(
-            graph,
-            self.rt.info,
-            precision=self.storage(),
-            memory=self.memory(),
-            strict=self.options.strict,
-            measured=measured,
-            ctx=own,
-        )
-
-    def _planner(self, ctx: Context) -> TunedPlanner:
-        from .tuning import TunedPlanner
-
-        return TunedPlanner(
-            self.rt,
-            self.storage(),
-            self.options.memory,
-            lambda graph, measured: self._lay_out(graph, ctx, measured),
-            self.host_runner(),
-            self.watch,
-            self.tunings,
-        )
+        return plan_graph(self, graph, timing)
 
     @staticmethod
     def host_runner() -> HostRunner:

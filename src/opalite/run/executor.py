@@ -18,7 +18,6 @@ from ..cl.runtime import Runtime
 from ..cl.weights import SharedWeight
 from ..errors import OpaliteError
 from ..ir.device_family import SLOW_SUB_BUFFERS
-from ..ops.base import get_op
 from ..plan.program import (
     DownloadStep,
     HostStep,
@@ -191,6 +190,8 @@ class Executable:
         ins = [None if number < 0 else hosts[number] for number in step.inputs]
         try:
             if isinstance(step, ReferenceStep):
+                from ..ops.base import get_op  # all operators, which few programs need
+
                 outs: Sequence[Any] = get_op(step.op).reference(step.attrs, ins)
             else:
                 assert self._host_runner is not None, f"{step.node} needs the onnx package"

@@ -19,18 +19,18 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..knobs import LEVELS
 from ..plan.bundle import is_bundle
-from .compiler import CompileOptions, Compiler
+from .compiler import Compiler
 from .explain import Explanation
 from .limits import host_memory
-from .peaks import measure_peaks
+from .options import CompileOptions
 from .ports import ModelMetadata, NodeArg
-from .profile import Profile, Recorder
 from .source import Source
 from .timing import Timing
 
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning
     from ..tune.tuner import Progress
+    from .profile import Profile
 
 Array = np.ndarray[Any, Any]
 
@@ -174,6 +174,9 @@ class InferenceSession:
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
         """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks."""
+        from .peaks import measure_peaks
+        from .profile import Profile, Recorder
+
         with self._lock:
             self.run(None, input_feed)
             profile = Profile(self.device.name)

@@ -25,8 +25,9 @@ from ..ops.reference import run_reference
 from ..passes.pipeline import optimise, place
 from ..plan.bundle import is_bundle
 from ..tune.workspace import Workspace
-from .compiler import CompileOptions, Compiler
+from .compiler import Compiler
 from .onnx_source import OnnxSource
+from .options import CompileOptions
 from .session import InferenceSession
 
 Array = np.ndarray[Any, Any]
