@@ -12,7 +12,8 @@ import pytest
 
 from opalite.cl.memory import split_regions
 from opalite.cl.pools import BufferPool, ImagePool
-from opalite.cl.weights import SharedWeight, WeightStore, content_key
+from opalite.cl.weights import SharedWeight, WeightStore
+from opalite.ir.content import content_key
 from opalite.ir.dtype import DType
 
 

@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ class CacheStats:
     """Where programs came from."""
 
     memory_hits: int = 0
+    offered: int = 0  # taken from a bundle
     disk_hits: int = 0
     misses: int = 0
     saved: int = 0
@@ -72,6 +73,7 @@ class ProgramCache:
         self._counters = counters
         self._programs: dict[tuple[str, str], Future[cl._Program]] = {}
         self._delivered: dict[tuple[str, str], bytes] = {}  # binaries that workers made
+        self._offered: dict[tuple[str, str], Callable[[], bytes]] = {}  # binaries of bundles
         self._lock = threading.Lock()
         self._pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
@@ -83,6 +85,15 @@ class ProgramCache:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
         if self._pool is not None and (self._store is None or self._store.is_empty()):
             self._pool.start()
+
+    def offer(self, binaries: Mapping[tuple[str, str], Callable[[], bytes]]) -> None:
+        """Binaries by (text, options), made for this device and driver; each is read when its program is needed."""
+        with self._lock:
+            self._offered |= {k: read for k, read in binaries.items() if k not in self._programs}
+
+    def binary(self, text: str, options: str, name: str = "") -> bytes:
+        """The driver's binary of a program, built if it is not yet; b"" where the driver gives none."""
+        return self._binary_of(self.get(text, options, name))
 
     def get(self, text: str, options: str, name: str = "") -> cl._Program:
         """The built program. BuildError shows options, compiler output and where the source was saved."""
@@ -137,7 +148,7 @@ class ProgramCache:
         if self._pool is None:
             return set()
         keys = [(text, options) for text, options, _ in specs]
-        missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_stored(k)]
+        missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
         if len(missing) <= _FEW:
             return set()
         started = time.perf_counter()
@@ -150,7 +161,10 @@ class ProgramCache:
         self.stats.build_s += time.perf_counter() - started
         return delivered
 
-    def _is_stored(self, program: tuple[str, str]) -> bool:
+    def _is_at_hand(self, program: tuple[str, str]) -> bool:
+        """Whether its binary lies in the store or in a bundle."""
+        if program in self._offered:
+            return True
         text, options = program
         return self._store is not None and self._store.path(self._key(text, options)).exists()
 
@@ -158,6 +172,11 @@ class ProgramCache:
         return digest(str(FORMAT), self._fingerprint, options, text)
 
     def _make(self, text: str, options: str, name: str) -> cl._Program:
+        program = self._accept(self._offered.pop((text, options), bytes)())
+        if program is not None:
+            self.stats.offered += 1
+            self._counters.programs_loaded += 1
+            return program
         key = self._key(text, options)
         program = self._find(key)
         if program is not None:
@@ -165,7 +184,7 @@ class ProgramCache:
             self._counters.programs_loaded += 1
             return program
         self.stats.misses += 1
-        program = self._accept(self._delivered.pop((text, options), None))
+        program = self._accept(self._delivered.pop((text, options), b""))
         if program is None:
             started = time.perf_counter()
             program = self._compile(text, options, name, key)
@@ -185,14 +204,14 @@ class ProgramCache:
             self._store.discard(key, f"the driver refuses it ({e})")
             return None
 
-    def _accept(self, binary: bytes | None) -> cl._Program | None:
-        """The program of a worker's `binary`; None if there is none, or the driver refuses it."""
-        if binary is None:
+    def _accept(self, binary: bytes) -> cl._Program | None:
+        """The program of a worker's or a bundle's `binary`; None if it is empty, or the driver refuses it."""
+        if not binary:
             return None
         try:
             return self._load(binary)
         except cl.Error as e:
-            _log.warning("%s refuses a program that a worker built for it: %s", self._info.name, e)
+            _log.warning("%s refuses a program that was built for it elsewhere: %s", self._info.name, e)
             return None
 
     def _load(self, binary: bytes) -> cl._Program:
@@ -226,13 +245,16 @@ class ProgramCache:
     def _save(self, key: str, program: cl._Program) -> None:
         if self._store is None:
             return
-        try:
-            binary = program.get_info(cl.program_info.BINARIES)[0]
-        except cl.Error as e:
-            _log.info("no binary of a program on %s: %s", self._info.name, e)
-            return
+        binary = self._binary_of(program)
         if binary and self._store.put(key, binary):
             self.stats.saved += 1
+
+    def _binary_of(self, program: cl._Program) -> bytes:
+        try:
+            return bytes(program.get_info(cl.program_info.BINARIES)[0])
+        except cl.Error as e:
+            _log.info("no binary of a program on %s: %s", self._info.name, e)
+            return b""
 
     def close(self) -> None:
         """End worker processes."""

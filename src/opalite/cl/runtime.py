@@ -50,8 +50,9 @@ class Runtime:
         store = None
         if knobs.get("OPALITE_CACHE"):
             store = BinaryStore(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
+        self.fingerprint = fingerprint(self.info)  # what binaries depend on besides source and options
         self.programs = ProgramCache(
-            self.context, device, self.info, fingerprint(self.info), store, self.counters, found.index
+            self.context, device, self.info, self.fingerprint, store, self.counters, found.index
         )
         self.memory = Allocator(self.context, self.info, self.counters)
         self.weights = WeightStore(self._upload_weight)

@@ -5,13 +5,14 @@ An entry lives as long as someone keeps the SharedWeight that `get` returned.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from ..ir.content import content_key
 
 Array = np.ndarray[Any, Any]
 
@@ -53,11 +54,3 @@ class WeightStore:
 
     def __len__(self) -> int:
         return len(self._held)
-
-
-def content_key(array: Array) -> str:
-    """Digest of dtype, shape and bytes."""
-    sha = hashlib.sha256(f"{array.dtype.name} {array.shape}".encode())
-    if array.size:
-        sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return sha.hexdigest()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..plan.bundle import SUFFIX, variant_shapes
+from ..plan.bundle import SUFFIX
 from .options import model_argument, parse_shapes
 
 
@@ -44,6 +44,6 @@ def command(
         tune=tune,
         strict=strict,
     )
-    for variant, dims in zip(made.variants, variant_shapes(made), strict=True):
-        inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in dims.items())
+    for variant in made.variants:
+        inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())
         click.echo(f"{target}: {variant.device.name}, {inputs}, {len(variant.program.steps)} steps")

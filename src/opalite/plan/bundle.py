@@ -1,17 +1,20 @@
 """`.opal` bundles: compiled models that run without onnx and without a single pass.
 
-A bundle is one safetensors file: packed weights as its tensors (memory-mapped when loaded), and in its metadata the
-topology as versioned JSON: for each variant the device it was planned for, the input shapes, and the Program with
-its kernel sources. Program binaries, where the driver gives them, are tensors of bytes.
+A bundle is one file of tensors (tensor_file.py): packed weights, each once however many programs hold it, and program
+binaries. Its texts are JSON: `opalite` describes the model and its variants - the device that each was planned for and
+its input shapes -, `program N` and `reports N` hold a variant's Program, kernel sources included, and what is told of
+its nodes. The digest of `opalite` is a text of its own; `opalite` holds the digests of the other texts and the sums of
+the tensors, so that nothing damaged gets to a driver.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
-import secrets
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,24 +22,62 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
+from ..ir.content import content_key
 from ..ir.device import DeviceInfo
 from .codec import Encoder, decode
+from .later import LaterList
 from .program import Program
+from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 1
+VERSION = 2
 SUFFIX = ".opal"
-_ALIGNED = {"bfloat16", "object"}  # kept as raw bytes: safetensors' NumPy reader does not know them
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass
-class Variant:
-    """One Program: for one device and one set of input shapes. `binaries` maps source numbers to driver binaries."""
+@dataclass(frozen=True)
+class Needs:
+    """What the choice among programs depends on: shapes of inputs by name, and sizes of images in texels."""
 
-    device: DeviceInfo
-    program: Program
-    binaries: dict[int, bytes] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]]
+    images: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def of(cls, program: Program) -> Needs:
+        """The needs of `program`."""
+        sizes = [(w, h) for w, h, _ in program.image_pool]
+        sizes += [s.image for s in program.slots if s.image is not None]
+        return cls({i.name: i.shape for i in program.inputs}, sorted(set(sizes)))
+
+
+class Variant:
+    """One Program: for one device and one set of input shapes.
+
+    binaries: the driver's, by number of the source, for a device and driver of `fingerprint`. A variant of a file is
+    decoded when its program is asked for.
+    """
+
+    def __init__(
+        self,
+        device: DeviceInfo,
+        program: Program | Callable[[], Program],
+        *,
+        needs: Needs | None = None,
+        binaries: Mapping[int, Callable[[], bytes]] | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        self.device = device
+        self._program = program
+        self.needs = needs if needs is not None else Needs.of(self.program)
+        self.binaries = dict(binaries or {})
+        self.fingerprint = fingerprint
+
+    @property
+    def program(self) -> Program:
+        """The program; BundleError if the file's is damaged."""
+        if not isinstance(self._program, Program):
+            self._program = self._program()
+        return self._program
 
 
 @dataclass
@@ -58,20 +99,16 @@ class Bundle:
         if shapes is None:
             return fitting[0]
         for v in fitting:
-            if all(tuple(shapes.get(i.name, i.shape)) == i.shape for i in v.program.inputs):
+            if all(tuple(shapes.get(name, shape)) == shape for name, shape in v.needs.shapes.items()):
                 return v
-        known = "; ".join(
-            ", ".join(f"{i.name}:{'x'.join(map(str, i.shape))}" for i in v.program.inputs) for v in fitting
-        )
+        known = "; ".join(", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in v.needs.shapes.items()) for v in fitting)
         came = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in shapes.items())
         raise BundleError(f"the bundle was compiled for shapes {known}; got {came}; compile it with --shape for these")
 
 
 def _images_fit(variant: Variant, device: DeviceInfo) -> bool:
     """Whether every image of the variant's program is within the limits of `device`, which differ within a family."""
-    sizes = [(w, h) for w, h, _ in variant.program.image_pool]
-    sizes += [s.image for s in variant.program.slots if s.image is not None]
-    return all(device.fits_image(*size) for size in sizes)
+    return all(device.fits_image(*size) for size in variant.needs.images)
 
 
 def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
@@ -90,83 +127,132 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
 
 
 def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
-    """Write atomically: a reader sees the old file or the whole new one."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
+    """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in."""
+    target = Path(path)
     tensors: dict[str, Array] = {}
+    sums: dict[str, int] = {}
+    texts: dict[str, str] = {}
     variants = []
+
+    def keep(array: Array) -> str:
+        if array.dtype == object:
+            raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
+        key = content_key(array)
+        if key not in tensors:
+            tensors[key] = array
+            sums[key] = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return key
+
     for n, v in enumerate(bundle.variants):
         encoder = Encoder()
-        topology = encoder.encode(v.program)
-        kinds = []
-        for i, array in enumerate(encoder.arrays):
-            raw = array.dtype.name in _ALIGNED or array.dtype.kind not in "fiub"
-            if array.dtype == object:
-                raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-            kinds.append([array.dtype.name, list(array.shape)])
-            tensors[f"{n}/{i}"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if raw else array
-        for i, blob in v.binaries.items():
-            tensors[f"{n}/binary/{i}"] = np.frombuffer(blob, np.uint8)
-        variants.append({"device": v.device.to_json(), "program": topology, "arrays": kinds, "binaries": [*v.binaries]})
-    text = json.dumps({"version": VERSION, "meta": bundle.meta, "variants": variants})
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        texts[f"program {n}"] = json.dumps(encoder.encode(dataclasses.replace(v.program, placement=())))
+        texts[f"reports {n}"] = json.dumps(Encoder().encode(list(v.program.placement)))
+        keys = [keep(a) for a in encoder.arrays]
+        by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
+        v.program.weight_keys = {slot: by_array[id(a)] for slot, a in v.program.weights.items()}
+        variants.append(
+            {
+                "device": v.device.to_json(),
+                "fingerprint": v.fingerprint,
+                "shapes": v.needs.shapes,
+                "images": v.needs.images,
+                "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
+                "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
+            }
+        )
+    digests = {name: _digest(text) for name, text in texts.items()}
+    about = {"version": VERSION, "meta": bundle.meta, "variants": variants, "digests": digests, "sums": sums}
+    text = json.dumps(about)
     try:
-        metadata = {"opalite": text, "digest": _digest(text)}
-        temporary.touch()
-        mode = temporary.stat().st_mode  # save_file makes a file that nobody else may read
-        save_file({k: np.ascontiguousarray(a) for k, a in tensors.items()}, temporary, metadata=metadata)
-        temporary.chmod(mode)
-        os.replace(temporary, target)
-    except (OSError, SafetensorError) as e:
-        raise BundleError(f"'{target}' could not be written: {getattr(e, 'strerror', None) or e}") from e
-    finally:
-        temporary.unlink(missing_ok=True)
+        write_tensors(target, tensors, {"opalite": text, "digest": _digest(text), **texts})
+    except OSError as e:
+        raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     """The bundle at `path`, weights memory-mapped. BundleError unless it is a whole bundle of this version."""
-    from safetensors import SafetensorError, safe_open
-
     where = Path(path)
     if not where.is_file():
         what = "is a folder" if where.is_dir() else "does not exist"
         raise BundleError(f"bundle '{where}' {what}; `opalite compile` makes one of a model")
     try:
-        with safe_open(os.fspath(path), framework="numpy") as f:
-            metadata = f.metadata() or {}
-            text = metadata.get("opalite")
-            if text is None:
-                raise BundleError(f"'{where}' is a safetensors file but no opalite bundle")
-            # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
-            if metadata.get("digest") != _digest(text):
-                raise BundleError(f"'{where}' is damaged; compile the model again")
-            header = json.loads(text)
-            if header["version"] != VERSION:
-                found = header["version"]
-                raise BundleError(
-                    f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again"
-                )
-            return Bundle([_variant(n, raw, f) for n, raw in enumerate(header["variants"])], header["meta"])
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, IndexError) as e:
+        file = TensorFile(where)
+        text = file.texts.get("opalite")
+        if text is None:
+            raise BundleError(f"'{where}' is a safetensors file but no opalite bundle")
+        # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
+        if file.texts.get("digest") != _digest(text):
+            raise _damaged(where)
+        about = json.loads(text)
+        if about["version"] != VERSION:
+            found = about["version"]
+            raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
+        reader = _Reader(where, file, about)
+        return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"])
+    except (TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError) as e:
         raise BundleError(f"'{where}' is not a complete .opal bundle ({e}); compile the model again") from e
+
+
+class _Reader:
+    """Reads and checks the parts of one bundle."""
+
+    def __init__(self, where: Path, file: TensorFile, about: Mapping[str, Any]) -> None:
+        self._where = where
+        self._file = file
+        self._about = about
+
+    def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
+        """The variant number `n`, decoded when it is asked for."""
+        binaries = {int(i): self._binary(key) for i, key in raw["binaries"].items()}
+        shapes = {name: tuple(shape) for name, shape in raw["shapes"].items()}
+        return Variant(
+            DeviceInfo.from_json(raw["device"]),
+            lambda: self._program(n, raw["arrays"]),
+            needs=Needs(shapes, [(w, h) for w, h in raw["images"]]),
+            binaries=binaries,
+            fingerprint=raw["fingerprint"],
+        )
+
+    def _program(self, n: int, kinds: Sequence[Any]) -> Program:
+        keys: dict[int, str] = {}
+        arrays = []
+        try:
+            for dtype, shape, key in kinds:
+                array = self._checked(key).view(_dtype(dtype)).reshape(shape)
+                keys[id(array)] = key
+                arrays.append(array)
+            program: Program = decode(self._json(f"program {n}"), arrays)
+        except (KeyError, ValueError, TypeError, IndexError) as e:
+            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+        program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
+        program.placement = LaterList(lambda: decode(self._json(f"reports {n}"), ()))
+        return program
+
+    def _json(self, name: str) -> Any:
+        text = self._file.texts.get(name, "")
+        if self._about["digests"].get(name) != _digest(text):
+            raise _damaged(self._where)
+        return json.loads(text)
+
+    def _checked(self, key: str) -> Array:
+        try:
+            raw = self._file.get(key)
+        except (KeyError, ValueError) as e:
+            raise _damaged(self._where) from e
+        if self._about["sums"].get(key) != zlib.crc32(raw.data):
+            raise _damaged(self._where)
+        return raw
+
+    def _binary(self, key: str) -> Callable[[], bytes]:
+        return lambda: self._checked(key).tobytes()
+
+
+def _damaged(where: Path) -> BundleError:
+    return BundleError(f"'{where}' is damaged; compile the model again")
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _variant(n: int, raw: Mapping[str, Any], f: Any) -> Variant:
-    arrays: list[Array] = []
-    for i, (dtype, shape) in enumerate(raw["arrays"]):
-        tensor: Array = f.get_tensor(f"{n}/{i}")
-        if tensor.dtype.name != dtype:
-            tensor = tensor.view(_dtype(dtype))
-        arrays.append(tensor.reshape(shape))
-    binaries = {i: f.get_tensor(f"{n}/binary/{i}").tobytes() for i in raw["binaries"]}
-    program: Program = decode(raw["program"], arrays)
-    return Variant(DeviceInfo.from_json(raw["device"]), program, binaries)
 
 
 def _dtype(name: str) -> Any:
@@ -181,8 +267,3 @@ def _dtype(name: str) -> Any:
 def is_bundle(source: Any) -> bool:
     """Whether `source` names an .opal file."""
     return isinstance(source, (str, os.PathLike)) and Path(source).suffix == SUFFIX
-
-
-def variant_shapes(bundle: Bundle) -> Sequence[dict[str, tuple[int, ...]]]:
-    """Input shapes of every variant."""
-    return [{i.name: i.shape for i in v.program.inputs} for v in bundle.variants]

@@ -39,6 +39,7 @@ _CLASSES: dict[str, type[Any]] = {
         Layout,
     )
 }
+_KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "Memory": Memory}
 
 
@@ -59,7 +60,7 @@ class Encoder:
         if _is_expression(x):
             return {"x": [str(x), [d.short for d in x.dtypes]]}
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
-            values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x)]
+            values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
             return {"c": [type(x).__name__, *values]}
         if isinstance(x, np.generic):
             return {"n": [x.dtype.name, x.item()]}

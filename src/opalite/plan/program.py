@@ -177,3 +177,4 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     memory: MemoryReport = field(default_factory=MemoryReport)
     placement: Sequence[Any] = ()  # NodeReport records for explain()
+    weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known

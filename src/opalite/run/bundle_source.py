@@ -77,6 +77,11 @@ class BundleSource:
         if executable is None:
             if compiler.options.strict:
                 _refuse_hosts(program)
+            if variant.fingerprint == compiler.rt.fingerprint:
+                sources = program.sources
+                compiler.rt.programs.offer(
+                    {(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()}
+                )
             executable = Executable(compiler.rt, program, compiler.host_runner())
             timing.build_s += executable.build_s
             self._ready[id(variant)] = executable

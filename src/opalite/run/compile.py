@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..cl.runtime import find_runtime
+from ..cl.runtime import Runtime, find_runtime
 from ..errors import BundleError, InputError
 from ..ir.types import TensorType
 from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
+from ..plan.program import Program
 from .compiler import Compiler
 from .options import CompileOptions
 from .ports import NodeArg
@@ -59,11 +61,20 @@ def compile_model(
             segment = source.only_segment(feeds)
             program = compiler.plan(segment.graph, Timing())
             program = source.complete(program, segment)
-            variants.append(Variant(compiler.rt.info, program))
+            variants.append(_with_binaries(compiler.rt, program))
         source.reset()
     bundle = Bundle(variants, _meta(source))
     save_bundle(path, bundle)
     return bundle
+
+
+def _with_binaries(rt: Runtime, program: Program) -> Variant:
+    """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
+    specs = [(s.text, s.options, s.name) for s in program.sources]
+    rt.build_all(specs)
+    made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
+    binaries = {i: partial(bytes, binary) for i, binary in made.items()}
+    return Variant(rt.info, program, binaries=binaries, fingerprint=rt.fingerprint)
 
 
 def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:

@@ -79,7 +79,8 @@ class Executable:
             if slot.id in whole:
                 memory[slot.id] = whole[slot.id]
             elif slot.storage is Storage.STATIC:
-                weight = rt.share_weight(program.weights[slot.id], image=slot.image is not None)
+                array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
+                weight = rt.share_weight(array, image=slot.image is not None, key=key)
                 self._weights.append(weight)
                 memory[slot.id] = weight.memory
             elif slot.image is not None:
