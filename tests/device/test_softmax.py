@@ -72,6 +72,8 @@ def test_masked_and_empty_lines(rt: Runtime, kernel: Kernel) -> None:
     x[0, 5:] = x[1] = -np.inf
     x[2, 3] = np.nan
     node = make_node("Softmax", {"axis": 1, "log": False}, [x])
+    if kernel.refuse(node, rt.info) is not None:
+        pytest.skip("refused")
     np.testing.assert_allclose(
         run_node(rt, kernel, node, [x])[0], node.op.reference(node.attrs, [x])[0], rtol=1e-5, atol=1e-7
     )

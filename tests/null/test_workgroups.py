@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo
-from opalite.kernels.workgroups import default_group, halving
+from opalite.kernels.workgroups import default_group, halving, uneven_group
 from opalite.tune.workgroups import (
     Alignment,
     Limits,
@@ -107,3 +107,9 @@ def test_the_cpu_group_divides_the_grid(grid: tuple[int, int, int]) -> None:
     group = default_group(grid, DeviceInfo(kind="cpu", native_float_width=16))
     assert group is not None
     assert all(g % w == 0 for g, w in zip(grid, group, strict=True))
+
+
+@pytest.mark.parametrize("grid", [(1, 2), (4, 6, 35), (15, 105, 1155)])
+def test_uneven_groups_divide_no_axis(grid: tuple[int, ...]) -> None:
+    group = uneven_group(grid, DeviceInfo())
+    assert all(g % w for g, w in zip(grid, group, strict=True))

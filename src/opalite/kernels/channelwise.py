@@ -64,7 +64,7 @@ class ChannelwisePacked(Kernel):
         d, h, w = win.out
         tiles = ceil_div(w, tw) * d * h
         span = find_span(tiles, blocks * x.shape[0], device)
-        args: tuple[Arg, ...] = (x, *self.constants(node, pack), y, span, blocks, channels)
+        args: tuple[Arg, ...] = (x, *self.constants(node, pack), y, span, x.shape[0], blocks, channels)
         args += (*win.size, *win.out, *win.begin, *win.end, *epilogue.args)
         defines = {**win.defines(), **self.kind(node), "PACK": pack, "TW": tw, "RUN": run, "STEP": step}
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[x.type.storage]}

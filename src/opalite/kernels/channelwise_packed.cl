@@ -40,11 +40,11 @@
 
 #include "positions_inside.cl"
 
-kernel void channelwise_packed(global const REAL *restrict x, WEIGHT_PARAM BIAS_PARAM global REAL *restrict y, int span,
+kernel void channelwise_packed(global const REAL *restrict x, WEIGHT_PARAM BIAS_PARAM global REAL *restrict y, int span, int batch,
                                int blocks, int channels, int id, int ih, int iw, int od, int oh, int ow,
                                int pd, int ph, int pw, int qd, int qh, int qw EPILOGUE_PARAMS) {
     const int block = get_global_id(1), n = get_global_id(2);
-    if (block >= blocks) return;
+    if (block >= blocks || n >= batch) return;
     const int tiles = (ow + TW - 1) / TW, begin = get_global_id(0) * span, end = min(begin + span, tiles * oh * od);
     for (int i = begin; i < end; ++i) {
         const int row = i / tiles, x0 = (i - row * tiles) * TW, oz = row / oh, oy = row - oz * oh;

@@ -30,7 +30,7 @@ class ConvDirect(Kernel):
         groups, tm = node.attrs["group"], params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         epilogue = packed_epilogue(node, device)
-        args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, cg, mg, groups)
+        args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, x.shape[0], cg, mg, groups)
         args += (*win.size, *win.out, *win.begin, *epilogue.args)
         defines = {**win.defines(), "TM": tm, "HAS_BIAS": bias is not None, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out

@@ -11,10 +11,10 @@
 #include "load_columns.cl"
 
 kernel void conv_last(global const REAL *restrict x, global const REAL *restrict weights,
-                      BIAS_PARAM global REAL *restrict y, int span, int ib, int mt, int id, int ih, int iw,
+                      BIAS_PARAM global REAL *restrict y, int span, int batch, int ib, int mt, int id, int ih, int iw,
                       int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int m0 = get_global_id(1) * TM, n = get_global_id(2);
-    if (m0 >= mt) return;
+    if (m0 >= mt || n >= batch) return;
     const int parts = (ow + GROUP - 1) / GROUP;
     const int begin = get_global_id(0) * span, end = min(begin + span, parts * oh * od);
     for (int i = begin; i < end; ++i) {

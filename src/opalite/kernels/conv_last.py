@@ -92,7 +92,7 @@ class ConvLast(Kernel):
         epilogue = packed_epilogue(node, device)
         args: tuple[Arg, ...] = (x, Weight(w, f"filter lanes {self.entry} i{pack} tile {tm} {storage}", order))
         args += () if bias is None else (bias_weight(bias, 1, storage),)
-        args += (y, span, in_blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
+        args += (y, span, x.shape[0], in_blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
         defines = win.defines() | {"PACK": pack, "TW": tw, "TM": tm, "HAS_BIAS": bias is not None}
         defines |= {"STORAGE": STORAGE[storage]}
         grid = (ceil_div(parts, span), rows, x.shape[0])

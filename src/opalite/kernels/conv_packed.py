@@ -114,7 +114,18 @@ class ConvPacked(Kernel):
         epilogue = packed_epilogue(node, device)
         args: tuple[Arg, ...] = (x, self.filters(node, g, tb))
         args += () if bias is None else (bias_weight(bias, g.pack, storage),)
-        args += (y, span, g.count, g.channels, g.in_blocks, g.out_blocks, y.shape[1], *self.sizes(win), *epilogue.args)
+        args += (
+            y,
+            span,
+            x.shape[0],
+            g.count,
+            g.channels,
+            g.in_blocks,
+            g.out_blocks,
+            y.shape[1],
+            *self.sizes(win),
+            *epilogue.args,
+        )
         defines = self.window_defines(win, g) | {
             "PACK": g.pack,
             "TW": tw,

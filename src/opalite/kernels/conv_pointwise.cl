@@ -16,11 +16,12 @@
 #include "conv_tile.cl"
 
 kernel void conv_pointwise(global const REAL *restrict x, global const REAL *restrict weights,
-                           BIAS_PARAM global REAL *restrict y, int span, int groups, int cg, int ib, int ob, int m,
+                           BIAS_PARAM global REAL *restrict y, int span, int batch, int groups, int cg, int ib, int ob, int m,
                            int s EPILOGUE_PARAMS) {
     const int og = (ob + TB - 1) / TB, g = get_global_id(1) / og, tile = get_global_id(1) - g * og;
-    if (g >= groups) return;
-    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB), n = get_global_id(2);
+    const int n = get_global_id(2);
+    if (g >= groups || n >= batch) return;
+    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB);
     const int begin = get_global_id(0) * span, end = min(begin + span, (s + TW - 1) / TW);
     for (int i = begin; i < end; ++i) {
         // The last tile moves back to lie inside the tensor, and computes some of the tile before it once more.

@@ -10,12 +10,12 @@
 #include "conv_common.cl"
 
 kernel void conv_transpose_direct(global const REAL *restrict x, global const REAL *restrict w,
-                                  BIAS_PARAM global REAL *restrict y, int cg, int mg, int groups,
+                                  BIAS_PARAM global REAL *restrict y, int batch, int cg, int mg, int groups,
                                   int id, int ih, int iw, int od, int oh, int ow,
                                   int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int o = get_global_id(0), mb = get_global_id(1), n = get_global_id(2);
     const int blocks = (mg + TM - 1) / TM, g = mb / blocks, m0 = (mb - g * blocks) * TM;
-    if (o >= od * oh * ow || g >= groups) return;
+    if (o >= od * oh * ow || g >= groups || n >= batch) return;
     const int ox = o % ow, oy = o / ow % oh, oz = o / (ow * oh);
     const int taps = KD * KH * KW;
     ACC acc[TM];

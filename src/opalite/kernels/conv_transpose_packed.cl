@@ -18,12 +18,13 @@
 #include "load_columns.cl"
 
 kernel void conv_transpose_packed(global const REAL *restrict x, global const REAL *restrict weights,
-                                  BIAS_PARAM global REAL *restrict y, int span, int groups, int cg, int ib, int ob,
+                                  BIAS_PARAM global REAL *restrict y, int span, int batch, int groups, int cg, int ib, int ob,
                                   int m, int id, int ih, int iw, int od, int oh, int ow,
                                   int pd, int ph, int pw EPILOGUE_PARAMS) {
     const int og = (ob + TB - 1) / TB, g = get_global_id(1) / og, tile = get_global_id(1) - g * og;
-    if (g >= groups) return;
-    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB), n = get_global_id(2);
+    const int n = get_global_id(2);
+    if (g >= groups || n >= batch) return;
+    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB);
     const int tiles = ((ow + SW - 1) / SW + TW - 1) / TW;  // of one phase
     const int begin = get_global_id(0) * span, end = min(begin + span, SW * tiles * oh * od);
     global const REAL *w = weights + (size_t)get_global_id(1) * ib * (KD * KH * KW) * (PACK * TB * PACK);

@@ -169,7 +169,7 @@ class _Steps:
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
         filters = transformed_filters(self.node, g, self.params["F"], tb)
-        args = (self._v, filters, self._m, span, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
+        args = (self._v, filters, self._m, span, 1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], "HAS_BIAS": 0, "MASK": 0}
         defines |= {"IN_REGISTERS": not self.device.is_cpu}
         group = (1, 1, 1) if self.device.is_cpu else None

@@ -25,12 +25,12 @@ constant sampler_t nearest = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | C
 #define DST_PARAM global DST_T *y
 #endif
 
-// channels: C; rows, width: H and W of the spatial extent as a matrix; blocks: ceil(C / DST_PACK)
-kernel void place_cast(SRC_PARAM, DST_PARAM, int channels, int rows, int width, int blocks) {
+// channels: C; rows, width: H and W of the spatial extent as a matrix; blocks: ceil(C / DST_PACK); outer: N * blocks
+kernel void place_cast(SRC_PARAM, DST_PARAM, int channels, int rows, int width, int blocks, int outer) {
     const int s = get_global_id(0);
     const int nb = get_global_id(1);
     const int spatial = rows * width;
-    if (s >= spatial) return;
+    if (s >= spatial || nb >= outer) return;
     const int n = nb / blocks;
     const int c0 = (nb - n * blocks) * DST_PACK;
     VALUE v[DST_PACK];

@@ -89,7 +89,7 @@ class PlaceCastBlocks(_Cast):
         pack = max(x.pack, y.pack)
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
         defines = {"PACK": pack, "TILE": pack if params["TILED"] else 1}
-        args = (node.x, node.y, channels, blocks, spatial, params["EACH"])
+        args = (node.x, node.y, channels, blocks, spatial, params["EACH"], n * blocks)
         grid = (ceil_div(spatial, params["EACH"]), n * blocks)
         entry = "pack_blocks" if x.is_flat else "unpack_blocks"
         return [Launch(entry, args, grid, defines=defines, prelude=_accesses(node.x, node.y, pack))]
@@ -115,7 +115,7 @@ class PlaceCastAny(_Cast):
             "SRC_IMAGE": x.layout.is_image,
             "DST_IMAGE": y.layout.is_image,
         }
-        args = (node.x, node.y, c, rows, width, blocks)
+        args = (node.x, node.y, c, rows, width, blocks, n * blocks)
         grid = (rows * width, n * blocks)
         return [Launch("place_cast", args, grid, defines=defines, prelude=_accesses(node.x, node.y, 1))]
 

@@ -25,12 +25,13 @@
 // Positions [first, first + each) in steps of a tile; the last tile moves back so that it ends with the row.
 #define TILES(s, first, last) for (int s = first; s < last; s = s + TILE >= last ? last : min(s + TILE, last - TILE))
 
-kernel void pack_blocks(global const SRC_T *x, global DST_T *y, int channels, int blocks, int spatial, int each) {
+kernel void pack_blocks(global const SRC_T *x, global DST_T *y, int channels, int blocks, int spatial, int each,
+                        int outer) {
     const int first = get_global_id(0) * each, last = min(first + each, spatial);
     const int nb = get_global_id(1);
     const int n = nb / blocks;
     const int c0 = (nb - n * blocks) * PACK;
-    if (first >= last || c0 >= channels) return;
+    if (first >= last || nb >= outer) return;
     x += ((size_t)n * channels + c0) * spatial;
     y += (size_t)nb * spatial * PACK;
     const int held = channels - c0;
@@ -64,12 +65,13 @@ kernel void pack_blocks(global const SRC_T *x, global DST_T *y, int channels, in
     }
 }
 
-kernel void unpack_blocks(global const SRC_T *x, global DST_T *y, int channels, int blocks, int spatial, int each) {
+kernel void unpack_blocks(global const SRC_T *x, global DST_T *y, int channels, int blocks, int spatial, int each,
+                        int outer) {
     const int first = get_global_id(0) * each, last = min(first + each, spatial);
     const int nb = get_global_id(1);
     const int n = nb / blocks;
     const int c0 = (nb - n * blocks) * PACK;
-    if (first >= last || c0 >= channels) return;
+    if (first >= last || nb >= outer) return;
     x += (size_t)nb * spatial * PACK;
     y += ((size_t)n * channels + c0) * spatial;
     const int held = channels - c0;

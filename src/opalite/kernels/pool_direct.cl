@@ -11,11 +11,11 @@
 
 #include "positions_inside.cl"
 
-kernel void pool_direct(global const REAL *restrict x, global REAL *restrict y, INDEX_PARAM int channels,
+kernel void pool_direct(global const REAL *restrict x, global REAL *restrict y, INDEX_PARAM int batch, int channels,
                         int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw,
                         int qd, int qh, int qw EPILOGUE_PARAMS) {
     const int o = get_global_id(0), c = get_global_id(1), n = get_global_id(2);
-    if (o >= od * oh * ow || c >= channels) return;
+    if (o >= od * oh * ow || c >= channels || n >= batch) return;
     const int ox = o % ow, oy = o / ow % oh, oz = o / (ow * oh);
     const int x0 = ox * SW - pw, y0 = oy * SH - ph, z0 = oz * SD - pd;
     const int plane = n * channels + c;

@@ -38,7 +38,7 @@ class PoolDirect(Kernel):
         win, x = Window.of(node), node.x
         indices = 0 if len(node.outputs) == 1 else 1 + node.attrs["storage_order"]
         epilogue = packed_epilogue(node, device)
-        args: tuple[Arg, ...] = (x, *node.outputs, x.shape[1], *win.size, *win.out, *win.begin, *win.end)
+        args: tuple[Arg, ...] = (x, *node.outputs, *x.shape[:2], *win.size, *win.out, *win.begin, *win.end)
         defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out
         grid = (d * h * w, x.shape[1], x.shape[0])

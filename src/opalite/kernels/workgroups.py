@@ -45,6 +45,16 @@ def open_launch(launches: Sequence[Launch]) -> Launch | None:
     return found[0] if len(found) == 1 else None
 
 
+def uneven_group(grid: Grid, device: DeviceInfo) -> Grid:
+    """A small work-group that divides no axis of `grid`, if the device allows one: it shows missing guards."""
+    left, group = device.max_work_group_size, []
+    for extent, limit in zip(grid, device.max_work_item_sizes, strict=False):
+        size = next((d for d in (3, 5, 7, 11, 13) if extent % d and d <= min(left, limit)), 1)
+        group.append(size)
+        left //= size
+    return tuple(group)
+
+
 def group_refusal(items: int, device: DeviceInfo) -> str | None:
     """Why a work-group of `items` work-items cannot run on `device`, or None."""
     limit = device.max_work_group_size
