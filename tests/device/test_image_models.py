@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir import DeviceInfo, DType, Graph
+from opalite.ir import DeviceInfo, Graph
 from opalite.ir.place import Memory
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
+from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.run.compiler import Compiler
 from opalite.run.executor import Executable
@@ -22,10 +24,11 @@ from ..helpers.graphs import GraphMaker, check_same, feeds_for
 from ..null.test_image_plans import ADRENO, MALI, small_net
 
 
-def run(rt: Runtime, graph: Graph, memory: Memory, precision: DType | None = None) -> list[Any]:
+def run(rt: Runtime, graph: Graph, memory: Memory, precision: Precision = Precision.FP32) -> list[Any]:
     feeds = feeds_for(graph)
     optimise(graph)
-    place(graph, rt.info, memory=memory, precision=precision)
+    set_precision(graph, PrecisionPolicy(precision))
+    place(graph, rt.info, memory=memory)
     program = emit(graph, rt.info)
     assert bool(program.image_pool) == (memory is Memory.IMAGE2D)
     executable = Executable(rt, program)
@@ -60,7 +63,7 @@ def test_images_give_what_buffers_give(rt: Runtime, make: Any) -> None:
 def test_half_images(rt: Runtime) -> None:
     if not rt.info.image_support:
         pytest.skip("the device has no images")
-    check_same(run(rt, decoder(), Memory.BUFFER), run(rt, decoder(), Memory.IMAGE2D, DType.FLOAT16), tolerance=2e-2)
+    check_same(run(rt, decoder(), Memory.BUFFER), run(rt, decoder(), Memory.IMAGE2D, Precision.FP16), tolerance=2e-2)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def doubling_node(count: int) -> Node:
 )
 def test_wrong_candidates_get_no_time(rt: Runtime, how: str, why: str) -> None:
     node = doubling_node(1009)
-    bench = NodeBench(rt, node, None)
+    bench = NodeBench(rt, node)
     right = bench(double("right", node))
     assert right is not None
     assert right > 0
@@ -207,7 +207,7 @@ def test_wrong_candidates_get_no_time(rt: Runtime, how: str, why: str) -> None:
 
 def test_a_work_group_that_the_device_cannot_run_gets_no_time(rt: Runtime) -> None:
     node = doubling_node(1009)
-    bench = NodeBench(rt, node, None)
+    bench = NodeBench(rt, node)
     kernel, binding = Doubling.own, flat_binding(node)
     params = tuple(sorted(kernel.defaults(node, rt.info).items()))
     assert bench(Trial(kernel, binding, params)) is not None
@@ -223,6 +223,6 @@ def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:
     node = make_node("Softmax", {"axis": 1, "log": False}, [x])
     kernel = next(k for k in kernels_for("Softmax") if k.name == "SoftmaxLines")
     candidate = Candidate(kernel, flat_binding(node), node)
-    bench = NodeBench(rt, node, None)
+    bench = NodeBench(rt, node)
     for trial in list(levels.make_trials([candidate], rt.info, Level.NORMAL))[:12]:
         assert bench(trial) is not None, bench.reasons

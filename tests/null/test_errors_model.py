@@ -24,7 +24,9 @@ from opalite.importer import load_model
 from opalite.importer.tensors import load_tensor_file
 from opalite.ir.device import DeviceInfo
 from opalite.ir.dtype import DType
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
+from opalite.passes.precision import set_precision
 from opalite.plan.memory import STRATEGIES
 from opalite.run.limits import check_sizes, host_memory, size_text
 from opalite.tune.levels import Level
@@ -212,9 +214,10 @@ def test_a_tensor_beyond_all_memory_is_named_with_its_size() -> None:
     graph = g.done(g.map("big", "neg", g.add("spread", "Elementwise", x, expr=_same(), shape=(1 << 20, 1 << 20))))
     device = DeviceInfo(name="small", global_mem=1 << 30)
     with pytest.raises(DeviceMemoryError, match=r"'spread'.*1048576, 1048576\] takes 4.0 TiB, but small has 1.0 GiB"):
-        check_sizes(graph, device, None)
+        check_sizes(graph, device)
+    set_precision(graph, PrecisionPolicy(Precision.FP16))
     with pytest.raises(DeviceMemoryError, match=r"takes 2.0 TiB.*smaller batch or input, or another device"):
-        check_sizes(graph, device, DType.FLOAT16)
+        check_sizes(graph, device)
 
 
 def _same() -> Any:
@@ -227,7 +230,7 @@ def test_an_input_beyond_all_memory_is_named() -> None:
     g = GraphMaker()
     graph = g.done(g.map("y", "neg", g.input("picture", 1 << 20, 1 << 12)))
     with pytest.raises(DeviceMemoryError, match=r"tensor 'picture': f32\[1048576, 4096\] takes 16.0 GiB"):
-        check_sizes(graph, DeviceInfo(global_mem=1 << 33), None)
+        check_sizes(graph, DeviceInfo(global_mem=1 << 33))
 
 
 def test_sizes_read_as_people_write_them() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.place import IMAGE, Layout, Memory
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
+from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import Program, SlotArg
 
@@ -49,13 +51,14 @@ def layouts(graph: Graph) -> dict[str, Layout]:
     return {n.name: n.y.type.layout for n in graph.nodes if n.op.name not in ("PlaceCast", "Reshape")}
 
 
-def placed(graph: Graph, device: DeviceInfo, memory: Memory | None, precision: DType | None = None) -> Graph:
+def placed(graph: Graph, device: DeviceInfo, memory: Memory | None, precision: Precision = Precision.FP32) -> Graph:
     optimise(graph)
-    place(graph, device, memory=memory, precision=precision)
+    set_precision(graph, PrecisionPolicy(precision))
+    place(graph, device, memory=memory)
     return graph
 
 
-def plan(graph: Graph, device: DeviceInfo, memory: Memory | None, precision: DType | None = None) -> Program:
+def plan(graph: Graph, device: DeviceInfo, memory: Memory | None, precision: Precision = Precision.FP32) -> Program:
     return emit(placed(graph, device, memory, precision), device)
 
 
@@ -103,8 +106,8 @@ def test_refusals_say_why() -> None:
     assert conv.choice.refusals["ImageConv"] == "tensors are kept in buffers"
 
 
-@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
-def test_the_image_pool(precision: DType | None) -> None:
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
+def test_the_image_pool(precision: Precision) -> None:
     """Images are reused, large enough for each tensor, and never shared by values that live at the same time."""
     program = plan(small_net(), ADRENO, None, precision)
     pool = program.image_pool
@@ -118,7 +121,7 @@ def test_the_image_pool(precision: DType | None) -> None:
     for s in images:
         assert s.image is not None
         width, height, dtype = pool[s.image_slot]
-        assert dtype is (precision or DType.FLOAT32)
+        assert dtype is precision.stored(DType.FLOAT32)
         assert s.image[0] <= width <= ADRENO.image2d_max[0]
         assert s.image[1] <= height <= ADRENO.image2d_max[1]
         for t in images:

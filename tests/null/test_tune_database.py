@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from opalite.errors import InputError
-from opalite.ir import DeviceInfo, DType
+from opalite.ir import DeviceInfo
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel, kernels_for
+from opalite.passes.precision import set_precision
 from opalite.tune import digest, files
 from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
 from opalite.tune.digest import files_of, kernel_digest
@@ -61,7 +63,7 @@ def put(lookup: Lookup, node: Any, **other: Any) -> Entry:
 
 @pytest.fixture
 def lookup() -> Lookup:
-    return Lookup(TuningDatabase(None), CPU, None)
+    return Lookup(TuningDatabase(None), CPU)
 
 
 def test_entries_come_back_whole_and_the_last_one_counts() -> None:
@@ -90,7 +92,7 @@ def test_another_device_or_driver_misses(lookup: Lookup, what: str) -> None:
     node = conv_node()
     put(lookup, node)
     changed = dataclasses.replace(CPU, **{what: 7 if what == "compute_units" else "another"})
-    other = Lookup(lookup.database, changed, None)
+    other = Lookup(lookup.database, changed)
     assert other.seconds(node, *kernel_of(node)) is None
     assert other.setting(node, *kernel_of(node)) is None
 
@@ -98,7 +100,10 @@ def test_another_device_or_driver_misses(lookup: Lookup, what: str) -> None:
 def test_another_precision_misses(lookup: Lookup) -> None:
     node = conv_node()
     put(lookup, node)
-    assert Lookup(lookup.database, CPU, DType.FLOAT16).seconds(node, *kernel_of(node)) is None
+    for other in (Precision.FP16, Precision.FP16_FAST):
+        half = conv_node()
+        half.precision = other
+        assert lookup.seconds(half, *kernel_of(half)) is None
 
 
 def test_a_changed_source_misses(lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,17 +131,19 @@ def test_a_digest_covers_what_a_kernel_is_made_of() -> None:
 
 def test_signatures_hold_what_a_time_depends_on() -> None:
     node, larger = conv_node(), conv_node(size=17)
-    assert node_signature(node, None) == node_signature(conv_node(), None)
-    assert node_signature(node, None) != node_signature(larger, None)
-    assert size_text(node_signature(node, None)).startswith("1x23x13x13 ")
+    assert node_signature(node) == node_signature(conv_node())
+    assert node_signature(node) != node_signature(larger)
+    assert size_text(node_signature(node)).startswith("1x23x13x13 ")
     other = conv_node()
     other.attrs["strides"] = (2, 2)
-    assert size_distance(node_signature(node, None), node_signature(other, None)) == float("inf")
-    assert 0 < size_distance(node_signature(node, None), node_signature(larger, None)) < 4
+    assert size_distance(node_signature(node), node_signature(other)) == float("inf")
+    assert 0 < size_distance(node_signature(node), node_signature(larger)) < 4
     graph = conv_graph()
-    assert graph_signature(graph.nodes, None, "auto") == graph_signature(conv_graph().nodes, None, "auto")
-    assert graph_signature(graph.nodes, None, "auto") != graph_signature(graph.nodes, None, "image")
-    assert graph_signature(graph.nodes, None, "auto") != graph_signature(graph.nodes, DType.FLOAT16, "auto")
+    assert graph_signature(graph.nodes, "auto") == graph_signature(conv_graph().nodes, "auto")
+    assert graph_signature(graph.nodes, "auto") != graph_signature(graph.nodes, "image")
+    half = conv_graph()
+    set_precision(half, PrecisionPolicy(Precision.FP16))
+    assert graph_signature(graph.nodes, "auto") != graph_signature(half.nodes, "auto")
 
 
 def test_a_neighbour_gives_parameters_but_no_time_and_says_so(lookup: Lookup) -> None:

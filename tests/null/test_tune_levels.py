@@ -34,7 +34,7 @@ def pool_graph() -> Graph:
 
 
 def candidates(graph: Graph, op: str, device: DeviceInfo) -> list[Candidate]:
-    return candidates_of(graph, op, device, Lookup(TuningDatabase(None), device, None))
+    return candidates_of(graph, op, device, Lookup(TuningDatabase(None), device))
 
 
 CASES = [(conv_graph, "Conv", CPU), (conv_graph, "Softmax", CPU), (pool_graph, "Pool", GPU), (pool_graph, "Pool", ONE)]

@@ -26,7 +26,7 @@ from ..helpers.tuning import CPU, Replay, Ticks, candidates_of, conv_graph, fixt
 
 
 def trials_of(level: Level = Level.NORMAL) -> list[Trial]:
-    lookup = Lookup(TuningDatabase(None), CPU, None)
+    lookup = Lookup(TuningDatabase(None), CPU)
     return list(make_trials(candidates_of(conv_graph(), "Conv", CPU, lookup), CPU, level))
 
 
@@ -162,7 +162,7 @@ def formula(trial: Trial) -> float:
 def make_tuner(
     database: TuningDatabase, measure: Replay, level: Level = Level.FAST, device: DeviceInfo = CPU
 ) -> tuple[Tuner, Lookup]:
-    lookup = Lookup(database, device, None)
+    lookup = Lookup(database, device)
     return Tuner(lookup, level, lambda node: measure, clock=no_time), lookup
 
 
@@ -231,7 +231,7 @@ def test_a_higher_level_takes_the_lower_ones_times_over() -> None:
 def test_the_models_budget_leaves_layers_for_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BUDGETS, Level.FAST, type(BUDGETS[Level.FAST])(1.0, 3.0))
     database = TuningDatabase(None)
-    lookup = Lookup(database, CPU, None)
+    lookup = Lookup(database, CPU)
     tuner = Tuner(lookup, Level.FAST, lambda node: Replay(formula), clock=Ticks())
     layers = tuner.tune(placed_nodes(conv_graph(), CPU))
     assert layers[-1].state is State.NOT_REACHED
@@ -281,7 +281,6 @@ def make_planner(database: TuningDatabase) -> tuning.TunedPlanner:
     rt: Any = SimpleNamespace(info=CPU)
     return tuning.TunedPlanner(
         rt,
-        None,
         "auto",
         lambda graph, measured: place(graph, CPU, measured=measured),
         lambda s, i: [],
@@ -296,7 +295,7 @@ def optimised(graph: Graph) -> Graph:
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> TuningDatabase:
-    monkeypatch.setattr(tuning, "NodeBench", lambda rt, node, precision: Replay(formula))
+    monkeypatch.setattr(tuning, "NodeBench", lambda rt, node: Replay(formula))
     return TuningDatabase(None)
 
 

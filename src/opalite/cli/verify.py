@@ -51,7 +51,7 @@ def command(
     settings: dict[str, Any] = {"device": device, "precision": precision or "auto", "memory": memory or "auto"}
     with InferenceSession(model, **settings) as session:
         feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
-    found = verify_model(model, feeds, tolerance=Tolerance(atol, rtol), **settings)
+    found = verify_model(model, feeds, allowed=Tolerance(atol, rtol), **settings)
     console = make_console()
     checks = (*found.nodes, *found.rewrites, *found.outputs)
     bad = [c for c in checks if not c.good]

@@ -85,6 +85,11 @@ class DeviceInfo:
         return self.image_support and self.family in ("adreno", "powervr")
 
     @property
+    def fast_half(self) -> bool:
+        """Whether half storage pays: on GPUs it halves the traffic, CPUs convert at every access."""
+        return self.fp16 and not self.is_cpu
+
+    @property
     def command_buffer(self) -> bool:
         """Whether launches can be recorded once and replayed (cl_khr_command_buffer)."""
         return self.has("cl_khr_command_buffer")

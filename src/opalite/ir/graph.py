@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dtype import DType
+from .precision import Precision
 from .types import TensorType
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Node:
     """One operator. `name` is the model's own name for it, used in messages; `origin` the ONNX operators it came from.
 
     `epilogue`-capable operators carry the fused expression in attrs["epilogue"], its extra operands following
-    the operator's own inputs. `choice` is filled by the picking pass.
+    the operator's own inputs. `precision` says how its float32 values are stored; `choice` is filled by picking.
     """
 
     op: Op
@@ -62,6 +63,8 @@ class Node:
     name: str = ""
     origin: str = ""
     choice: Any = None
+    precision: Precision = Precision.FP32
+    precision_reason: str = ""  # why float32 is kept though the policy is another
 
     def __post_init__(self) -> None:
         for out in self.outputs:
@@ -118,7 +121,10 @@ class Graph:
         other.inputs = [copied(v) for v in self.inputs]
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]
-            other.nodes.append(Node(n.op, ins, [copied(v) for v in n.outputs], dict(n.attrs), n.name, n.origin))
+            outs = [copied(v) for v in n.outputs]
+            node = Node(n.op, ins, outs, dict(n.attrs), n.name, n.origin)
+            node.precision, node.precision_reason = n.precision, n.precision_reason
+            other.nodes.append(node)
         other.outputs = [copied(v) for v in self.outputs]
         return other
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..ir.device import DeviceInfo
-from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
 from ..kernels.base import Binding
@@ -24,17 +23,12 @@ from .names import fresh_value
 
 
 class _Caster:
-    def __init__(self, graph: Graph, device: DeviceInfo, precision: DType | None, measured: Measured | None) -> None:
+    def __init__(self, graph: Graph, device: DeviceInfo, measured: Measured | None) -> None:
         self.graph = graph
         self.measured = measured
         self.device = device
-        self.precision = precision  # storage of float32 values on the device
         self.nodes: list[Node] = []
         self.made: dict[tuple[Value, Place], Value] = {}
-
-    def storage(self, v: Value) -> DType | None:
-        """Storage precision of a value on the device; None where it is the value's own dtype."""
-        return self.precision if v.dtype is DType.FLOAT32 else None
 
     def to(self, v: Value, place: Place) -> Value:
         """`v` in `place`, casting if it is elsewhere."""
@@ -87,17 +81,15 @@ class _Caster:
         return out
 
 
-def insert_casts(
-    graph: Graph, device: DeviceInfo, precision: DType | None = None, measured: Measured | None = None
-) -> None:
+def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None) -> None:
     """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host."""
-    caster = _Caster(graph, device, precision, measured)
+    caster = _Caster(graph, device, measured)
     for node in graph.nodes:
         on_host = bool(node.choice.host_reason)
         wanted: tuple[Layout | None, ...] = node.choice.option.binding.inputs
         if not on_host:
             for out in node.outputs:
-                out.type = out.type.with_place(out.type.place.with_precision(caster.storage(out)))
+                out.type = out.type.with_place(out.type.place.with_precision(node.precision.override(out.dtype)))
         for i, (v, layout) in enumerate(zip(node.inputs, wanted, strict=True)):
             if v is None or (layout is None and v.is_const):
                 continue
@@ -105,7 +97,7 @@ def insert_casts(
                 node.inputs[i] = caster.to(v, HOST)
             else:
                 assert layout is not None
-                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, caster.storage(v)))
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.precision.override(v.dtype)))
         caster.nodes.append(node)
     graph.outputs = [caster.to(v, HOST) for v in graph.outputs]
     graph.nodes = caster.nodes

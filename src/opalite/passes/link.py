@@ -31,6 +31,9 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
                 writers.append((sweep.position[w], i, w))
         reason = None
         for _, i, writer in sorted(writers, key=lambda t: t[0], reverse=True):
+            if writer.precision is not node.precision:
+                reason = f"its input is computed in {writer.precision.value}, this in {node.precision.value}"
+                continue
             linked = _linked(writer, node, i)
             if isinstance(linked, str):
                 reason = linked
@@ -80,4 +83,6 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
             return f"an operand is {ref_dtype}"
     attrs = {**writer.attrs, "epilogue": expr}
     origin = "+".join(dict.fromkeys(p for p in (*writer.origin.split("+"), *node.origin.split("+")) if p))
-    return Node(writer.op, [*inputs, *extra], [output_like(node)], attrs, writer.name, origin)
+    made = Node(writer.op, [*inputs, *extra], [output_like(node)], attrs, writer.name, origin)
+    made.precision, made.precision_reason = writer.precision, writer.precision_reason
+    return made

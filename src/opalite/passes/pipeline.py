@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..ir.check import check_graph
 from ..ir.device import DeviceInfo
-from ..ir.dtype import DType
 from ..ir.graph import Graph
 from ..ir.place import Memory
 from .attention_views import order_attention_output, view_attention_inputs
@@ -17,7 +16,6 @@ from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, inline_scalars
 from .link import link_epilogues
 from .pick import pick_kernels
-from .precision import mark_precision
 from .rewrite import Context, Rule, run_rule
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 
@@ -63,7 +61,6 @@ def place(
     graph: Graph,
     device: DeviceInfo,
     *,
-    precision: DType | None = None,
     memory: Memory | None = Memory.BUFFER,
     strict: bool = False,
     measured: Measured | None = None,
@@ -71,13 +68,13 @@ def place(
 ) -> None:
     """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
 
+    Nodes keep float32 unless `precision.set_precision` came before.
     `memory` BUFFER makes no images, IMAGE2D makes them wherever a kernel has them, None where they are expected to pay.
     `measured` times of kernels take the place of the cost model's.
     """
     ctx = ctx or Context()
     run_rule(graph, "link_epilogues", link_epilogues(device, memory), ctx)
-    mark_precision(graph, precision)
     pick_kernels(graph, device, strict, memory, measured)
-    insert_casts(graph, device, precision, measured)
+    insert_casts(graph, device, measured)
     if ctx.check:
         check_graph(graph, "casts")

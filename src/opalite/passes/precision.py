@@ -1,14 +1,114 @@
-"""Storage precision, marked before kernels are picked: some of them hold one element type only."""
+"""Give every node its precision: the policy's, or float32 where half is known to be too small.
+
+Half holds 5 bits of exponent: nothing beyond 65504. Inside a kernel everything is float, so that only what is stored
+counts. These are kept in float32: what a policy names; large constants, such as the -1e9 that masks add, and
+exponentials, with their readers; squares that are summed, and sums of many terms; and whatever only moves, or
+computes element by element, what is in float32 already.
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from ..ir.dtype import DType
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Node, Value
+from ..ir.precision import HALF_MAX, Precision, PrecisionPolicy
+from ..ops.expr import Expr, Instr, Lit, Tmp
+
+MANY = 1024
+"""Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
+_MOVES = ("Reshape", "Transpose", "Slice", "Concat", "Pad", "Gather", "Elementwise")
+_SQUARES = ("sum_square", "l2")
+_SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 
 
-def mark_precision(graph: Graph, precision: DType | None) -> None:
-    """Note on every float32 value that the graph computes that the device will store it as `precision`."""
+def set_precision(graph: Graph, policy: PrecisionPolicy) -> None:
+    """Set `precision` of every node, and the storage in the Place of every float32 value that the graph computes."""
+    if policy.precision is Precision.FP32:
+        return
+    uses = graph.uses()
+    large: set[Value] = set()  # values that may be beyond half's range
     for node in graph.nodes:
+        why, grows = _reason(node, policy, large, [n for v in node.outputs for n in uses.get(v, ())])
+        node.precision = Precision.FP32 if why else policy.precision
+        node.precision_reason = why
         for v in node.outputs:
-            if v.dtype is DType.FLOAT32:
-                v.type = v.type.with_place(v.type.place.with_precision(precision))
+            if grows:
+                large.add(v)
+            v.type = v.type.with_place(v.type.place.with_precision(node.precision.override(v.dtype)))
+
+
+def _reason(node: Node, policy: PrecisionPolicy, large: set[Value], readers: list[Node]) -> tuple[str, bool]:
+    """(why `node` is kept in float32, or '', whether its output may be beyond half's range)."""
+    if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
+        return "", False
+    named = policy.fp32.get(node.name, "")
+    own = _large_constant(node) or _exponential(node) or _square(node, readers)
+    if own:
+        return own, True
+    if any(v in large for v in node.inputs if v is not None):
+        return named or "an input may exceed half's range", node.op.name in _MOVES and node.op.name != "Elementwise"
+    return named or _sum(node) or _inherited(node), False
+
+
+def _large_constant(node: Node) -> str:
+    constants = [v.data for v in node.inputs if v is not None and v.data is not None and v.dtype is DType.FLOAT32]
+    values = [float(np.abs(a).max(initial=0.0)) for a in constants]
+    values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
+    beyond = [a for a in values if HALF_MAX < a < math.inf]
+    return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""
+
+
+def _exponential(node: Node) -> str:
+    found = _last(node)
+    return "an exponential may exceed half's range" if found is not None and found.fn in ("exp", "pow") else ""
+
+
+def _square(node: Node, readers: list[Node]) -> str:
+    found = _last(node)
+    squares = found is not None and found.fn == "mul" and found.args[0] == found.args[1]
+    return "squares that are summed" if squares and any(r.op.name == "Reduce" for r in readers) else ""
+
+
+def _sum(node: Node) -> str:
+    if node.op.name == "Cumulative":
+        return "running sums"
+    if node.op.name != "Reduce":
+        return ""
+    terms = node.x.type.count // max(node.y.type.count, 1)
+    kind = node.attrs["kind"]
+    return f"a sum of {terms} terms" if kind in _SQUARES or (kind in _SUMS and terms >= MANY) else ""
+
+
+def _inherited(node: Node) -> str:
+    """Movement and elementwise chains stay with their inputs, so that no cast stands between."""
+    if node.op.name not in _MOVES:
+        return ""
+    floats = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32]
+    makers = [v.producer for v in floats if v.producer is not None]
+    kept = bool(makers) and all(m.precision is Precision.FP32 for m in makers)
+    return "its input is in float32" if kept else ""
+
+
+def _instructions(node: Node) -> tuple[Instr, ...]:
+    found: tuple[Instr, ...] = ()
+    for name in ("expr", "epilogue"):
+        expr: Expr | None = node.attrs.get(name)
+        found += () if expr is None else expr.instrs
+    return found
+
+
+def _last(node: Node) -> Instr | None:
+    """The instruction whose result an Elementwise stores, looking through products with constants."""
+    expr: Expr | None = node.attrs.get("expr")
+    if node.op.name != "Elementwise" or expr is None or not expr.instrs:
+        return None
+    last = expr.instrs[-1]
+    while last.fn in ("mul", "add", "sub", "neg"):
+        computed = [a for a in last.args if not isinstance(a, Lit)]
+        if len(computed) != 1 or not isinstance(computed[0], Tmp):
+            break
+        last = expr.instrs[computed[0].k]
+    return last

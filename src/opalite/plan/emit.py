@@ -262,6 +262,8 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
             why += f"; parameters {setting.origin}"
     elif not why:
         why = "moves no data" if target == "view" else "copies between host and device"
+    if node.precision_reason:
+        why += f"; in float32: {node.precision_reason}"
     ins = [None if v is None else v.type for v in node.inputs]
     cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
     epilogue = node.attrs.get("epilogue")

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..cl.runtime import Runtime, find_runtime
 from ..errors import BundleError, InputError
+from ..ir.precision import PrecisionPolicy
 from ..ir.types import TensorType
 from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
 from ..plan.program import Program
@@ -28,7 +29,7 @@ def compile_model(
     *,
     shapes: Shapes | Sequence[Shapes] | None = None,
     device: str | Sequence[str] | None = None,
-    precision: str = "auto",
+    precision: str | PrecisionPolicy = "auto",
     memory: str = "auto",
     tune: str = "none",
     strict: bool = False,

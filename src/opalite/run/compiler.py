@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..cl.runtime import Runtime
 from ..errors import DeviceError, OpaliteError
-from ..ir.dtype import DType
 from ..ir.graph import Graph
 from ..ir.place import Memory
+from ..ir.precision import Precision, PrecisionPolicy
 from ..plan.program import HostStep, Program
 from ..plan.report import NodeReport
 from .executor import Executable, HostRunner, Recorder
@@ -62,17 +62,18 @@ class Compiler:
 
         return run
 
-    def storage(self) -> DType | None:
-        """Storage precision of float32 values; None keeps float32."""
-        wanted = self.options.precision
-        if wanted == "fp32" or (wanted == "auto" and not (self.rt.info.fp16 and not self.rt.info.is_cpu)):
-            return None
-        if wanted == "fp16_fast" and not self.rt.info.fp16:
+    def policy(self) -> PrecisionPolicy:
+        """The precision of every node. DeviceError where sums in half are asked for and the device has none."""
+        wanted, info = self.options.precision, self.rt.info
+        if wanted == "auto":
+            wanted = "fp16" if info.fast_half else "fp32"
+        policy = PrecisionPolicy(Precision(wanted)) if isinstance(wanted, str) else wanted
+        if policy.precision is Precision.FP16_FAST and not info.fp16:
             raise DeviceError(
-                f"precision fp16_fast needs half arithmetic, which {self.rt.info.name} lacks; "
+                f"precision fp16_fast needs half arithmetic, which {info.name} lacks; "
                 f"use fp16 (half storage, float sums) or fp32"
             )
-        return DType.FLOAT16
+        return policy
 
     def memory(self) -> Memory | None:
         """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only."""

@@ -7,17 +7,15 @@ from contextlib import contextmanager
 
 from ..errors import DeviceMemoryError
 from ..ir.device import DeviceInfo
-from ..ir.dtype import DType
 from ..ir.graph import Graph
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def check_sizes(graph: Graph, device: DeviceInfo, precision: DType | None) -> None:
-    """DeviceMemoryError for a tensor larger than all memory of `device`; float32 is stored as `precision`, if any."""
+def check_sizes(graph: Graph, device: DeviceInfo) -> None:
+    """DeviceMemoryError for a tensor larger than all memory of `device`, stored as its Place says."""
     for v in graph.values():
-        stored = precision if precision is not None and v.dtype is DType.FLOAT32 else v.dtype
-        nbytes = v.type.count * stored.size
+        nbytes = v.type.count * v.type.storage.size
         if nbytes > device.global_mem:
             who = f"output of {v.producer.label}" if v.producer is not None else f"tensor '{v.name}'"
             raise DeviceMemoryError(

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
+from ..ir.precision import PrecisionPolicy
 from ..knobs import LEVELS, MEMORIES, PRECISIONS
+
+
+def parse_precision(asked: Any) -> str | PrecisionPolicy:
+    """One of PRECISIONS, or a policy: itself, or the path of its JSON file. InputError for anything else."""
+    if isinstance(asked, PrecisionPolicy):
+        return asked
+    if isinstance(asked, str) and asked in PRECISIONS:
+        return asked
+    if isinstance(asked, (str, os.PathLike)) and Path(asked).suffix == ".json":
+        try:
+            text = Path(asked).read_text()
+        except OSError as e:
+            raise InputError(f"precision policy {os.fspath(asked)!r} cannot be read: {e.strerror}") from e
+        return PrecisionPolicy.from_json(text, os.fspath(asked))
+    words = ", ".join(PRECISIONS)
+    raise InputError(f"precision {asked!r} is not known; choose {words}, or the .json file of a policy")
 
 
 @dataclass(frozen=True)
 class CompileOptions:
     """What a session was asked for. InputError for words that are not among the choices."""
 
-    precision: str = "auto"
+    precision: str | PrecisionPolicy = "auto"
     memory: str = "auto"
     tune: str = "none"
     strict: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", parse_precision(self.precision))
         for what, value, choices in (
-            ("precision", self.precision, PRECISIONS),
             ("memory", self.memory, MEMORIES),
             ("tune", self.tune, LEVELS),
         ):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..ir.graph import Graph
 from ..passes.candidates import Measured
 from ..passes.pipeline import optimise, place
+from ..passes.precision import set_precision
 from ..passes.rewrite import Context
 from ..plan.emit import emit
 from ..plan.program import Program
@@ -22,7 +23,8 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing) -> Program:
     started = time.perf_counter()
     ctx = Context()
     optimise(graph, ctx)
-    check_sizes(graph, compiler.rt.info, compiler.storage())
+    set_precision(graph, compiler.policy())
+    check_sizes(graph, compiler.rt.info)
     timing.import_s += time.perf_counter() - started
     started = time.perf_counter()
     level = compiler.options.tune
@@ -31,7 +33,6 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing) -> Program:
         place(
             graph,
             compiler.rt.info,
-            precision=compiler.storage(),
             memory=compiler.memory(),
             strict=compiler.options.strict,
             measured=measured,
@@ -47,7 +48,6 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing) -> Program:
 
     planner = TunedPlanner(
         compiler.rt,
-        compiler.storage(),
         compiler.options.memory,
         lay_out,
         compiler.host_runner(),

@@ -17,12 +17,13 @@ from ..cl.runtime import find_runtime
 from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from ..ir.precision import PrecisionPolicy
 from ..knobs import LEVELS
 from ..plan.bundle import is_bundle
 from .compiler import Compiler
 from .explain import Explanation
 from .limits import host_memory
-from .options import CompileOptions
+from .options import CompileOptions, parse_precision
 from .ports import ModelMetadata, NodeArg
 from .source import Source
 from .timing import Timing
@@ -41,7 +42,8 @@ class InferenceSession:
     model: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
         OPALITE_DEVICE, else the best.
-    precision: 'auto', 'fp32', 'fp16' (half storage, float sums) or 'fp16_fast' (half sums too).
+    precision: 'auto' (fp16 on GPUs with half arithmetic, else fp32), 'fp32', 'fp16' (half storage, float sums),
+        'fp16_fast' (half sums too), or a PrecisionPolicy or its .json file, which keeps some nodes in fp32.
     memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
 
@@ -53,7 +55,7 @@ class InferenceSession:
         model: str | os.PathLike[str] | bytes,
         *,
         device: str | DeviceInfo | None = None,
-        precision: str | None = None,
+        precision: str | os.PathLike[str] | PrecisionPolicy | None = None,
         memory: str | None = None,
         tune: str | None = None,
         strict: bool = False,
@@ -74,7 +76,7 @@ class InferenceSession:
             "strict": strict,
         }
         options = CompileOptions(
-            precision=precision or str(knobs.get("OPALITE_PRECISION")),
+            precision=parse_precision(precision or knobs.get("OPALITE_PRECISION")),
             memory=memory or str(knobs.get("OPALITE_MEMORY")),
             tune=tune or str(knobs.get("OPALITE_TUNE")),
             strict=strict,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..cl.runtime import Runtime
-from ..ir.dtype import DType
 from ..ir.graph import Graph
 from ..passes.candidates import Measured
 from ..plan.emit import emit
@@ -24,13 +23,12 @@ from .side_by_side import compare_programs
 
 @dataclass
 class TunedPlanner:
-    """Plans graphs for one runtime, float32 stored as `precision` (None: float32), tensors in `memory`.
+    """Plans graphs for one runtime, tensors in `memory`.
 
     lay_out: places a graph, given measured times if there are any. `reports` gets one entry for each graph tuned.
     """
 
     rt: Runtime
-    precision: DType | None
     memory: str
     lay_out: Callable[[Graph, Measured | None], None]
     host_runner: HostRunner
@@ -39,18 +37,18 @@ class TunedPlanner:
     database: TuningDatabase = field(default_factory=open_database)
 
     def __post_init__(self) -> None:
-        self.lookup = Lookup(self.database, self.rt.info, self.precision)
+        self.lookup = Lookup(self.database, self.rt.info)
 
     def plan_known(self, graph: Graph) -> tuple[Program, str]:
         """The Program of `graph` with everything that is known already, and a note where that is set aside."""
-        verdict = self._verdict(graph_signature(graph.nodes, self.precision, self.memory))
+        verdict = self._verdict(graph_signature(graph.nodes, self.memory))
         if verdict is not None and not verdict.tuned:
             return self._untuned(graph), str(verdict)
         return self._tuned(graph), ""
 
     def is_tuned(self, graph: Graph, level_name: str) -> bool:
         """Whether `graph` was tuned at that level or a higher one, be it that the budget left something out."""
-        verdict = self._verdict(graph_signature(graph.nodes, self.precision, self.memory))
+        verdict = self._verdict(graph_signature(graph.nodes, self.memory))
         return verdict is not None and verdict.level >= Level.parse(level_name)
 
     def plan_searched(self, graph: Graph, level_name: str) -> Program:
@@ -61,11 +59,11 @@ class TunedPlanner:
         level = Level.parse(level_name)
         report = GraphTuning(self.rt.info.name, level)
         self.reports.append(report)
-        key = graph_signature(graph.nodes, self.precision, self.memory)
+        key = graph_signature(graph.nodes, self.memory)
         other = graph.copy()
         untuned = self._untuned(graph)
         launched = [n for n, r in zip(graph.nodes, untuned.placement, strict=True) if r.launches]
-        tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n, self.precision), watch=self.watch)
+        tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n), watch=self.watch)
         report.layers = tuner.layers
         tuner.tune(launched)
         tuned = self._tuned(other)

@@ -21,8 +21,11 @@ from ..importer.evaluate import evaluate_graph
 from ..importer.segments import Segment
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
+from ..ir.precision import PrecisionPolicy
+from ..ir.tolerances import Column, column, largest_difference, magnitude, tolerance
 from ..ops.reference import run_reference
 from ..passes.pipeline import optimise, place
+from ..passes.precision import set_precision
 from ..plan.bundle import is_bundle
 from ..tune.workspace import Workspace
 from .compiler import Compiler
@@ -31,11 +34,6 @@ from .options import CompileOptions
 from .session import InferenceSession
 
 Array = np.ndarray[Any, Any]
-
-RELATIVE = {DType.FLOAT64: 1e-9, DType.FLOAT32: 1e-4, DType.FLOAT16: 1e-2, DType.BFLOAT16: 5e-2}
-"""Difference let pass in one node, relative to the output's largest magnitude, by storage; integers are exact."""
-WHOLE_MODEL = 10.0
-"""How much more is let pass in the model's outputs, to which every node adds its part."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,15 @@ class Verification:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is let pass: `absolute` plus `relative` times the largest magnitude; None takes RELATIVE."""
+    """What is let pass: `absolute` plus `relative` times the largest magnitude; None takes the table's."""
 
     absolute: float = 0.0
     relative: float | None = None
 
-    def allowed(self, want: Array, storage: DType, slack: float = 1.0) -> float:
-        """The largest difference that is let pass where `want` is expected."""
-        relative = RELATIVE.get(storage, 0.0) if self.relative is None else self.relative
-        return self.absolute + slack * relative * _magnitude(want)
+    def allowed(self, want: Array, what: str, stored: Column) -> float:
+        """The largest difference that is let pass where `want` is expected; the row `what` of the table."""
+        relative = tolerance(what, stored) if self.relative is None else self.relative
+        return self.absolute + relative * magnitude(want)
 
 
 def verify_model(
@@ -88,9 +86,9 @@ def verify_model(
     feeds: Mapping[str, Any],
     *,
     device: str | None = None,
-    precision: str = "auto",
+    precision: str | PrecisionPolicy = "auto",
     memory: str = "auto",
-    tolerance: Tolerance | None = None,
+    allowed: Tolerance | None = None,
 ) -> Verification:
     """Compare every node, and the outputs, of an ONNX `model` on `feeds` with the references.
 
@@ -99,15 +97,16 @@ def verify_model(
     if not isinstance(model, bytes) and is_bundle(model):
         raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; verify the .onnx file")
     compiler = Compiler(find_runtime(device), CompileOptions(precision, memory))
-    verifier = _Verifier(compiler, tolerance or Tolerance())
+    verifier = _Verifier(compiler, allowed or Tolerance())
     source = OnnxSource(model)
     wanted = verifier.walk(source.importer, source.check_feeds(feeds))
     with InferenceSession(model, device=device, precision=precision, memory=memory) as session:
         got = session.run(None, feeds)
-    storage = compiler.storage()
+    base = compiler.policy().precision
     for arg, w, g in zip(source.outputs, wanted, got, strict=True):
         if isinstance(w, np.ndarray) and isinstance(g, np.ndarray) and w.dtype.kind != "O":
-            verifier.found.outputs.append(verifier.check(f"output '{arg.name}'", "", g, w, storage, WHOLE_MODEL))
+            stored = column(base, DType.of(w))
+            verifier.found.outputs.append(verifier.check(f"output '{arg.name}'", "", g, w, "model", stored))
     return verifier.found
 
 
@@ -139,12 +138,14 @@ class _Verifier:
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
         optimise(graph)
-        place(graph, self.rt.info, precision=self._compiler.storage(), memory=self._compiler.memory())
+        set_precision(graph, self._compiler.policy())
+        place(graph, self.rt.info, memory=self._compiler.memory())
         self._placed[segment] = graph
         after = self._outputs(graph, inputs, compare=True)
         for name, want, got in zip(names, before, after, strict=True):
             if want.dtype.kind != "O":
-                self.found.rewrites.append(self.check(f"rewriting, seen at '{name}'", "", got, want, None))
+                what = f"rewriting, seen at '{name}'"
+                self.found.rewrites.append(self.check(what, "", got, want, "node", DType.of(want)))
         return before
 
     def _outputs(self, graph: Graph, inputs: Sequence[Array], compare: bool) -> list[Array]:
@@ -174,7 +175,8 @@ class _Verifier:
             self.found.nodes.append(Check(node.label, kernel.name, str(node.y.type), np.inf, 0.0, str(e)))
             return
         for v, w, g in zip(node.outputs, wanted, got, strict=True):
-            check = self.check(node.label, kernel.name, g, w, v.type.storage, rounds=_rounds(node, v))
+            held = v.type.storage if node.op.name == "PlaceCast" else column(node.precision, v.dtype)
+            check = self.check(node.label, kernel.name, g, w, "node", held, _rounds(node, v))
             self.found.nodes.append(check)
 
     def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
@@ -189,19 +191,16 @@ class _Verifier:
         kernel: str,
         got: Array,
         want: Array,
-        storage: DType | None,
-        slack: float = 1.0,
+        row: str,
+        stored: Column,
         rounds: int = 0,
     ) -> Check:
-        """Compare; integers may differ by `rounds`. `storage` is that of float32 values, None for their own."""
-        dtype = DType.of(want)
-        if storage is not None and (dtype is DType.FLOAT32 or dtype is storage):
-            dtype = storage
+        """Compare by `row` and the column `stored` of the table of tolerances; integers may differ by `rounds`."""
         text = f"{DType.of(want).short}{list(want.shape)}"
         if got.shape != want.shape or got.dtype != want.dtype:
             problem = f"got {got.dtype.name}{list(got.shape)}"
             return Check(what, kernel, text, np.inf, 0.0, problem)
-        allowed = self._tolerance.allowed(want, dtype, slack) + rounds
+        allowed = self._tolerance.allowed(want, row, stored) + rounds
         return Check(what, kernel, text, largest_difference(got, want), allowed)
 
 
@@ -222,26 +221,3 @@ def _rounds(node: Node, v: Value) -> int:
     """1 where a float becomes an integer: one that falls on the other side of a rounding boundary is no fault."""
     from_float = any(i is not None and i.dtype.is_float for i in node.inputs)
     return int(v.dtype.is_int and from_float and node.op.name == "Elementwise")
-
-
-def largest_difference(got: Array, want: Array) -> float:
-    """The largest absolute difference; infinite if a number is NaN or infinite on one side alone."""
-    if got.size == 0:
-        return 0.0
-    g, w = _wide(got), _wide(want)
-    if want.dtype.kind in "biu":
-        return max(1.0, float(np.abs(g - w).max())) if np.any(got != want) else 0.0
-    finite = np.isfinite(w)
-    if not np.array_equal(finite, np.isfinite(g)) or not np.array_equal(g[~finite], w[~finite], equal_nan=True):
-        return float("inf")
-    return float(np.abs(np.where(finite, g - w, 0)).max())
-
-
-def _magnitude(array: Array) -> float:
-    if array.size == 0 or array.dtype.kind in "biu":
-        return 0.0
-    return float(np.abs(np.nan_to_num(_wide(array), posinf=0.0, neginf=0.0)).max())
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

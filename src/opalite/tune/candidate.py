@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout, Place, Target
 from ..kernels.base import Binding, Kernel
@@ -19,8 +18,8 @@ class Candidate:
     node: Node
 
 
-def place_node(node: Node, binding: Binding, precision: DType | None) -> Node:
-    """A copy of `node` with its values in the layouts of `binding`, float32 stored as `precision`.
+def place_node(node: Node, binding: Binding) -> Node:
+    """A copy of `node` with its values in the layouts of `binding`, float32 stored as its precision says.
 
     A PlaceCast, whose types are places already, is given back as it is.
     """
@@ -31,19 +30,17 @@ def place_node(node: Node, binding: Binding, precision: DType | None) -> Node:
     def placed(v: Value | None, layout: Layout | None) -> Value | None:
         if v is None:
             return None
-        stored = precision if v.dtype is DType.FLOAT32 and layout is not None else None
-        place = Place(Target.OPENCL, layout or FLAT, stored)
+        place = Place(Target.OPENCL, layout or FLAT, node.precision.override(v.dtype) if layout is not None else None)
         if v not in made or made[v].type.place != place:
             made[v] = Value(v.name, v.type.with_place(place), v.data)
         return made[v]
 
     ins = [placed(v, layout) for v, layout in zip(node.inputs, binding.inputs, strict=True)]
-    stored = [precision if v.dtype is DType.FLOAT32 else None for v in node.outputs]
     outs = [
-        Value(v.name, v.type.with_place(Place(Target.OPENCL, layout, p)))
-        for v, layout, p in zip(node.outputs, binding.outputs, stored, strict=True)
+        Value(v.name, v.type.with_place(Place(Target.OPENCL, layout, node.precision.override(v.dtype))))
+        for v, layout in zip(node.outputs, binding.outputs, strict=True)
     ]
-    return Node(node.op, ins, outs, dict(node.attrs), node.name, node.origin)
+    return Node(node.op, ins, outs, dict(node.attrs), node.name, node.origin, precision=node.precision)
 
 
 def crossing(node: Node, binding: Binding) -> tuple[Layout | None, ...]:

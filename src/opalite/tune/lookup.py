@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.device import DeviceInfo
-from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..kernels.base import Binding, Kernel
 from ..kernels.setting import Setting
@@ -28,12 +27,11 @@ NEAR = 6.0  # octaves of size, all axes together, within which a neighbour's par
 
 
 class Lookup:
-    """Answers for one device and one storage precision of float32 (None: float32 itself)."""
+    """Answers for one device."""
 
-    def __init__(self, database: TuningDatabase, device: DeviceInfo, precision: DType | None) -> None:
+    def __init__(self, database: TuningDatabase, device: DeviceInfo) -> None:
         self.database = database
         self.device = device
-        self.precision = precision
         self.device_key = device_signature(device)
         self._nodes: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
@@ -41,7 +39,7 @@ class Lookup:
         """The node's signature, computed once."""
         found = self._nodes.get(node)
         if found is None:
-            found = self._nodes[node] = node_signature(node, self.precision)
+            found = self._nodes[node] = node_signature(node)
         return found
 
     def entry(self, node: Node, kernel: Kernel, binding: Binding) -> Entry | None:

@@ -14,6 +14,7 @@ from ..errors import DeviceError
 from ..ir.device_family import FEW_EVENTS
 from ..ir.dtype import DType
 from ..ir.graph import Node
+from ..ir.tolerances import column, tolerance
 from ..kernels.base import Binding
 from .candidate import place_node
 from .levels import Trial
@@ -22,8 +23,6 @@ from .workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
-TOLERANCE = {DType.FLOAT16: 2e-2, DType.BFLOAT16: 6e-2, DType.FLOAT32: 1e-3, DType.FLOAT64: 1e-9}
-"""Largest difference from the untuned output as a share of its largest magnitude, by storage type."""
 ROUNDED = 1e-3  # share of integers that may differ by one where they were rounded from floats
 _READY = 4  # trials that stay prepared, for measuring two of them in turn
 
@@ -32,14 +31,13 @@ class NodeBench:
     """Callable with a Trial: its least device seconds, or None, with the reason in `reasons`.
 
     The first trial measured is the untuned one: its outputs are what others must give. Inputs are seeded random,
-    constants the node's own. `precision` is the storage of float32 values (None: float32).
+    constants the node's own.
     """
 
-    def __init__(self, rt: Runtime, node: Node, precision: DType | None) -> None:
+    def __init__(self, rt: Runtime, node: Node) -> None:
         self.rt = rt
         self.node = node
         self.reasons: dict[Trial, str] = {}
-        self._precision = precision
         self._arrays: list[Array | None] | None = None
         self._workspaces: dict[Binding, Workspace] = {}
         self._ready: OrderedDict[Trial, list[PreparedLaunch]] = OrderedDict()
@@ -83,7 +81,7 @@ class NodeBench:
                     None if v is None else v.data if v.data is not None else random_array(v.dtype, v.shape, rng)
                     for v in self.node.inputs
                 ]
-            node = place_node(self.node, binding, self._precision)
+            node = place_node(self.node, binding)
             # Constants that a kernel takes in a form of its own are uploaded when it asks for them.
             arrays = [
                 None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
@@ -103,8 +101,8 @@ class NodeBench:
             self._expected = found
         rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
         for v, got, want in zip(self.node.outputs, found, self._expected, strict=True):
-            storage = self._precision if v.dtype is DType.FLOAT32 and self._precision is not None else v.type.storage
-            why = difference(got, want, TOLERANCE.get(storage, 0.0), rounded)
+            stored = v.type.storage if self.node.op.name == "PlaceCast" else column(self.node.precision, v.dtype)
+            why = difference(got, want, tolerance("tuning", stored), rounded)
             if why:
                 raise DeviceError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
         self._checked.add(trial)

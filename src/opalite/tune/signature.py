@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
+from ..ir.precision import Precision
 from ..kernels.base import Binding
 
 _EXPRESSIONS = ("expr", "epilogue")
@@ -20,24 +21,18 @@ _SEPARATOR = " | "
 Sizes = tuple[tuple[int, ...], ...]
 
 
-def node_signature(node: Node, precision: DType | None) -> str:
-    """Equal for nodes that one measurement serves, before and after layouts are chosen.
-
-    `precision` is the storage of float32 values on the device, None for float32 itself.
-    """
+def node_signature(node: Node) -> str:
+    """Equal for nodes that one measurement serves, before and after layouts are chosen."""
     if node.op.name == "PlaceCast":  # its types differ by place alone
         ins, outs = [_stored(v, v.type.storage) for v in (node.x, node.y)]
         return f"PlaceCast {ins}->{outs}{_SEPARATOR}{_size_text([node.x.shape])}"
     values = [*node.inputs, *node.outputs]
-    kinds = ",".join("-" if v is None else _stored(v, _storage(v, precision)) for v in values)
+    kinds = ",".join("-" if v is None else _stored(v, node.precision.stored(v.dtype)) for v in values)
     attrs = ",".join(f"{k}={v}" for k, v in sorted(node.attrs.items()) if k not in _EXPRESSIONS)
     exprs = " ".join(f"{k}={node.attrs[k]}" for k in _EXPRESSIONS if node.attrs.get(k) is not None)
     sizes = _size_text([() if v is None else v.shape for v in values])
-    return f"{node.op.name} {kinds} {attrs} {exprs}{_SEPARATOR}{sizes}"
-
-
-def _storage(v: Value, precision: DType | None) -> DType:
-    return precision if precision is not None and v.dtype is DType.FLOAT32 else v.dtype
+    sums = " half sums" if node.precision is Precision.FP16_FAST else ""
+    return f"{node.op.name} {kinds} {attrs} {exprs}{sums}{_SEPARATOR}{sizes}"
 
 
 def _stored(v: Value, storage: DType) -> str:
@@ -84,9 +79,9 @@ def device_signature(device: DeviceInfo) -> str:
     return "|".join((*names, f"{device.compute_units} units"))
 
 
-def graph_signature(nodes: Iterable[Node], precision: DType | None, memory: str) -> str:
+def graph_signature(nodes: Iterable[Node], memory: str) -> str:
     """Digest of the nodes of a graph before layouts are chosen, in order, and of the memory that tensors may be in."""
     sha = hashlib.sha256(memory.encode())
     for node in nodes:
-        sha.update(node_signature(node, precision).encode() + b"\n")
+        sha.update(node_signature(node).encode() + b"\n")
     return sha.hexdigest()[:32]

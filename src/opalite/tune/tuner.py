@@ -199,7 +199,7 @@ def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
                 continue
             job = table.get((key, layouts))
             if job is None:
-                candidates = [Candidate(k, b, place_node(node, b, lookup.precision)) for k, b, _ in ways]
+                candidates = [Candidate(k, b, place_node(node, b)) for k, b, _ in ways]
                 job = table[key, layouts] = Job(node, [], candidates, layouts == own)
             job.names.append(node.name)
             job.expected_s += ways[0][2]

@@ -1,0 +1,67 @@
+"""Precision: how float32 values are stored on the device, and in what they are summed; policies that mix precisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from ..errors import InputError
+from .dtype import DType
+
+HALF_MAX = 65504.0
+"""Largest finite half."""
+HALF_TINY = 2.0**-14
+"""Smallest half with all its digits."""
+_FORMAT = "opalite-precision"
+_VERSION = 1
+
+
+class Precision(Enum):
+    """What a node does with float32: keep it, store halves and sum in float, or store and sum halves."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    FP16_FAST = "fp16_fast"
+
+    def override(self, dtype: DType) -> DType | None:
+        """The storage that a Place of a value of `dtype` states: None where the value keeps its own type."""
+        return DType.FLOAT16 if self is not Precision.FP32 and dtype is DType.FLOAT32 else None
+
+    def stored(self, dtype: DType) -> DType:
+        """What values of `dtype` are stored as."""
+        return self.override(dtype) or dtype
+
+
+@dataclass(frozen=True)
+class PrecisionPolicy:
+    """`precision` for every node of a model but those in `fp32`, which has the reason by the node's name."""
+
+    precision: Precision = Precision.FP16
+    fp32: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back."""
+        head: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "precision": self.precision.value}
+        return json.dumps(head | {"fp32": dict(self.fp32)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "the text") -> PrecisionPolicy:
+        """The policy that `to_json` wrote. InputError, calling it `where`, for anything else."""
+        try:
+            raw = json.loads(text)
+        except ValueError as e:
+            raise InputError(f"{where} is no precision policy: {e}; `opalite verify --write-policy` writes one") from e
+        if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
+            raise InputError(f"{where} is no precision policy; `opalite verify --write-policy` writes one")
+        if raw.get("version") != _VERSION:
+            raise InputError(f"{where} is a policy of version {raw.get('version')}, this Opalite reads {_VERSION}")
+        known = [p.value for p in Precision]
+        if raw.get("precision") not in known:
+            raise InputError(f"{where}: precision {raw.get('precision')!r} is not known; choose {', '.join(known)}")
+        nodes = raw.get("fp32", {})
+        if not isinstance(nodes, dict) or not all(isinstance(why, str) for why in nodes.values()):
+            raise InputError(f'{where}: "fp32" must give a reason, a text, for each node\'s name')
+        return cls(Precision(raw["precision"]), nodes)

@@ -1,0 +1,80 @@
+"""The one table of what is let pass between two results that should be equal, by what is compared and how it is stored.
+
+Shares of the expected output's largest magnitude. `verify`, the tuner, the tests of models and the benchmarks use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .dtype import DType
+from .precision import Precision
+
+Array = np.ndarray[Any, Any]
+Column = DType | Precision
+
+_F64, _F32, _F16, _BF16 = DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16
+_FAST = Precision.FP16_FAST
+
+TOLERANCES: Mapping[str, Mapping[Column, float]] = {
+    # One node on inputs that are equal: its roundings and the order of its sums.
+    "node": {_F64: 1e-9, _F32: 1e-4, _F16: 1e-2, _FAST: 3e-2, _BF16: 5e-2},
+    # Outputs of a model, to which every node adds its part.
+    "model": {_F64: 1e-8, _F32: 2e-3, _F16: 2e-2, _FAST: 5e-2, _BF16: 2e-1},
+    # Outputs of a model quantised to 8 bits: a value beside a rounding boundary moves by a whole step.
+    "quantised model": {_F32: 2.5e-1, _F16: 2.5e-1, _FAST: 2.5e-1},
+    # Two kernels on the same inputs: either may be off by a node's tolerance.
+    "tuning": {_F64: 1e-9, _F32: 1e-3, _F16: 2e-2, _FAST: 6e-2, _BF16: 6e-2},
+}
+"""Rows by what is compared; columns by storage, or by precision where sums are in half. Integers are exact."""
+
+
+def tolerance(what: str, stored: Column) -> float:
+    """The share of the largest magnitude that is let pass: 0 for integers. KeyError for a row that there is not."""
+    if stored is Precision.FP32 or stored is Precision.FP16:
+        stored = stored.stored(DType.FLOAT32)
+    return TOLERANCES[what].get(stored, 0.0)
+
+
+def column(precision: Precision, dtype: DType) -> Column:
+    """The column for a value of `dtype` that was computed in `precision`."""
+    return _FAST if precision is _FAST and dtype is DType.FLOAT32 else precision.stored(dtype)
+
+
+def magnitude(array: Array) -> float:
+    """The largest finite magnitude; 0 for integers, which are compared exactly."""
+    if array.size == 0 or array.dtype.kind in "biu":
+        return 0.0
+    return float(np.abs(np.nan_to_num(_wide(array), posinf=0.0, neginf=0.0)).max())
+
+
+def largest_difference(got: Array, want: Array) -> float:
+    """The largest absolute difference; infinite if a number is NaN or infinite on one side alone."""
+    if got.size == 0:
+        return 0.0
+    g, w = _wide(got), _wide(want)
+    if want.dtype.kind in "biu":
+        return max(1.0, float(np.abs(g - w).max())) if np.any(got != want) else 0.0
+    finite = np.isfinite(w)
+    if not np.array_equal(finite, np.isfinite(g)) or not np.array_equal(g[~finite], w[~finite], equal_nan=True):
+        return float("inf")
+    return float(np.abs(g[finite] - w[finite]).max(initial=0.0))
+
+
+def relative_difference(got: Array, want: Array) -> float:
+    """`largest_difference` as a share of the largest magnitude; for integers the share that differs.
+
+    Infinite where shapes or types differ.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return float("inf")
+    if want.dtype.kind not in "fcV":
+        return float(np.mean(got != want)) if want.size else 0.0
+    return largest_difference(got, want) / (magnitude(want) or 1.0)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
