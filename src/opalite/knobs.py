@@ -109,7 +109,12 @@ _declare(
     "Threads or worker processes that build programs; default: up to 8 cores.",
 )
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
-_declare("OPALITE_RECORD", _flag, True, "0 never records launches with cl_khr_command_buffer.")
+_declare(
+    "OPALITE_RECORD",
+    _flag,
+    None,
+    "1 replays launches by cl_khr_command_buffer wherever the device has it, 0 never; default: by device.",
+)
 
 
 def get(name: str) -> Any:

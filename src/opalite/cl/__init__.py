@@ -4,7 +4,7 @@
     runtime   counters                 one device's context and queues, and the things made on them
     programs  store cachefolder pocl   compiling once, and keeping binaries between processes
     memory    subbuffers pools weights transfer
-    launch    rawcalls events          enqueueing with everything settled beforehand
+    launch    rawcalls replay events   enqueueing with everything settled beforehand
     failures                           driver errors as sentences
 
 select, store, cachefolder, pools, weights and counters need no OpenCL.

@@ -15,7 +15,9 @@ class Counters:
     memory_objects: int = 0  # buffers, sub-buffers and images
     bytes_allocated: int = 0
     args_set: int = 0
-    enqueues: int = 0
+    enqueues: int = 0  # launches, replayed ones included
+    recordings: int = 0  # command buffers made
+    replays: int = 0  # command buffers enqueued
     transfers: int = 0  # reads, writes, fills and copies
 
     def snapshot(self) -> Counters:

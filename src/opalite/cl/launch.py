@@ -5,6 +5,7 @@ Measured on PoCL 3.0: a kernel object costs 60 µs, an argument 5 µs, enqueuein
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -16,7 +17,9 @@ from ..errors import DeviceError
 from .counters import Counters
 from .failures import cl_errors, describe_code, translate
 from .rawcalls import enqueue_args, find_enqueue
+from .replay import CommandBuffer, Replay
 
+_log = logging.getLogger(__name__)
 Grid = tuple[int, ...]
 
 
@@ -118,14 +121,18 @@ class PreparedLaunch:
 
 
 class Recording:
-    """Launches that always run together, in order: one tight loop over argument tuples made once.
+    """Launches that always run together, in order: one tight loop over argument tuples made once, or one replay.
 
-    `run` is the only call, so that a replay through cl_khr_command_buffer can stand beside this class with the same
-    face. `flush_every` launches are handed to the device at once, so that it starts before all are enqueued; 0 leaves
-    that to the driver. `raw` takes the calls of rawcalls.py where they can be had.
+    `flush_every` launches are handed to the device at once, so that it starts before all are enqueued; 0 leaves that to
+    the driver. `raw` takes the calls of rawcalls.py where they can be had. With `replay` the second run on the same
+    arguments records the launches, and from then on a run is a single call; results are equal. A driver that refuses
+    to record is left alone: `refusal` says what it said.
     """
 
-    __slots__ = ("_chunks", "_counters", "_device", "_enqueue", "_flush", "_queue", "launches")
+    __slots__ = (
+        *("_buffer", "_chunks", "_counters", "_device", "_enqueue", "_flush", "_has_run", "_queue", "_replay"),
+        *("launches", "refusal"),
+    )
 
     def __init__(
         self,
@@ -136,12 +143,17 @@ class Recording:
         raw: bool,
         device: str,
         counters: Counters,
+        replay: Replay | None = None,
     ) -> None:
         self.launches = [launch for launch in launches if not launch.is_empty]
+        self.refusal = ""
         self._queue = queue
         self._device = device
         self._counters = counters
         self._flush = flush_every > 0
+        self._replay = replay if len(self.launches) > 1 else None
+        self._buffer: CommandBuffer | None = None
+        self._has_run = False
         self._enqueue = find_enqueue() if raw else None
         calls: list[Any]
         if self._enqueue is not None:
@@ -151,13 +163,40 @@ class Recording:
         step = flush_every if flush_every > 0 else max(len(calls), 1)
         self._chunks = [calls[i : i + step] for i in range(0, len(calls), step)]
 
+    @property
+    def replays(self) -> bool:
+        """Whether runs after the first replay a command buffer."""
+        return self._replay is not None
+
+    def forget(self) -> None:
+        """To be called after an argument of a launch was set: what was recorded holds the argument before it."""
+        self._buffer, self._has_run = None, False
+
     def run(self) -> None:
         """Enqueue every launch; does not wait. DeviceError names the launch that the driver refused."""
-        if self._enqueue is not None:
+        # Recorded after a plain run only: it pays for those that are run again, and a launch that cannot run never gets
+        # there, on which PoCL 5.0 crashes.
+        if self._replay is not None and self._buffer is None and self._has_run:
+            self._record(self._replay)
+        if self._buffer is not None:
+            self._buffer.run()
+            self._counters.replays += 1
+            self._flush_queue()
+        elif self._enqueue is not None:
             self._run_raw(self._enqueue)
         else:
             self._run_pyopencl()
+        self._has_run = True
         self._counters.enqueues += len(self.launches)
+
+    def _record(self, replay: Replay) -> None:
+        try:
+            self._buffer = CommandBuffer(replay, self._queue, self.launches, self._device)
+        except DeviceError as e:
+            self.refusal, self._replay = str(e), None
+            _log.warning("launches are enqueued one by one: %s", e)
+            return
+        self._counters.recordings += 1
 
     def _run_raw(self, enqueue: Callable[..., int]) -> None:
         for chunk in self._chunks:

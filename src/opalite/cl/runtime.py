@@ -22,6 +22,7 @@ from .launch import Grid, KernelArg, PreparedLaunch, Recording
 from .memory import Allocator, Arena
 from .pools import BufferPool, ImagePool
 from .programs import ProgramCache, Spec
+from .replay import Replay, find_replay
 from .store import BinaryStore
 from .weights import SharedWeight, WeightStore
 
@@ -47,6 +48,7 @@ class Runtime:
             self.context = cl.Context([device])
             self.queue = cl.CommandQueue(self.context, device)
         self._profiling_queue: cl.CommandQueue | None = None
+        self._replay: Replay | str | None = None  # None until asked
         store = None
         if knobs.get("OPALITE_CACHE"):
             store = BinaryStore(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
@@ -95,16 +97,39 @@ class Runtime:
             program, entry, args, grid, group, label=label, device=self.info.name, counters=self.counters
         )
 
-    def record(self, launches: Sequence[PreparedLaunch]) -> Recording:
-        """Launches to run together on the queue, flushed as OPALITE_FLUSH or the device asks."""
-        flush = knobs.get("OPALITE_FLUSH")
+    @property
+    def replay(self) -> Replay | str:
+        """How recorded launches are replayed on this device, or why they are enqueued one by one."""
+        wanted = knobs.get("OPALITE_RECORD")
+        if wanted is False:
+            return "OPALITE_RECORD=0 says so"
+        if self._replay is None:
+            self._replay = find_replay(self.device)
+        if wanted is None and isinstance(self._replay, Replay) and not self.info.replay_pays:
+            return f"replay gains nothing on a CPU, though it has {self._replay} (OPALITE_RECORD=1 turns it on)"
+        return self._replay
+
+    @property
+    def flush_every(self) -> int:
+        """Launches after which the queue is flushed, as OPALITE_FLUSH or the device asks; 0 leaves it to the driver."""
+        asked = knobs.get("OPALITE_FLUSH")
+        return self.info.flush_every if asked is None else int(asked)
+
+    def record(self, launches: Sequence[PreparedLaunch], *, replay: bool = False) -> Recording:
+        """Launches to run together on the queue, flushed as OPALITE_FLUSH or the device asks.
+
+        replay: as a command buffer from the second run on, where the device has them. Whoever sets an argument of one
+        of the launches later must tell the recording (`Recording.forget`).
+        """
+        found = self.replay if replay else ""
         return Recording(
             self.queue,
             launches,
-            flush_every=self.info.flush_every if flush is None else flush,
+            flush_every=self.flush_every,
             raw=not self.info.is_cpu,
             device=self.info.name,
             counters=self.counters,
+            replay=None if isinstance(found, str) else found,
         )
 
     def finish(self) -> None:

@@ -57,6 +57,8 @@ def command(
     print_rows(console, "kernel", profile.by_kernel(), profile)
     wall = sorted(profile.wall_s)[len(profile.wall_s) // 2]
     console.print(f"device {1e3 * profile.device_s:.3f} ms of {1e3 * wall:.3f} ms a run, {len(nodes)} launches")
+    for sentence in profile.queueing:
+        console.print(f"without profiling, {sentence}")
     if profile.peaks is not None:
         p = profile.peaks
         console.print(f"measured peaks: {p.flops / 1e9:.0f} GFLOP/s, {p.bandwidth / 1e9:.1f} GB/s")

@@ -95,6 +95,11 @@ class DeviceInfo:
         return self.has("cl_khr_command_buffer")
 
     @property
+    def replay_pays(self) -> bool:
+        """Whether replaying a command buffer is worth it; on PoCL's CPU it is as fast or slower (docs/running.md)."""
+        return not self.is_cpu
+
+    @property
     def flush_every(self) -> int:
         """Launches after which the queue should be flushed so that the GPU starts early; 0 leaves it to the driver.
 

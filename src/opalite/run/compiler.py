@@ -97,6 +97,7 @@ class Compiler:
     def explain(self) -> Explanation:
         """The placement of everything that the last run used."""
         found = Explanation(self.rt.info.name, notes=list(self.notes))
+        found.queueing = list(dict.fromkeys(executable.queueing for executable in self.ran))
         for item in self.traced:
             if isinstance(item, NodeReport):
                 found.nodes.append(item)

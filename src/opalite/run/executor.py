@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cl.events import LaunchTimes, read_times
 from ..cl.launch import LocalBytes, PreparedLaunch, Recording
+from ..cl.replay import Replay
 from ..cl.runtime import Runtime
 from ..cl.weights import SharedWeight
 from ..errors import OpaliteError
@@ -63,6 +64,7 @@ class Executable:
                 launch.fit_group(rt.device)
         self._step_of = {id(launch): program.steps[i] for i, launch in self.launches.items()}
         self.recorder: Recorder | None = None  # set to profile the runs that follow
+        self._replay = rt.replay
         self._phases = self._make_phases()
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -91,6 +93,24 @@ class Executable:
                 memory[slot.id] = arena.region(slot.offset, slot.nbytes)
         return memory
 
+    @property
+    def queueing(self) -> str:
+        """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
+        recordings = [p for p in self._phases if isinstance(p, Recording)]
+        launches = sum(len(r.launches) for r in recordings)
+        replayed = [r for r in recordings if r.replays]
+        parts = [f"launches: {launches}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
+        if replayed:
+            count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
+            parts.append(f"replayed as {count} from the second run on ({self._replay})")
+        else:
+            refusal = next((r.refusal for r in recordings if r.refusal), "") or self._replay
+            why = "a replay pays from two on" if isinstance(refusal, Replay) else refusal
+            parts.append(f"enqueued one by one: {why}")
+        if self.rt.flush_every:
+            parts.append(f"flushed every {self.rt.flush_every}")
+        return "; ".join(parts)
+
     def _arg(self, a: StepArg) -> Any:
         if isinstance(a, SlotArg):
             return self._memory[a.slot]
@@ -107,11 +127,11 @@ class Executable:
                 waiting.append(self.launches[i])
                 continue
             if waiting:
-                phases.append(self.rt.record(waiting))
+                phases.append(self.rt.record(waiting, replay=True))
                 waiting = []
             phases.append(step)
         if waiting:
-            phases.append(self.rt.record(waiting))
+            phases.append(self.rt.record(waiting, replay=True))
         return phases
 
     def run(self, feeds: Sequence[Any]) -> tuple[list[Any], Timing]:

@@ -17,6 +17,7 @@ class Explanation:
     nodes: list[NodeReport] = field(default_factory=list)
     memory: list[MemoryReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
 
     @property
     def host_nodes(self) -> list[NodeReport]:
@@ -52,6 +53,7 @@ class Explanation:
             lines.append(_row((str(i), n.name, n.origin or n.op, kernel, place), widths) + n.why)
         for m in self.memory:
             lines.append(memory_line(m))
+        lines.extend(self.queueing)
         lines.extend(self.notes)
         return "\n".join(lines)
 

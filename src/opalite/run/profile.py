@@ -66,6 +66,7 @@ class Profile:
     records: list[LaunchRecord] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     peaks: Peaks | None = None
+    queueing: list[str] = field(default_factory=list)  # how launches reach the device when nothing is profiled
 
     @property
     def runs(self) -> int:

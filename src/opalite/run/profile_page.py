@@ -42,6 +42,7 @@ def render_page(profile: Profile, explanation: Explanation) -> str:
         f"<h1>{escape(profile.device)}</h1>",
         f"<p>{1e3 * profile.device_s:.3f} ms on the device of {1e3 * wall:.3f} ms a run (medians of {profile.runs}), "
         f"{len(profile.by_node())} launches, {explanation.flops / 1e6:.1f} MFLOP.</p>",
+        *(f"<p>Profiled one by one. Without profiling, {escape(q)}.</p>" for q in profile.queueing),
         "<h2>Timeline of the last run</h2>",
         _timeline(profile, colours),
         "<h2>Roofline</h2>",

@@ -192,6 +192,7 @@ class InferenceSession:
             finally:
                 self._compiler.recorder = None
             profile.peaks = measure_peaks(self._rt)
+            profile.queueing = self._compiler.explain().queueing
         return profile
 
     def tune(
