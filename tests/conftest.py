@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
+
+# Every test plans its models anew; those of the plan cache switch it on.
+os.environ["OPALITE_PLANS"] = "0"
 
 settings.register_profile("opalite", deadline=None)  # no test is timed: machines are shared
 settings.load_profile("opalite")

@@ -85,6 +85,7 @@ def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -
 _declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
 _declare("OPALITE_CACHE_DIR", str, None, "Folder of program binaries and tuning; default: the user's cache folder.")
 _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
+_declare("OPALITE_PLANS", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
 _declare(
     "OPALITE_CACHE_MB", _number(0), 512, "Size cap of the cache folder in MiB; least recently used entries go first."
 )
@@ -108,6 +109,7 @@ _declare(
     None,
     "Threads or worker processes that build programs; default: up to 8 cores.",
 )
+_declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare(
     "OPALITE_RECORD",

@@ -1,6 +1,7 @@
 """The cache folder: where it is, what lies in it, and how it is kept below its cap.
 
     programs/AB/<key>.bin     program binaries (store.py)
+    plans/AB/<key>/….opal     plans of .onnx models (run/plan_cache.py)
     pocl/<processor>/…        PoCL's own cache of work-group functions, one folder a program
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)
@@ -38,14 +39,14 @@ class Unit:
     """What is kept or removed as a whole: a binary, or PoCL's folder of one program."""
 
     path: Path
-    kind: str  # program, pocl or failed
+    kind: str  # program, plan, pocl or failed
     nbytes: int
     used: float  # seconds since the epoch
 
 
 def units(folder: Path) -> Iterator[Unit]:
     """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
-    for pattern, kind in (("programs/*/*.bin", "program"), ("failed/*.cl", "failed")):
+    for pattern, kind in (("programs/*/*.bin", "program"), ("plans/*/*/*.opal", "plan"), ("failed/*.cl", "failed")):
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None:
                 yield Unit(path, kind, stat.st_size, stat.st_mtime)
@@ -63,10 +64,10 @@ def trim(folder: Path, cap_bytes: int) -> int:
     open them. Left-over temporary files go after an hour.
     """
     now = time.time()
-    for pattern in ("programs/*/.tmp-*", "pocl/*/tempfile*", "pocl/*/??/*/tempfile*"):
+    for pattern in ("programs/*/.tmp-*", "plans/*/*/.*", "pocl/*/tempfile*", "pocl/*/??/*/tempfile*"):
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
-                _remove(path)
+                discard(path)
     found = sorted(units(folder), key=lambda u: u.used)
     total = sum(u.nbytes for u in found)
     freed = 0
@@ -77,7 +78,7 @@ def trim(folder: Path, cap_bytes: int) -> int:
             break
         if unit.kind == "pocl" and now - unit.used < _FRESH_S:
             continue
-        _remove(unit.path)
+        discard(unit.path)
         freed += unit.nbytes
     return freed
 
@@ -86,7 +87,7 @@ def clear(folder: Path) -> int:
     """Remove every unit; returns the bytes freed. Do not call it while another process builds with PoCL."""
     freed = 0
     for unit in list(units(folder)):
-        _remove(unit.path)
+        discard(unit.path)
         freed += unit.nbytes
     return freed
 
@@ -104,9 +105,12 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _remove(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Remove one unit, and the folder that it leaves empty."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         return
     with suppress(OSError):  # held open by another process (Windows): the next trim gets it
         path.unlink(missing_ok=True)
+        if path.suffix == ".opal":
+            path.parent.rmdir()  # refused unless it is empty

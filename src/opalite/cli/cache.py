@@ -18,7 +18,12 @@ from ..tune.files import database_path
 from .console import make_console
 from .outputs import check_writable
 
-_KINDS = {"program": "program binaries", "pocl": "programs kept by PoCL", "failed": "sources that did not compile"}
+_KINDS = {
+    "program": "program binaries",
+    "plan": "plans of models",
+    "pocl": "programs kept by PoCL",
+    "failed": "sources that did not compile",
+}
 
 
 @click.group()

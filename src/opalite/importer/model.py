@@ -47,6 +47,13 @@ class Model:
     ir_version: int
     meta: ModelMeta
     path: Path | None = None
+    has_data_files: bool = False
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether the bytes of the file and the inputs' types decide every import: no data files, no chance."""
+        bodies = [self.graph, *(f.body for f in self.functions.values())]
+        return not self.has_data_files and not any(_draws(n) for g in bodies for n in _all_nodes(g))
 
     @property
     def name(self) -> str:
@@ -122,7 +129,7 @@ def _make_model(proto: Any, weights: Mapping[int, memoryview], folder: Path | No
         int(proto.model_version),
         {p.key: p.value for p in proto.metadata_props},
     )
-    return Model(graph, functions, opsets, int(proto.ir_version), meta, path)
+    return Model(graph, functions, opsets, int(proto.ir_version), meta, path, reader.has_read)
 
 
 # Bytes
@@ -222,6 +229,14 @@ def _is_known(node: NodeDef) -> bool:
     if node.op_type in CONTROL and not node.domain:
         return True
     return find_handler(node.op_type, node.domain, node.version) is not None or find_schema(node) is not None
+
+
+_CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+
+
+def _draws(node: NodeDef) -> bool:
+    """Whether a node may draw numbers, from a seed that is chosen when it is imported."""
+    return node.op_type in _CHANCE or (node.op_type == "Dropout" and len(node.inputs) > 2)
 
 
 def _all_nodes(graph: GraphDef) -> Iterator[NodeDef]:

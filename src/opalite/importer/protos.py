@@ -103,6 +103,11 @@ class TensorReader:
         self.folder = folder
         self._maps: dict[Path, Array] = {}
 
+    @property
+    def has_read(self) -> bool:
+        """Whether data of other files was needed."""
+        return bool(self._maps)
+
     def dense(self, proto: Any, raw: memoryview | None = None) -> Array:
         """The tensor as an array: a view of `raw`, its data if that lies outside the message, or of the data file.
 

@@ -275,7 +275,14 @@ class Run:
         self._values: dict[str, Any] = dict(feeds)
         self._borrowed = set(feeds)  # names of arrays that are the caller's or the model's own
         self._runner = runner
+        self._absorbed = 0
         self._enter(root)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the present segment is the whole model: nothing came before it, and nothing follows."""
+        segment = self.segment
+        return segment is not None and not self._absorbed and not segment.tasks and segment.following is None
 
     @property
     def feeds(self) -> list[Any]:
@@ -313,6 +320,7 @@ class Run:
         self.segment = None
 
     def _absorb(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
+        self._absorbed += 1
         values = self._values
         added = {}
         for name, source in segment.exports.items():

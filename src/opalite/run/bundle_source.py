@@ -22,8 +22,6 @@ from .timing import Timing
 class BundleSource:
     """A compiled model behind a session."""
 
-    opset = 0
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._bundle: Bundle | None = None
@@ -32,9 +30,11 @@ class BundleSource:
             self.meta = ModelMetadata(**meta.get("metadata", {}))
             self.inputs = [_arg(a) for a in meta["inputs"]]
             self.outputs = [_arg(a) for a in meta["outputs"]]
+            self.overridable: list[NodeArg] = [_arg(a) for a in meta.get("overridable", ())]
+            self.opset = int(meta.get("opset", 0))
+            self.notes = [str(n) for n in meta.get("notes", ())]
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
-        self.overridable: list[NodeArg] = []
         self._ready: dict[int, Executable] = {}
 
     def _loaded(self) -> Bundle:
@@ -50,6 +50,10 @@ class BundleSource:
         ports = {p.name: p.shape for p in self._loaded().find(device).program.inputs}
         unread = {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
         return {**unread, **ports}
+
+    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""
+        _ = self._loaded().find(device, shapes).program
 
     def reset(self) -> None:
         """Forget what is on the device."""
@@ -85,6 +89,7 @@ class BundleSource:
             executable = Executable(compiler.rt, program, compiler.host_runner())
             timing.build_s += executable.build_s
             self._ready[id(variant)] = executable
+        compiler.notes.extend(n for n in self.notes if n not in compiler.notes)
         compiler.trace(program)
         compiler.ran.append(executable)
         executable.recorder = compiler.recorder

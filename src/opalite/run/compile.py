@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..cl.runtime import Runtime, find_runtime
 from ..errors import BundleError, InputError
@@ -16,8 +14,10 @@ from ..ir.types import TensorType
 from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
 from ..plan.program import Program
 from .compiler import Compiler
+from .description import describe_model
 from .options import CompileOptions
 from .ports import NodeArg
+from .progress import build_progress
 from .timing import Timing
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -64,7 +64,7 @@ def compile_model(
             program = source.complete(program, segment)
             variants.append(_with_binaries(compiler.rt, program))
         source.reset()
-    bundle = Bundle(variants, _meta(source))
+    bundle = Bundle(variants, describe_model(source))
     save_bundle(path, bundle)
     return bundle
 
@@ -72,7 +72,8 @@ def compile_model(
 def _with_binaries(rt: Runtime, program: Program) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
     specs = [(s.text, s.options, s.name) for s in program.sources]
-    rt.build_all(specs)
+    with build_progress() as tell:
+        rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
     binaries = {i: partial(bytes, binary) for i, binary in made.items()}
     return Variant(rt.info, program, binaries=binaries, fingerprint=rt.fingerprint)
@@ -96,17 +97,3 @@ def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
     if len(given) != len(arg.shape) or any(isinstance(d, int) and d != g for d, g in pairs):
         raise InputError(f"shape {given} does not fit input '{arg.name}' of shape {list(arg.shape)}")
     return TensorType(arg.dtype, tuple(given))
-
-
-def _meta(source: Any) -> dict[str, Any]:
-    def raw(a: NodeArg) -> dict[str, Any]:
-        dtype = None if a.dtype is None else a.dtype.short
-        return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": dtype}
-
-    metadata = dataclasses.asdict(source.meta)
-    metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"] or {})
-    return {
-        "inputs": [raw(a) for a in source.inputs],
-        "outputs": [raw(a) for a in source.outputs],
-        "metadata": metadata,
-    }

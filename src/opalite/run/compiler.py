@@ -36,9 +36,14 @@ class Compiler:
         self.watch: Callable[[Progress], None] | None = None  # told of the tuner's work
         self.tunings: list[GraphTuning] = []  # one for each graph tuned
 
-    def compile(self, graph: Graph, timing: Timing) -> Executable:
-        """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again."""
+    def compile(self, graph: Graph, timing: Timing, tell: Callable[[Program], None] | None = None) -> Executable:
+        """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
+
+        `tell` is given the program before it is made ready, which takes its weights away.
+        """
         program = self.plan(graph.copy(), timing)
+        if tell is not None:
+            tell(program)
         executable = Executable(self.rt, program, self.host_runner())
         timing.build_s += executable.build_s
         return executable

@@ -32,6 +32,7 @@ from ..plan.program import (
     Storage,
     UploadStep,
 )
+from .progress import build_progress
 from .slot_memory import pool_slots
 from .timing import Timing
 
@@ -51,7 +52,8 @@ class Executable:
         self.program = program
         self._host_runner = host_runner
         started = time.perf_counter()
-        built = rt.build_all([(s.text, s.options, s.name) for s in program.sources])
+        with build_progress() as tell:
+            built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
         self._weights: list[SharedWeight] = []
         self._memory = self._allocate()
         self.launches: dict[int, PreparedLaunch] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,16 @@ from .executor import Executable
 from .ports import ModelMetadata, NodeArg
 from .timing import Timing
 
+OnPlan = Callable[[Program, Segment], None]
+"""Told of the program of a segment that is the whole model, before it is made ready."""
+
 
 class OnnxSource:
     """An ONNX model behind a session."""
 
     def __init__(self, model: str | os.PathLike[str] | bytes) -> None:
         self._model = load_model(model)
+        self.repeats = self._model.repeats
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]
         self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
@@ -81,7 +85,8 @@ class OnnxSource:
         return segment
 
     def complete(self, program: Program, segment: Segment) -> Program:
-        """`program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
         for port, name in zip(program.inputs, segment.inputs, strict=True):
             program.inputs[program.inputs.index(port)] = replace(port, name=name)
         computed = list(program.outputs)
@@ -106,12 +111,20 @@ class OnnxSource:
         program.host_consts[host] = array
         return Port(arg.name, DType.of(array), array.shape, host)
 
-    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+    def run(
+        self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing, on_plan: OnPlan | None = None
+    ) -> list[Any]:
         """The model's outputs in order."""
-        return _run(self.importer, compiler, feeds, timing)
+        return _run(self.importer, compiler, feeds, timing, on_plan)
 
 
-def _run(importer: ModelImporter, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+def _run(
+    importer: ModelImporter,
+    compiler: Compiler,
+    feeds: Mapping[str, Any],
+    timing: Timing,
+    on_plan: OnPlan | None = None,
+) -> list[Any]:
     def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
         return _run(body, compiler, inner, timing)
 
@@ -126,7 +139,8 @@ def _run(importer: ModelImporter, compiler: Compiler, feeds: Mapping[str, Any], 
         segment = run.segment
         executable: Executable | None = segment.compiled
         if executable is None:
-            executable = compiler.compile(segment.graph, timing)
+            tell = None if on_plan is None or not run.is_whole else _on_program(on_plan, segment)
+            executable = compiler.compile(segment.graph, timing, tell)
             segment.compiled = executable
         compiler.trace(executable.program)
         compiler.ran.append(executable)
@@ -141,6 +155,10 @@ def _run(importer: ModelImporter, compiler: Compiler, feeds: Mapping[str, Any], 
     for task in run.tasks_run:
         compiler.trace(_task_report(task))
     return run.outputs
+
+
+def _on_program(on_plan: OnPlan, segment: Segment) -> Callable[[Program], None]:
+    return lambda program: on_plan(program, segment)
 
 
 def _refuse_tasks(run: Run) -> None:

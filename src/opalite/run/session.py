@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import knobs
 from ..cl.devices import check_fork
-from ..cl.runtime import find_runtime
+from ..cl.runtime import Runtime, find_runtime
 from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
@@ -84,7 +84,7 @@ class InferenceSession:
         self._rt = find_runtime(request)
         self._rt.expect_builds()
         with host_memory("loading the model"):
-            self._source = _open(model)
+            self._source = _open(model, self._rt, options)
         self._compiler = Compiler(self._rt, options)
         self._lock = threading.RLock()
         self._load_s = time.perf_counter() - started
@@ -258,12 +258,19 @@ class InferenceSession:
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _open(model: str | os.PathLike[str] | bytes) -> Source:
-    """The source behind a session: an ONNX model or a bundle."""
+def _open(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions) -> Source:
+    """The source behind a session: an ONNX model, by a kept plan where that may be, or a bundle."""
     if not isinstance(model, bytes) and is_bundle(model):
         from .bundle_source import BundleSource
 
         return BundleSource(model)
+    from .plan_cache import open_plans
+
+    plans = open_plans(model, rt, options)
+    if plans is not None:
+        from .cached_source import CachedSource
+
+        return CachedSource(model, plans)
     from .onnx_source import OnnxSource
 
     return OnnxSource(model)

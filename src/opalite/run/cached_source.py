@@ -1,0 +1,131 @@
+"""CachedSource: an .onnx model by its plan from the cache where there is one; else imported, and its plan kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BundleError
+from ..ir.device import DeviceInfo
+from ..plan.bundle import Bundle, Variant
+from ..plan.program import Program
+from .bundle_source import BundleSource
+from .compiler import Compiler
+from .description import describe_model
+from .plan_cache import PlanCache, fits
+from .timing import Timing
+
+if TYPE_CHECKING:
+    from ..importer.segments import Segment
+    from .onnx_source import OnnxSource
+
+
+class CachedSource:
+    """An .onnx model behind a session.
+
+    onnx is imported and the file parsed when that is needed: no plan is kept, or one for other shapes, or the feeds
+    want a closer look. From then on the session works as one without plans. It keeps the first plan that it makes.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | bytes, plans: PlanCache) -> None:
+        self._model = model
+        self._plans = plans
+        self._stamp = _stamp(model)
+        self._onnx: OnnxSource | None = None
+        self._plan: BundleSource | None = None
+        self._keeps = True
+        about = plans.newest() or self._imported()
+        self.inputs = about.inputs
+        self.outputs = about.outputs
+        self.overridable = about.overridable
+        self.opset = about.opset
+        self.meta = about.meta
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The declared shapes, open dimensions as 1."""
+        return {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
+
+    def reset(self) -> None:
+        """Forget what was compiled."""
+        self._plan = None
+        if self._onnx is not None:
+            self._onnx.reset()
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays; InputError says what does not fit."""
+        if self._onnx is None and fits(feeds) and self._match(feeds):
+            return dict(feeds)
+        return self._imported().check_feeds(feeds)
+
+    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+        """The model's outputs in order."""
+        started = time.perf_counter()
+        plan = self._find(compiler, feeds) if self._onnx is None and compiler.options.tune == "none" else None
+        if plan is not None:
+            timing.import_s += time.perf_counter() - started
+            return plan.run(compiler, feeds, timing)
+        source = self._imported()
+        timing.import_s += time.perf_counter() - started
+        may_keep = self._keeps and source.repeats and fits(feeds) and compiler.options.tune == "none"
+        return source.run(compiler, feeds, timing, partial(self._keep, compiler, feeds) if may_keep else None)
+
+    def _imported(self) -> OnnxSource:
+        if self._onnx is None:
+            from .onnx_source import OnnxSource
+
+            self._onnx, self._plan = OnnxSource(self._model), None
+        return self._onnx
+
+    def _match(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the feeds are exactly what the inputs declare."""
+        known = {a.name: a for a in self.inputs}
+        return feeds.keys() == known.keys() and all(
+            (info := known[name]).dtype is not None
+            and array.dtype == info.dtype.np
+            and array.ndim == len(info.shape)
+            and all(w == g for w, g in zip(info.shape, array.shape, strict=True) if isinstance(w, int))
+            for name, array in feeds.items()
+        )
+
+    def _find(self, compiler: Compiler, feeds: Mapping[str, Any]) -> BundleSource | None:
+        """The plan for `feeds`, readable."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        try:
+            if self._plan is not None:
+                self._plan.read(compiler.rt.info, shapes)
+                return self._plan
+        except BundleError:
+            pass  # other shapes
+        plan = self._plans.find(feeds)
+        try:
+            if plan is not None:
+                plan.read(compiler.rt.info, shapes)
+        except BundleError as e:
+            self._plans.drop(feeds, e)
+            return None
+        self._plan = plan
+        return plan
+
+    def _keep(self, compiler: Compiler, feeds: Mapping[str, Any], program: Program, segment: Segment) -> None:
+        self._keeps = False
+        assert self._onnx is not None
+        if _stamp(self._model) != self._stamp:
+            return  # another file by now than the one that the cache was asked for
+        try:
+            whole = self._onnx.complete(program, segment)
+            about = {**describe_model(self._onnx), "notes": compiler.notes}
+            self._plans.keep(feeds, Bundle([Variant(compiler.rt.info, whole)], about))
+        except BundleError:
+            return  # such as an output that is an input: nothing to gain
+        program.weight_keys = whole.weight_keys
+
+
+def _stamp(model: str | os.PathLike[str] | bytes) -> Any:
+    """Changes when the file does."""
+    if isinstance(model, bytes):
+        return None
+    found = os.stat(model)
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,334 @@
+"""Plans of .onnx models in the cache: equal results, keys that miss when anything differs, damage that heals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx
+import opalite
+from onnx import TensorProto, helper
+from opalite.cl.cachefolder import clear, units
+from opalite.cl.runtime import Runtime
+from opalite.errors import InputError
+from opalite.run.bundle_source import BundleSource
+from opalite.run.cached_source import CachedSource
+from opalite.run.options import CompileOptions
+from opalite.run.plan_cache import open_plans
+from opalite.tune.database import TuningDatabase, Verdict
+from opalite.tune.levels import Level
+
+from ..helpers.small_models import classifier, determinant, make_model, noise, port
+
+X = noise(1, 3, 8, 8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, plans switched on."""
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPALITE_PLANS", "1")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(folder: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "classifier.onnx"
+    path.write_bytes(classifier().SerializeToString())
+    return path
+
+
+def open_session(model: Any, rt: Runtime, **options: Any) -> opalite.InferenceSession:
+    return opalite.InferenceSession(model, device=rt.info.id, **options)
+
+
+def plans(folder: Path) -> list[Path]:
+    return sorted(u.path for u in units(folder) if u.kind == "plan")
+
+
+def source_of(session: opalite.InferenceSession) -> CachedSource:
+    source = session._source
+    assert isinstance(source, CachedSource)
+    return source
+
+
+def imports(session: opalite.InferenceSession) -> bool:
+    """Whether the session parsed its file."""
+    return source_of(session)._onnx is not None
+
+
+# Hits
+
+
+def test_the_second_session_plans_nothing(model: Path, folder: Path, rt: Runtime) -> None:
+    first = open_session(model, rt)
+    want = first.run(None, {"x": X})[0]
+    assert imports(first)
+    assert len(plans(folder)) == 1
+    second = open_session(model, rt)
+    for _ in range(2):
+        np.testing.assert_array_equal(second.run(None, {"x": X})[0], want)
+    assert not imports(second)
+    assert second.get_inputs() == first.get_inputs()
+    assert second.get_outputs() == first.get_outputs()
+    assert second.get_modelmeta() == first.get_modelmeta()
+    assert second.opset == first.opset > 0
+    assert second.example_shapes() == first.example_shapes()
+    assert str(second.explain()) == str(first.explain())
+    second.close()
+    np.testing.assert_array_equal(second.run(None, {"x": X})[0], want)
+    assert not imports(second)
+
+
+def test_a_process_with_a_plan_imports_neither_onnx_nor_passes(model: Path, folder: Path, rt: Runtime) -> None:
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    x, y = model.with_name("x.npy"), model.with_name("y.npy")
+    np.save(x, X)
+    code = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "import numpy as np, opalite\n"
+        f"session = opalite.InferenceSession({str(model)!r}, device={rt.info.id!r})\n"
+        f"np.save({str(y)!r}, session.run(None, {{'x': np.load({str(x)!r})}})[0])\n"
+        "print(*(p for p in ('passes', 'kernels', 'ops', 'importer') if f'opalite.{p}' in sys.modules))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
+    np.testing.assert_array_equal(np.load(y), want)
+
+
+def test_the_same_bytes_serve_under_any_name(model: Path, folder: Path, rt: Runtime) -> None:
+    open_session(model, rt).run(None, {"x": X})
+    moved = model.rename(model.with_name("moved.onnx"))
+    assert not imports(open_session(moved, rt))
+    assert not imports(open_session(moved.read_bytes(), rt))
+
+
+def test_other_shapes_are_planned(model: Path, folder: Path, rt: Runtime) -> None:
+    open_session(model, rt).run(None, {"x": X})
+    session = open_session(model, rt)
+    two = np.concatenate([X, X])
+    both, one = session.run(None, {"x": two})[0], session.run(None, {"x": X})[0]
+    np.testing.assert_allclose(both[:1], one, rtol=1e-5, atol=1e-6)
+    assert imports(session)
+    assert len(plans(folder)) == 2
+    again = open_session(model, rt)
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], one)
+    np.testing.assert_array_equal(again.run(None, {"x": two})[0], both)
+    assert not imports(again)
+
+
+def test_a_session_keeps_one_plan_and_a_model_four(model: Path, folder: Path, rt: Runtime) -> None:
+    session = open_session(model, rt)
+    for batch in (1, 2, 3):
+        session.run(None, {"x": noise(batch, 3, 8, 8)})
+    assert len(plans(folder)) == 1
+    for batch in (2, 3, 4, 5, 6):
+        open_session(model, rt).run(None, {"x": noise(batch, 3, 8, 8)})
+    assert len(plans(folder)) == 4
+
+
+def test_hits_and_misses_are_counted(model: Path, folder: Path, rt: Runtime) -> None:
+    for want in ((0, 1), (1, 0)):
+        session = open_session(model, rt)
+        for _ in range(2):
+            session.run(None, {"x": X})
+        cache = source_of(session)._plans
+        assert (cache.hits, cache.misses) == want
+
+
+def test_host_steps_and_several_inputs(folder: Path, rt: Runtime, tmp_path: Path) -> None:
+    path = tmp_path / "det.onnx"
+    path.write_bytes(determinant().SerializeToString())
+    for _ in range(2):
+        assert open_session(path, rt).run(None, {"x": np.array([[1, 0], [0, 2]], np.float32)})[0] == 2
+    node = helper.make_node("Sub", ["a", "b"], ["y"])
+    two = make_model([node], [port("a", [3]), port("b", [3])], [port("y", [3]), port("a", [3])])
+    a, b = noise(3), noise(3) + 1
+    for feeds in ({"a": a, "b": b}, {"b": b, "a": a}):
+        session = open_session(two.SerializeToString(), rt)
+        y, same = session.run(None, feeds)
+        np.testing.assert_array_equal(y, a - b)
+        np.testing.assert_array_equal(same, a)
+        same.fill(9)
+        assert not np.array_equal(a, same)
+    assert not imports(session)
+
+
+# Misses
+
+
+def key_of(model: Any, rt: Runtime, **options: Any) -> Path:
+    found = open_plans(model, rt, CompileOptions(**options))
+    assert found is not None
+    return found.folder
+
+
+def test_keys_differ_with_all_that_decides_a_plan(
+    model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = model.read_bytes()
+    keys = [key_of(model, rt), key_of(raw + b"\0", rt), key_of(model, rt, precision="fp16")]
+    assert key_of(raw, rt) == keys[0]
+    keys += [key_of(model, rt, memory="image"), key_of(model, rt, strict=True)]
+    with monkeypatch.context() as m:
+        m.setenv("OPALITE_PLANNER", "naive")
+        keys.append(key_of(model, rt))
+    with monkeypatch.context() as m:
+        m.setattr(rt, "fingerprint", "another driver")
+        keys.append(key_of(model, rt))
+    with monkeypatch.context() as m:
+        m.setattr("opalite.run.plan_cache._package_state", lambda: "another version")
+        keys.append(key_of(model, rt))
+    database = TuningDatabase(folder / "tuning.sqlite")
+    keys.append(key_of(model, rt))
+    database.put_verdict("device", "graph", Verdict(True, 1.0, 0.5, Level.FAST))
+    keys.append(key_of(model, rt))
+    database.close()
+    assert len(set(keys)) == len(keys)
+    TuningDatabase(folder / "tuning.sqlite").close()  # opening it changes nothing
+    assert key_of(model, rt) == keys[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PLANS", "0"), ("CACHE", "0"), ("CHECK", "1"), ("DEBUG", "1"), ("STOP_AFTER", "3")]
+)
+def test_settings_that_plan_anew(
+    model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"OPALITE_{name}", value)
+    assert open_plans(model, rt, CompileOptions()) is None
+    open_session(model, rt).run(None, {"x": X})
+    assert not plans(folder)
+
+
+def test_what_chance_or_data_decide_is_not_kept(folder: Path, rt: Runtime) -> None:
+    drawn = make_model(
+        [helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])],
+        [port("x", [8])],
+        [port("y", [8])],
+    )
+    draws = [open_session(drawn.SerializeToString(), rt).run(None, {"x": np.zeros(8, np.float32)})[0] for _ in "ab"]
+    assert not np.array_equal(*draws)
+    where = helper.make_node("NonZero", ["x"], ["y"])
+    depends = make_model([where], [port("x", [2])], [port("y", None, TensorProto.INT64)])
+    for x, count in (([0.0, 1.0], 1), ([1.0, 1.0], 2)):
+        got = open_session(depends.SerializeToString(), rt).run(None, {"x": np.array(x, np.float32)})[0]
+        assert got.shape == (1, count)
+    assert not plans(folder)
+
+
+def test_models_with_data_files_are_not_kept(folder: Path, rt: Runtime, tmp_path: Path) -> None:
+    """The key knows nothing of those files."""
+    weights = np.arange(4096, dtype=np.float32)
+    built = make_model([helper.make_node("Add", ["x", "k"], ["y"])], [port("x", [4096])], [port("y", [4096])])
+    built.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    onnx.save(built, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    x = np.ones(4096, np.float32)
+    np.testing.assert_array_equal(open_session(tmp_path / "m.onnx", rt).run(None, {"x": x})[0], weights + 1)
+    (tmp_path / "m.data").write_bytes((2 * weights).tobytes())
+    np.testing.assert_array_equal(open_session(tmp_path / "m.onnx", rt).run(None, {"x": x})[0], 2 * weights + 1)
+    assert not plans(folder)
+
+
+def test_a_file_that_has_changed_since_it_was_asked_for(model: Path, folder: Path, rt: Runtime) -> None:
+    session = open_session(model, rt)
+    model.write_bytes(model.read_bytes() + bytes([0x32, 0]))  # an empty field that says nothing
+    session.run(None, {"x": X})
+    assert not plans(folder)
+
+
+def test_large_plans_are_not_kept(model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_CACHE_MB", "0")
+    open_session(model, rt).run(None, {"x": X})
+    assert not plans(folder)
+
+
+def test_a_folder_that_cannot_be_written(model: Path, folder: Path, rt: Runtime) -> None:
+    folder.write_text("in the way")
+    assert open_session(model, rt).run(None, {"x": X})[0].shape[0] == 1
+
+
+def test_feeds_get_the_same_checks(model: Path, folder: Path, rt: Runtime) -> None:
+    first = open_session(model, rt)
+    want = first.run(None, {"x": X})[0]
+    for feeds in ({}, {"z": X}, {"x": X[0]}, {"x": X.astype(np.float64)}, {"x": noise(1, 4, 8, 8)}):
+        with pytest.raises(InputError) as a:
+            first.run(None, feeds)
+        with pytest.raises(InputError) as b:
+            open_session(model, rt).run(None, feeds)
+        assert str(a.value) == str(b.value)
+    for same in (X.tolist(), X.astype(">f4"), np.asfortranarray(X)):
+        np.testing.assert_array_equal(open_session(model, rt).run(None, {"x": same})[0], want)
+
+
+def test_files_that_are_no_models(folder: Path, rt: Runtime, tmp_path: Path) -> None:
+    with pytest.raises(opalite.ModelFormatError, match="there is no file"):
+        open_session(tmp_path / "nothing.onnx", rt)
+    with pytest.raises(opalite.ModelFormatError, match="is a folder"):
+        open_session(tmp_path, rt)
+    (tmp_path / "cut.onnx").write_bytes(classifier().SerializeToString()[:50])
+    with pytest.raises(opalite.ModelFormatError):
+        open_session(tmp_path / "cut.onnx", rt)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "bit", "foreign", "version"])
+def test_a_damaged_plan_heals_with_one_log_line(
+    model: Path, folder: Path, rt: Runtime, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    (path,) = plans(folder)
+    raw = path.read_bytes()
+    if how == "version":
+        monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
+    else:
+        weight = next(iter(BundleSource(path)._loaded().variants[0].program.weights.values())).tobytes()
+        at = raw.index(weight)
+        bit = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
+        changed = path.with_name("changed")  # the file is mapped: it may be replaced, not written to
+        changed.write_bytes({"empty": b"", "cut": raw[:-9], "bit": bit, "foreign": b"PK" + bytes(900)}[how])
+        changed.rename(path)
+    with caplog.at_level(logging.WARNING):
+        session = open_session(model, rt)
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], want)
+    assert len([r for r in caplog.records if "removed plan" in r.message]) == len(caplog.records) == 1
+    assert len(plans(folder)) == 1
+    caplog.clear()
+    third = open_session(model, rt)
+    np.testing.assert_array_equal(third.run(None, {"x": X})[0], want)
+    assert not caplog.records
+    assert not imports(third)
+
+
+def test_a_plan_that_is_removed_under_a_session(model: Path, folder: Path, rt: Runtime) -> None:
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    session = open_session(model, rt)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], want)
+    assert clear(folder) > 0
+    assert not plans(folder)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], want)
+    session.close()
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], want)
+    assert imports(session)
+
+
+def test_tuning_a_session_that_started_from_a_plan(model: Path, folder: Path, rt: Runtime) -> None:
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    session = open_session(model, rt)
+    session.run(None, {"x": X})
+    assert session.tune({"x": X}, "fast")
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want, rtol=1e-5, atol=1e-6)
+    for expected in (True, False):  # the tuning database has changed, and then stays as it is
+        later = open_session(model, rt)
+        np.testing.assert_allclose(later.run(None, {"x": X})[0], want, rtol=1e-5, atol=1e-6)
+        assert imports(later) is expected
