@@ -316,7 +316,7 @@ def test_inspect_shows_placement_and_one_node() -> None:
     ):
         assert word in text
     assert "assumed" not in text
-    assert "[1, 3, 1, 1] assumed; give --shape" in opalite("inspect", "net.onnx")
+    assert "[1, 3, 224, 224] assumed; give --shape" in opalite("inspect", "net.onnx")
     assert "conv2" not in opalite("inspect", "net.onnx", "--limit", "2")
     text = opalite("inspect", "net.onnx", "--node", "conv1")
     for word in ("runs:", "candidate", "refused by", "epilogue: max($0"):
@@ -330,7 +330,7 @@ def test_inspect_shows_placement_and_one_node() -> None:
 
 
 def test_compile_then_use_the_bundle_without_shapes() -> None:
-    assert "give its shape, such as --shape x:1x3x1x1" in opalite("compile", "net.onnx", code=1)
+    assert "x: [1, 3, 224, 224] assumed; give --shape" in opalite("compile", "net.onnx")
     assert "x:2x3x8x8" in opalite("compile", "net.onnx", "--shape", "x:2x3x8x8")
     assert "float32[2, 10]" in opalite("run", "net.opal", "--iterations", "0")
     assert "conv1" in opalite("inspect", "net.opal")

@@ -85,14 +85,16 @@ def command(
     check_writable(json_file)
     settings = session_kwargs(device, precision, memory, tune)
     with InferenceSession(model, **settings) as session:
-        feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     engines = ["opalite", *(name.strip() for name in against.split(",") if name.strip())]
     if len(set(engines)) < len(engines):
         raise InputError(f"--against {against}: name each engine once, and not opalite itself")
     console = make_console()
     plan = make_plan(iterations, duration, warmup, threads, seed)
     with console.status("measuring") as status:
-        comparison = compare(Path(model), feeds, engines, plan, {"opalite": settings}, status.update)
+        comparison = compare(Path(model), inputs.feeds, engines, plan, {"opalite": settings}, status.update)
+    for line in inputs.assumptions():
+        console.print(line, soft_wrap=True)
     _print(console, comparison, percentiles)
     if json_file is not None:
         Path(json_file).write_text(json.dumps(as_json(comparison), indent=1) + "\n")

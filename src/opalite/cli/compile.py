@@ -31,13 +31,21 @@ def command(
 ) -> None:
     """Compile MODEL to BUNDLE (by default beside it, with the suffix .opal)."""
     from ..run.compile import compile_model
+    from ..run.example_shapes import example_shapes
+    from ..run.onnx_source import OnnxSource
 
     beside = Path(model) if Path(model).name else Path(model).resolve()  # '.' has no name to put a suffix on
     target = Path(bundle) if bundle is not None else beside.with_suffix(SUFFIX)
+    given = parse_shapes(shapes)
+    wanted = OnnxSource(model).inputs
+    is_open = {a.name for a in wanted if a.dtype is not None and not all(isinstance(d, int) for d in a.shape)}
+    assumed = {k: s for k, s in example_shapes(wanted).items() if k in is_open.difference(given)}
+    for name, shape in assumed.items():
+        click.echo(f"{name}: {list(shape)} assumed; give --shape for another")
     made = compile_model(
         model,
         target,
-        shapes=parse_shapes(shapes),
+        shapes={**assumed, **given},
         device=list(device) or None,
         precision=precision,
         memory=memory,

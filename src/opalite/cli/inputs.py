@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,31 @@ class Wanted:
     example: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a command feeds: arrays by name, and the shapes that it assumed where the model leaves dimensions open."""
+
+    feeds: dict[str, Array]
+    assumed: dict[str, tuple[int, ...]]
+
+    def assumptions(self) -> list[str]:
+        """A line for every assumed shape."""
+        return [
+            f"shape    {name}: {list(shape)} assumed; give --shape for another" for name, shape in self.assumed.items()
+        ]
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Errors inside say which shapes were assumed: they may not suit the model."""
+        try:
+            yield
+        except OpaliteError as e:
+            for name, shape in self.assumed.items():
+                dims = "x".join(map(str, shape))
+                e.add_context(f"with shape {dims} assumed for input '{name}', which is open; give --shape {name}:...")
+            raise
+
+
 def parse_floats(text: str, what: str) -> tuple[float, ...]:
     """'0.485,0.456,0.406' to floats; InputError names the option."""
     try:
@@ -51,7 +77,7 @@ def load_inputs(
     shapes: Mapping[str, tuple[int, ...]],
     preprocess: Preprocess,
     seed: int,
-) -> dict[str, Array]:
+) -> Inputs:
     """An array for every wanted input: from NAME=FILE or FILE (in the model's order), the rest seeded random."""
     by_name = {w.name: w for w in wanted}
     for name in shapes:
@@ -68,10 +94,13 @@ def load_inputs(
             raise InputError(f"{item}: the model's {len(wanted)} inputs all have a file already")
         feeds.update(_load(Path(item), missing, shapes, preprocess))
     rng = np.random.default_rng(seed)
+    assumed: dict[str, tuple[int, ...]] = {}
     for w in wanted:
         if w.name not in feeds:
             feeds[w.name] = random_input(w, shapes, rng)
-    return feeds
+            if None in w.shape and w.name not in shapes:
+                assumed[w.name] = w.example
+    return Inputs(feeds, assumed)
 
 
 def concrete_shape(w: Wanted, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

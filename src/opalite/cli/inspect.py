@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
 from ..run.explain import Explanation, memory_line
 from .console import make_console
-from .inputs import concrete_shape, random_input
+from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, session_kwargs, session_options
 from .wanted import wanted_inputs
 
@@ -43,14 +42,11 @@ def command(
     for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for port in ports:
             console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
-    given = parse_shapes(shapes)
-    wanted = wanted_inputs(session)
-    rng = np.random.default_rng(0)
-    feeds = {w.name: random_input(w, given, rng) for w in wanted}
-    for w in wanted:
-        if None in w.shape and w.name not in given:
-            console.print(f"shape    {w.name}: {list(concrete_shape(w, given))} assumed; give --shape for another")
-    explanation = session.explain(feeds)
+    inputs = load_inputs((), wanted_inputs(session), parse_shapes(shapes), Preprocess(), 0)
+    for line in inputs.assumptions():
+        console.print(line, soft_wrap=True)
+    with inputs.explained():
+        explanation = session.explain(inputs.feeds)
     if node is not None:
         try:
             console.print(explanation.details(node), soft_wrap=True)
@@ -64,16 +60,16 @@ def command(
 def _print_nodes(console: Console, explanation: Explanation, limit: int) -> None:
     table = Table(box=None)
     for title, style in (
-        ("#", {"justify": "right"}),
+        ("#", {"justify": "right", "min_width": 3}),
         ("node", {"overflow": "ellipsis", "max_width": 28}),
         ("operators", {"overflow": "ellipsis", "max_width": 26}),
-        ("kernel", {}),
+        ("kernel", {"min_width": 12}),
         ("output", {"overflow": "ellipsis", "max_width": 34}),
-        ("place", {}),
+        ("place", {"min_width": 11}),
         ("MFLOP", {"justify": "right"}),
-        ("why", {"overflow": "fold"}),
+        ("why", {"overflow": "ellipsis"}),
     ):
-        table.add_column(title, **style)
+        table.add_column(title, no_wrap=True, **style)
     shown = explanation.nodes[:limit] if limit else explanation.nodes
     for n in shown:
         table.add_row(

@@ -48,9 +48,12 @@ def command(
 
     check_writable(trace, html)
     session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
-    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
-    profile = session.profile(feeds, iterations=iterations)
+    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
+    with inputs.explained():
+        profile = session.profile(inputs.feeds, iterations=iterations)
+    for line in inputs.assumptions():
+        console.print(line, soft_wrap=True)
     nodes = profile.by_node()
     heaviest = sorted(nodes, key=lambda r: -r.seconds)
     print_rows(console, "node", heaviest[:limit] if limit else heaviest, profile)

@@ -81,9 +81,11 @@ def command(
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )
-    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), preprocess, seed)
+    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), preprocess, seed)
     names = [o.name for o in session.get_outputs()]
-    results = session.run(None, feeds)
+    feeds = inputs.feeds
+    with inputs.explained():
+        results = session.run(None, feeds)
     first = session.last_timing
     rows = []
     for i in range(warmup + iterations):
@@ -93,6 +95,8 @@ def command(
     console = make_console()
     console.print(f"model    {model}")
     console.print(f"device   {session.device.name} ({session.device.platform})")
+    for line in inputs.assumptions():
+        console.print(line, soft_wrap=True)
     _print_outputs(console, names, results)
     if top_k:
         _print_top(console, np.asarray(results[0]), top_k, words)

@@ -57,17 +57,19 @@ def command(
     from ..run.session import InferenceSession
 
     session = InferenceSession(model, **session_kwargs(device, precision, memory, "none"))
-    feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     stopped = False
     try:
-        with _progress(as_json) as watch:
-            session.tune(feeds, level.lower(), watch)
+        with inputs.explained(), _progress(as_json) as watch:
+            session.tune(inputs.feeds, level.lower(), watch)
     except KeyboardInterrupt:
         stopped = True
     if as_json:
         click.echo(json.dumps([t.as_data() for t in session.tunings], indent=1))
     else:
+        for line in inputs.assumptions():
+            console.print(line, soft_wrap=True)
         for tuning in session.tunings:
             _print_layers(console, tuning)
             console.print(tuning.summary(), soft_wrap=True, markup=False)

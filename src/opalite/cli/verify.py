@@ -50,9 +50,12 @@ def command(
 
     settings: dict[str, Any] = {"device": device, "precision": precision or "auto", "memory": memory or "auto"}
     with InferenceSession(model, **settings) as session:
-        feeds = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
-    found = verify_model(model, feeds, allowed=Tolerance(atol, rtol), **settings)
+        inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    with inputs.explained():
+        found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
     console = make_console()
+    for line in inputs.assumptions():
+        console.print(line, soft_wrap=True)
     checks = (*found.nodes, *found.rewrites, *found.outputs)
     bad = [c for c in checks if not c.good]
     if show_all or bad:

@@ -19,6 +19,7 @@ from ..ir.dtype import DType
 from ..plan.program import Port, Program
 from ..plan.report import NodeReport, task_report
 from .compiler import Compiler
+from .example_shapes import example_shapes
 from .executor import Executable
 from .ports import ModelMetadata, NodeArg
 from .timing import Timing
@@ -51,8 +52,8 @@ class OnnxSource:
         self.importer = ModelImporter(self._model.graph, self._model.functions)
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
-        """The declared shapes, open dimensions as 1."""
-        return {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
+        """The declared shapes, with a guess for open dimensions."""
+        return example_shapes(self.inputs)
 
     def reset(self) -> None:
         """Forget every segment, and with them what was compiled."""
