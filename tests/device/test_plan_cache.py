@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from opalite.cl.cachefolder import clear, units
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.run.bundle_source import BundleSource
 from opalite.run.cached_source import CachedSource
 from opalite.run.options import CompileOptions
@@ -178,6 +179,8 @@ def test_keys_differ_with_all_that_decides_a_plan(
     keys = [key_of(model, rt), key_of(raw + b"\0", rt), key_of(model, rt, precision="fp16")]
     assert key_of(raw, rt) == keys[0]
     keys += [key_of(model, rt, memory="image"), key_of(model, rt, strict=True)]
+    for nodes in ({}, {"conv1": "it overflows"}):
+        keys.append(key_of(model, rt, precision=PrecisionPolicy(Precision.FP16, nodes)))
     with monkeypatch.context() as m:
         m.setenv("OPALITE_PLANNER", "naive")
         keys.append(key_of(model, rt))

@@ -123,7 +123,8 @@ def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: Comp
         contents,
         rt.fingerprint,
         rt.info.to_json(),
-        json.dumps([options.precision, options.memory, options.strict, knobs.get("OPALITE_PLANNER")]),
+        options.precision if isinstance(options.precision, str) else options.precision.to_json(),
+        json.dumps([options.memory, options.strict, knobs.get("OPALITE_PLANNER")]),
         _tuning_state(),
         _package_state(),
     )
