@@ -72,6 +72,11 @@ def _choice(words: Sequence[str]) -> Callable[[str], str]:
     return parse
 
 
+def _names(text: str) -> frozenset[str]:
+    """A set of words separated by commas."""
+    return frozenset(word.strip() for word in text.split(",") if word.strip())
+
+
 PRECISIONS = ("auto", "fp32", "fp16", "fp16_fast")
 MEMORIES = ("auto", "buffer", "image")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
@@ -94,6 +99,7 @@ _declare("OPALITE_CHECK", _flag, False, "1 runs the graph checker after every pa
 _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
+_declare("OPALITE_WITHOUT", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
 _declare("OPALITE_PRECISION", _choice(PRECISIONS), "auto", "Default precision: auto, fp32, fp16 or fp16_fast.")
 _declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default tensor memory: auto, buffer or image.")
 _declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")

@@ -9,6 +9,7 @@ import pytest
 
 from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
+from opalite.passes.candidates import find_options
 from opalite.passes.composites import recognise_attention, recognise_layer_norm
 from opalite.passes.fold import fold_constants
 from opalite.passes.fold_affine import fold_affine
@@ -186,3 +187,16 @@ def test_placing_leaves_no_two_casts_in_a_row() -> None:
                 node.y.type.place.target is not before.y.type.place.target
             )
     assert operators(graph).count("Conv") == 2
+
+
+def test_kernels_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = GraphMaker()
+    graph = g.done(g.conv("c", g.input("x", 1, 16, 8, 8), 32))
+    node = graph.nodes[0]
+    options, _ = find_options(node, CPU, None)
+    best = options[0].kernel
+    assert best is not None
+    monkeypatch.setenv("OPALITE_WITHOUT", f"Nothing, {best.name}")
+    left, refusals = find_options(node, CPU, None)
+    assert all(o.kernel is not best for o in left)
+    assert "OPALITE_WITHOUT" in refusals[best.name]

@@ -7,7 +7,7 @@
 #define LOADV(p, i) (*(global const float4 *)((p) + (i)))
 #define STOREV(p, i, v) (*(global float4 *)((p) + (i)) = (v))
 #else
-#define LOADV(p, i) vloada_half4(0, (p) + (i))
-#define STOREV(p, i, v) vstorea_half4(v, 0, (p) + (i))
+#define LOADV(p, i) load_half4((p) + (i))
+#define STOREV(p, i, v) store_half4(v, (p) + (i))
 #endif
 #endif

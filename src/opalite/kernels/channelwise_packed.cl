@@ -16,6 +16,7 @@
 #else
 #define WEIGHT_PARAM
 #endif
+#include "aligned_blocks.cl"
 #include "conv_common.cl"
 
 #if KIND == 0

@@ -93,6 +93,19 @@ static inline ushort bf16_round(float v) {
     return isnan(v) ? (ushort)((b >> 16) | 0x40) : (ushort)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
 
+// Four neighbouring halves that begin at a multiple of four, moved as one: some compilers take vload_half4 as four accesses,
+// and take a vector that is only looked at in parts apart again.
+static inline float4 load_half4(global const half *p) {
+    const ulong raw = *(global const ulong *)p;
+    const ushort lanes[4] = {(ushort)raw, (ushort)(raw >> 16), (ushort)(raw >> 32), (ushort)(raw >> 48)};
+    return vload_half4(0, (const half *)lanes);
+}
+static inline void store_half4(float4 v, global half *p) {
+    ushort4 raw;
+    vstore_half4(v, 0, (half *)&raw);
+    *(global ushort4 *)p = raw;
+}
+
 #if STORAGE == 0
 #define REAL float
 #define ACC float

@@ -11,11 +11,13 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
 from ..ir.place import packed
+from ..ops.base import Cost
 from .base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .conv_filters import bias_weight
 from .conv_packed import packed_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .mma import QUADS, SPACE, find_tile, mma_refusal, pack_weights, tile_defines, tile_grid, tile_illegal
+from .mma_cost import mma_seconds
 from .sources import STORAGE
 from .window import Window
 
@@ -29,7 +31,6 @@ class ConvMma(Kernel):
     op = "Conv"
     source = "conv_mma.cl"
     space: ClassVar[Space] = SPACE
-    efficiency = 3.0  # of the peak without matrix units
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.attrs["group"] != 1:
@@ -46,6 +47,11 @@ class ConvMma(Kernel):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         return find_tile(self._positions(node), node.y.shape[1], self._steps(node), device)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return mma_seconds(
+            self._positions(node), node.y.shape[1], QUADS * self._steps(node), device, cost, staged=False
+        )
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)

@@ -5,6 +5,7 @@
 // (dilation), HAS_BIAS, MASK (1: the last block's lanes from `m` on are set to zero).
 // Weights: [groups, ceil(ob / TB), KD*KH*KW, ib, PACK, TB, PACK]; bias: [groups * ob * PACK], ib and ob counted in a group.
 // Grid: (position tiles * LX, groups * ceil(ob / TB) * SPLIT); work-group: (LX, SPLIT).
+#include "aligned_blocks.cl"
 #include "conv_tile.cl"
 #ifndef LX
 #define LX 32

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -224,9 +224,9 @@ def packed_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
     return _epilogue(node, device, "packed", None)
 
 
-def rows_epilogue(node: Node, device: DeviceInfo, columns: int | None = None) -> Epilogue:
-    """Macros in coordinates (v, r, c, R, C); `columns` as in `operand_fits`."""
-    return _epilogue(node, device, "rows", columns)
+def rows_epilogue(node: Node, device: DeviceInfo, columns: int | None = None, *, aligned: bool = False) -> Epilogue:
+    """Macros in coordinates (v, r, c, R, C); `columns` as in `operand_fits`; `aligned`: PACK divides c and C."""
+    return _epilogue(node, device, "rows", columns, aligned=aligned)
 
 
 def image_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
@@ -243,6 +243,7 @@ class _Operand:
     value: Value
     name: str
     access: Access | None  # None: passed by value
+    aligned: bool = False  # vectors begin at multiples of their width
 
     def read(self, width: int) -> str:
         """Expression of the operand's value in `width` lanes."""
@@ -253,11 +254,12 @@ class _Operand:
             return f"{'READ' if self.access.blocks else 'READ_FIRST'}({self.name}, {self.access.texel})"
         index = self.access.index.format(*(f"{self.name}_{k}" for k in range(len(self.access.ints))))
         lanes = width if self.access.vector else 1
-        text = load(self.value.type.storage, self.value.dtype, lanes, self.name, f"({index})")
+        whole = self.access.blocks or self.aligned
+        text = load(self.value.type.storage, self.value.dtype, lanes, self.name, f"({index})", aligned=whole)
         return text if lanes == width else f"({t})({text})"
 
 
-def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None) -> Epilogue:
+def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *, aligned: bool = False) -> Epilogue:
     expr = _chain(node)
     if expr is None:
         return Epilogue()
@@ -268,6 +270,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None) ->
     operands = {
         i: _operand(v, f"e{i}", node.y.shape, kind, columns, pack) for i, v in enumerate(values, 1) if i not in literals
     }
+    operands = {i: replace(o, aligned=aligned) for i, o in operands.items()}
     coords = _COORDS[kind]
     params = "".join(f", {p}" for o in operands.values() for p in o.params)
     names = "".join(f", {p.split()[-1].lstrip('*')}" for o in operands.values() for p in o.params)

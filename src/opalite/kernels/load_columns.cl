@@ -4,6 +4,9 @@
 //   COLUMN_LANES  elements of a column (default PACK)    OUTSIDE       value of a column outside the row (default 0)
 #ifndef COLUMN_LANES
 #define COLUMN_LANES PACK
+#define LOAD_COLUMN LOADV
+#else
+#define LOAD_COLUMN(p, i) LOADN(COLUMN_LANES, p, i)
 #endif
 #define COLUMN VEC_T(ACC, COLUMN_LANES)
 #ifndef OUTSIDE
@@ -16,13 +19,13 @@ static inline void load_columns(COLUMN *v, global const REAL *restrict x, size_t
     if (start >= 0 && start + (COLUMNS - 1) * COLUMN_STEP < iw) {
         x += line + (size_t)start * COLUMN_LANES;
         #pragma unroll
-        for (int t = 0; t < COLUMNS; ++t) v[t] = LOADN(COLUMN_LANES, x, t * (COLUMN_STEP * COLUMN_LANES));
+        for (int t = 0; t < COLUMNS; ++t) v[t] = LOAD_COLUMN(x, t * (COLUMN_STEP * COLUMN_LANES));
     } else {
         #pragma unroll
         for (int t = 0; t < COLUMNS; ++t) {
             const int ix = start + t * COLUMN_STEP;
             v[t] = OUTSIDE;
-            if (ix >= 0 && ix < iw) v[t] = LOADN(COLUMN_LANES, x, line + (size_t)ix * COLUMN_LANES);
+            if (ix >= 0 && ix < iw) v[t] = LOAD_COLUMN(x, line + (size_t)ix * COLUMN_LANES);
         }
     }
 }

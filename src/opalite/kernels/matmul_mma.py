@@ -8,11 +8,13 @@ import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
+from ..ops.base import Cost
 from .base import Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .epilogue import rows_epilogue
 from .matmul_flat import common_defines, common_refusal
 from .matmul_problem import problem_of
 from .mma import QUADS, SPACE, find_tile, mma_refusal, pack_weights, tile_defines, tile_grid, tile_illegal
+from .mma_cost import mma_seconds
 
 
 @register
@@ -22,7 +24,6 @@ class MatmulMma(Kernel):
     op = "MatMul"
     source = "matmul_mma.cl"
     space: ClassVar[Space] = SPACE
-    efficiency = 3.0  # of the peak without matrix units
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         p = problem_of(node)
@@ -39,9 +40,13 @@ class MatmulMma(Kernel):
         p = problem_of(node)
         return find_tile(p.m, p.n, ceil_div(p.k, 4 * QUADS), device)
 
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        p = problem_of(node)
+        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=False)
+
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)
-        epilogue = rows_epilogue(node, device)
+        epilogue = rows_epilogue(node, device, aligned=True)
 
         def pack(data: Array) -> Array:
             matrix = data.reshape(data.shape[-2:])

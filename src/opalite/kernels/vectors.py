@@ -144,12 +144,19 @@ def vector_store(t: Vec, pointer: str, value: str) -> str:
     return f"vstore{t.width}({value}, 0, {pointer})"
 
 
-def load(storage: DType, dtype: DType, width: int, pointer: str, index: str) -> str:
-    """Expression for `width` elements from element `index` on, as the compute type of `dtype`."""
+def load(storage: DType, dtype: DType, width: int, pointer: str, index: str, *, aligned: bool = False) -> str:
+    """Expression for `width` elements from element `index` on, as the compute type of `dtype`.
+
+    `aligned`: the index is a multiple of `width`; some compilers must be told to load four elements in one go.
+    """
     stored = compute_type(storage, width)
     wanted = compute_type(dtype, width)
     if storage is DType.FLOAT16:
         text = f"vload_half({index}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {index})"
+        if aligned and width == 4:
+            text = f"load_half4({pointer} + {index})"
+    elif aligned and storage is DType.FLOAT32 and width == 4:
+        text = f"*(global const float4 *)({pointer} + {index})"
     else:
         text = vector_load(Vec(pointer_type(storage), width), f"{pointer} + {index}")
         if storage is DType.BFLOAT16:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from .. import knobs
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
@@ -69,15 +70,18 @@ def find_options(
 
     `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None does so for
     convolutions that were not measured, where the time goes: others take what is cheapest beside their neighbours.
-    `measured` times take the place of estimates.
+    `measured` times take the place of estimates. Kernels that the setting OPALITE_WITHOUT names refuse.
     """
     refusals: dict[str, str] = {}
     options: list[Option] = []
     reason = unsupported(node, device)
     ins = [None if v is None else v.type for v in node.inputs]
     cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs]) if reason is None else Cost(0, 0)
+    without = knobs.get("OPALITE_WITHOUT")
     for kernel in kernels_for(node.op.name):
         why = reason or kernel.refuse(node, device)
+        if why is None and kernel.name in without:
+            why = "OPALITE_WITHOUT names it"
         if why is not None:
             refusals[kernel.name] = why
             continue

@@ -1,0 +1,68 @@
+"""Matrix products of halves with a constant right side on matrix units, from stages in local memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.graph import Node
+from ..ops.base import Cost
+from .base import Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .epilogue import rows_epilogue
+from .matmul_flat import common_defines, common_refusal
+from .matmul_problem import problem_of
+from .mma import mma_refusal
+from .mma_cost import FEWEST_POSITIONS, mma_seconds
+from .mma_stages import SLAB, SPACE, find_tile, pack_stages, tile_defines, tile_grid, tile_illegal
+
+
+@register
+class MatmulStaged(Kernel):
+    """Row-major a by packed b, both through local memory."""
+
+    op = "MatMul"
+    source = "matmul_staged.cl"
+    space: ClassVar[Space] = SPACE
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        p = problem_of(node)
+        if p.trans_a or p.batches != 1:
+            return "the left side must be one matrix, stored by rows"
+        if p.k % 8 or p.n % 4:
+            return f"{p.k} terms are no multiple of 8 or {p.n} columns none of 4"
+        if p.m < FEWEST_POSITIONS:
+            return f"{p.m} rows would leave most of a stage empty"
+        return mma_refusal(node, device) or common_refusal(node, device)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return tile_illegal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        p = problem_of(node)
+        return find_tile(p.m, p.n, p.k // 4, device)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        p = problem_of(node)
+        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=True)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        p = problem_of(node)
+        epilogue = rows_epilogue(node, device, aligned=True)
+        slabs = params["SL"]
+
+        def pack(data: Array) -> Array:
+            matrix = data.reshape(data.shape[-2:])
+            rows = np.ascontiguousarray(matrix if p.trans_b else matrix.T)
+            quads = np.pad(rows, ((0, 0), (0, -p.k % (4 * SLAB)))).reshape(p.n, -1, SLAB // 2, 2, 4)
+            # A lane reads two neighbouring quads at once: even ones are the first step's, odd ones the second's.
+            return pack_stages(quads.swapaxes(2, 3).reshape(p.n, -1, 4), slabs)
+
+        weights = Weight(node.input(1), f"stages {'nk' if p.trans_b else 'kn'} of {slabs}", pack)
+        grid, group = tile_grid(params, p.m, p.n)
+        turns = ceil_div(p.k, 4 * SLAB * slabs)
+        sizes = (p.m, p.n, p.k, ceil_div(p.n, 16), turns * 2 * slabs, turns)
+        args = (node.x, weights, node.y, *sizes, *epilogue.args)
+        defines = common_defines(node, p, 4) | tile_defines(params)
+        return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]
