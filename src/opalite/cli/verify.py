@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from ..errors import InputError
+from ..ir.precision import Precision, PrecisionPolicy
 from ..run.verify import Check, Tolerance, verify_model
 from .console import make_console
 from .inputs import Preprocess, load_inputs
@@ -30,6 +33,13 @@ from .wanted import wanted_inputs
     default=None,
     help="Difference let pass, relative to the output's largest magnitude.  [default: by element type; 1e-4 for f32]",
 )
+@click.option(
+    "--write-policy",
+    "policy_file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.json",
+    help="Find the nodes that must stay in fp32 and write them, for --precision FILE.json; verify by that policy.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List every node, not only those that differ.")
 @shape_option
 @precision_options
@@ -39,6 +49,7 @@ def command(
     seed: int,
     atol: float,
     rtol: float | None,
+    policy_file: str | None,
     show_all: bool,
     shapes: tuple[str, ...],
     device: str | None,
@@ -48,12 +59,14 @@ def command(
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
     from ..run.session import InferenceSession
 
+    console = make_console()
     settings: dict[str, Any] = {"device": device, "precision": precision or "auto", "memory": memory or "auto"}
     with InferenceSession(model, **settings) as session:
         inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     with inputs.explained():
+        if policy_file is not None:
+            settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings)
         found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
-    console = make_console()
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
     checks = (*found.nodes, *found.rewrites, *found.outputs)
@@ -69,6 +82,32 @@ def command(
     console.print(f"{len(found.nodes)} node outputs and {len(found.outputs)} model outputs agree on {found.device}")
     if worst is not None:
         console.print(f"largest difference: {worst.difference:.2e} of {worst.allowed:.2e} allowed at {worst.what}")
+
+
+def _write_policy(
+    console: Console, path: str, model: str, feeds: Mapping[str, Any], settings: Mapping[str, Any]
+) -> PrecisionPolicy:
+    """Find a policy, tell what it gives, and write it to `path`."""
+    from ..run.mixed import find_policy
+
+    if Path(path).suffix != ".json":
+        raise InputError(f"policy '{path}' must end in .json, by which --precision knows one; write {path}.json")
+    if not Path(path).absolute().parent.is_dir():
+        raise InputError(f"the folder of policy '{path}' does not exist; make it first")
+    asked = Precision.FP16_FAST if settings["precision"] == "fp16_fast" else Precision.FP16
+    with console.status("searching") as status:
+        found = find_policy(
+            model, feeds, device=settings["device"], memory=settings["memory"], precision=asked, watch=status.update
+        )
+    Path(path).write_text(found.policy.to_json())
+    console.print(
+        f"{asked.value} changes the outputs by {found.plain:.2g} of their largest value, "
+        f"{found.allowed:.2g} is allowed; "
+        f"with {len(found.policy.fp32)} of {found.nodes} nodes in fp32 by {found.difference:.2g}",
+        soft_wrap=True,
+    )
+    console.print(f"wrote {path}: run with --precision {path}", soft_wrap=True)
+    return found.policy
 
 
 def _print(console: Console, checks: Sequence[Check]) -> None:

@@ -44,7 +44,7 @@ def _reason(node: Node, policy: PrecisionPolicy, large: set[Value], readers: lis
     """(why `node` is kept in float32, or '', whether its output may be beyond half's range)."""
     if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
         return "", False
-    named = policy.fp32.get(node.name, "")
+    named = (policy.fp32[node.name] or "the policy names it") if node.name in policy.fp32 else ""
     own = _large_constant(node) or _exponential(node) or _square(node, readers)
     if own:
         return own, True

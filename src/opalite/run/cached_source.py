@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BundleError
 from ..ir.device import DeviceInfo
+from ..ir.precision import Precision
 from ..plan.bundle import Bundle, Variant
 from ..plan.program import Program
 from .bundle_source import BundleSource
 from .compiler import Compiler
 from .description import describe_model
+from .overflow import is_finite
 from .plan_cache import PlanCache, fits
 from .timing import Timing
 
@@ -66,11 +68,19 @@ class CachedSource:
         plan = self._find(compiler, feeds) if self._onnx is None and compiler.options.tune == "none" else None
         if plan is not None:
             timing.import_s += time.perf_counter() - started
-            return plan.run(compiler, feeds, timing)
+            outputs = plan.run(compiler, feeds, timing)
+            if compiler.policy().precision is Precision.FP32 or is_finite(outputs):
+                return outputs
+            # Half may have overflowed: only the graph can be planned anew in float32.
+            compiler.forget_trace()
+            started = time.perf_counter()
         source = self._imported()
         timing.import_s += time.perf_counter() - started
         may_keep = self._keeps and source.repeats and fits(feeds) and compiler.options.tune == "none"
-        return source.run(compiler, feeds, timing, partial(self._keep, compiler, feeds) if may_keep else None)
+        outputs = source.run(compiler, feeds, timing, partial(self._keep, compiler, feeds) if may_keep else None)
+        if compiler.overflowed and fits(feeds):
+            self._plans.forget(feeds)  # it was made before half was seen to overflow
+        return outputs
 
     def _imported(self) -> OnnxSource:
         if self._onnx is None:

@@ -31,28 +31,38 @@ class Compiler:
         self.traced: list[Program | NodeReport] = []
         self.ran: list[Executable] = []
         self.notes: list[str] = []
+        self.overflowed = False  # whether something runs in float32 because half could not hold it
         self.recorder: Recorder | None = None  # set while the session profiles
         self.resumes = False  # whether a graph that was tuned already is searched for what its budget left out
         self.watch: Callable[[Progress], None] | None = None  # told of the tuner's work
         self.tunings: list[GraphTuning] = []  # one for each graph tuned
 
-    def compile(self, graph: Graph, timing: Timing, tell: Callable[[Program], None] | None = None) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        timing: Timing,
+        tell: Callable[[Program], None] | None = None,
+        policy: PrecisionPolicy | None = None,
+    ) -> Executable:
         """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
 
-        `tell` is given the program before it is made ready, which takes its weights away.
+        `tell` is given the program before it is made ready, which takes its weights away. policy: None takes the
+        session's.
         """
-        program = self.plan(graph.copy(), timing)
+        policy = policy or self.policy()
+        program = self.plan(graph.copy(), timing, policy)
         if tell is not None:
             tell(program)
         executable = Executable(self.rt, program, self.host_runner())
+        executable.may_overflow = policy.precision is not Precision.FP32
         timing.build_s += executable.build_s
         return executable
 
-    def plan(self, graph: Graph, timing: Timing) -> Program:
+    def plan(self, graph: Graph, timing: Timing, policy: PrecisionPolicy | None = None) -> Program:
         """The Program of `graph`, which is consumed."""
         from .planning import plan_graph  # passes and kernels: a compiled model needs neither
 
-        return plan_graph(self, graph, timing)
+        return plan_graph(self, graph, timing, policy or self.policy())
 
     @staticmethod
     def host_runner() -> HostRunner:

@@ -67,6 +67,7 @@ class Executable:
         self._step_of = {id(launch): program.steps[i] for i, launch in self.launches.items()}
         self.recorder: Recorder | None = None  # set to profile the runs that follow
         self._replay = rt.replay
+        self.may_overflow = False  # whether halves may not hold the values, so that outputs must be looked at
         self._phases = self._make_phases()
         rt.finish()
         self.build_s = time.perf_counter() - started

@@ -21,6 +21,7 @@ from ..plan.report import NodeReport, task_report
 from .compiler import Compiler
 from .example_shapes import example_shapes
 from .executor import Executable
+from .overflow import recover
 from .ports import ModelMetadata, NodeArg
 from .timing import Timing
 
@@ -143,11 +144,13 @@ def _run(
             tell = None if on_plan is None or not run.is_whole else _on_program(on_plan, segment)
             executable = compiler.compile(segment.graph, timing, tell)
             segment.compiled = executable
-        compiler.trace(executable.program)
-        compiler.ran.append(executable)
         executable.recorder = compiler.recorder
         outputs, spent = executable.run(run.feeds)
         timing.add(spent)
+        executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
+        segment.compiled = executable
+        compiler.trace(executable.program)
+        compiler.ran.append(executable)
         started = clock()
         run.advance(outputs)
         timing.host_s += clock() - started

@@ -82,6 +82,10 @@ class PlanCache:
             discard(old)
         trim(cache_folder(), self.cap_bytes)
 
+    def forget(self, feeds: Feeds) -> None:
+        """Remove the plan for `feeds`, if one is kept: what it computes is not what the session gives."""
+        discard(self._path(feeds))
+
     def drop(self, feeds: Feeds, fault: object) -> None:
         """Remove the plan for `feeds`, which cannot be used."""
         _drop(self._path(feeds), fault)

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from ..ir.graph import Graph
+from ..ir.precision import PrecisionPolicy
 from ..passes.candidates import Measured
 from ..passes.pipeline import optimise, place
 from ..passes.precision import set_precision
@@ -18,12 +19,12 @@ from .limits import check_sizes
 from .timing import Timing
 
 
-def plan_graph(compiler: Compiler, graph: Graph, timing: Timing) -> Program:
-    """The Program of `graph`, which is consumed, for the runtime and options of `compiler`."""
+def plan_graph(compiler: Compiler, graph: Graph, timing: Timing, policy: PrecisionPolicy) -> Program:
+    """The Program of `graph`, which is consumed, for the runtime and options of `compiler`, nodes as `policy` says."""
     started = time.perf_counter()
     ctx = Context()
     optimise(graph, ctx)
-    set_precision(graph, compiler.policy())
+    set_precision(graph, policy)
     check_sizes(graph, compiler.rt.info)
     timing.import_s += time.perf_counter() - started
     started = time.perf_counter()

@@ -47,7 +47,7 @@ class InferenceSession:
     memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
 
-    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError.
+    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class InferenceSession:
         with host_memory("loading the model"):
             self._source = _open(model, self._rt, options)
         self._compiler = Compiler(self._rt, options)
+        self._compiler.policy()  # an unsupported precision is told now rather than at the first run
         self._lock = threading.RLock()
         self._load_s = time.perf_counter() - started
         self.last_timing = Timing()
@@ -224,6 +225,11 @@ class InferenceSession:
     def tunings(self) -> list[GraphTuning]:
         """Reports on what this session tuned, also before it was interrupted."""
         return list(self._compiler.tunings)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether half could not hold the values of a run, so that fp32 took over."""
+        return self._compiler.overflowed
 
     def example_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
