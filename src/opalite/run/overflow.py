@@ -41,7 +41,7 @@ def recover(
     """
     if not executable.may_overflow or is_finite(outputs):
         return executable, outputs
-    wide = compiler.compile(graph, timing, PrecisionPolicy(Precision.FP32))
+    wide = compiler.compile(graph, timing, policy=PrecisionPolicy(Precision.FP32))
     wide.recorder = compiler.recorder
     again, spent = wide.run(feeds)
     timing.add(spent)
