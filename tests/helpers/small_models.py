@@ -65,6 +65,51 @@ def classifier(size: Sequence[int | str] = ("N", 3, "H", "W"), channels: int = 8
     return make_model(nodes, [port("x", size)], [port("y", [size[0], classes])], constants)
 
 
+def transformer_block(length: int | str = "S", width: int = 64, heads: int = 4) -> Any:
+    """Self-attention with a residual and layer normalisation, then a matrix product: x [1, length, width] to y."""
+    split = {"heads": np.array([0, 0, heads, width // heads]), "whole": np.array([0, 0, width])}
+    nodes = []
+    for name in "qkv":
+        nodes.append(helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}0"], name=f"project_{name}"))
+        nodes.append(helper.make_node("Reshape", [f"{name}0", "heads"], [f"{name}1"]))
+        perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes.append(helper.make_node("Transpose", [f"{name}1"], [name], perm=perm))
+    nodes += [
+        helper.make_node("MatMul", ["q", "k"], ["scores"], name="scores"),
+        helper.make_node("Mul", ["scores", "scale"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "v"], ["mixed"], name="mix"),
+        helper.make_node("Transpose", ["mixed"], ["turned"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["turned", "whole"], ["joined"]),
+        helper.make_node("Add", ["joined", "x"], ["sum"]),
+        helper.make_node("LayerNormalization", ["sum", "gain", "offset"], ["normal"]),
+        helper.make_node("MatMul", ["normal", "wo"], ["y"], name="out"),
+    ]
+    constants = {f"w{name}": noise(width, width, seed=i) / width**0.5 for i, name in enumerate("qkvo")}
+    constants |= split | {"scale": np.float32((width / heads) ** -0.5), "gain": noise(width), "offset": noise(width)}
+    return make_model(nodes, [port("x", [1, length, width])], [port("y", [1, length, width])], constants)
+
+
+def tagger(steps: int = 7, inputs: int = 5, hidden: int = 16) -> Any:
+    """A bidirectional LSTM and a matrix product: x [steps, 1, inputs] to y [steps, 1, 3]."""
+    nodes = [
+        helper.make_node(
+            "LSTM", ["x", "w", "r", "b"], ["h"], name="lstm", hidden_size=hidden, direction="bidirectional"
+        ),
+        helper.make_node("Transpose", ["h"], ["t"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["t", "rows"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "head"], ["y"], name="head"),
+    ]
+    constants = {
+        "w": noise(2, 4 * hidden, inputs) / 3,
+        "r": noise(2, 4 * hidden, hidden) / 4,
+        "b": noise(2, 8 * hidden) / 3,
+        "rows": np.array([steps, 1, 2 * hidden]),
+        "head": noise(2 * hidden, 3) / 4,
+    }
+    return make_model(nodes, [port("x", [steps, 1, inputs])], [port("y", [steps, 1, 3])], constants)
+
+
 def inverter(shape: Sequence[int | str] = (1, 3, 8, 8)) -> Any:
     """y = 1 - x: the negative of a picture with values in [0, 1]."""
     nodes = [

@@ -14,8 +14,9 @@ from .matmul_problem import Problem, problem_of
 
 VECTOR = 4
 
-# (TM, TN, TX, TY) from the largest tile, which reuses most, to the smallest, which leaves most work-groups.
-TILES = ((8, 8, 16, 16), (8, 8, 8, 8), (4, 4, 16, 16), (4, 4, 8, 8))
+# (TM, TN, TX, TY, BK) from the largest tile, which reuses most, to the smallest, which leaves most work-groups.
+TILES = ((8, 8, 16, 16, 16), (8, 8, 8, 8, 16), (4, 4, 16, 16, 16), (4, 4, 8, 8, 16))
+SCARCE = (4, 4, 8, 8, 8)  # where local memory is 4 KiB
 
 
 @register
@@ -36,7 +37,7 @@ class MatmulTile(Kernel):
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if min(device.max_work_group_size, *device.max_work_item_sizes[:2]) < 64:
             return "the device's work-groups are smaller than 64 work-items"
-        return common_refusal(node, device)
+        return common_refusal(node, device) or self.illegal(node, _params(SCARCE), device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         tx, ty = params["TX"], params["TY"]
@@ -51,7 +52,7 @@ class MatmulTile(Kernel):
         p = problem_of(node)
         legal = [t for t in map(_params, TILES) if self.illegal(node, t, device) is None]
         filling = [t for t in legal if _groups(p, t) >= 2 * device.compute_units]
-        return filling[0] if filling else legal[-1]
+        return (filling[:1] or legal[-1:] or [_params(SCARCE)])[0]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         seconds = super().seconds(node, device, cost)
@@ -75,9 +76,8 @@ class MatmulTile(Kernel):
         ]
 
 
-def _params(tile: tuple[int, int, int, int]) -> dict[str, int]:
-    tm, tn, tx, ty = tile
-    return {"TM": tm, "TN": tn, "TX": tx, "TY": ty, "BK": 16}
+def _params(tile: tuple[int, int, int, int, int]) -> dict[str, int]:
+    return dict(zip(("TM", "TN", "TX", "TY", "BK"), tile, strict=True))
 
 
 def _groups(p: Problem, t: Params) -> int:

@@ -79,7 +79,7 @@ def find_options(
     cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs]) if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_WITHOUT")
     for kernel in kernels_for(node.op.name):
-        why = reason or kernel.refuse(node, device)
+        why = reason or kernel.refuse(node, device) or _no_parameters(kernel, node, device)
         if why is None and kernel.name in without:
             why = "OPALITE_WITHOUT names it"
         if why is not None:
@@ -101,6 +101,14 @@ def find_options(
         options = [o for o in options if o.has_images or o.measured]
     options.sort(key=lambda o: o.seconds)
     return options, refusals
+
+
+def _no_parameters(kernel: Kernel, node: Node, device: DeviceInfo) -> str | None:
+    """Why no point of the kernel's space is legal on `device`, or None: its first point's reason."""
+    if next(kernel.points(node, device), None) is not None:
+        return None
+    first = {name: values[0] for name, values in kernel.space.items()}
+    return f"no parameters suit: {kernel.illegal(node, first, device)}"
 
 
 def _with_times(node: Node, options: list[Option], measured: Measured) -> list[Option]:

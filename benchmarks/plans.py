@@ -1,0 +1,78 @@
+"""How one model is planned for many devices, none of which needs to be here.
+
+    python -m benchmarks.plans MODEL [FOLDER] [--shape NAME:1x3x224x224]
+
+FOLDER holds DeviceInfo JSON files (`opalite devices --json` prints them); by default those of tests/fixtures/devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from opalite.cli.options import parse_shapes
+from opalite.ir import DeviceInfo
+from opalite.ir.place import Memory
+from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.ir.types import TensorType
+from opalite.passes.pipeline import optimise, place
+from opalite.passes.precision import set_precision
+from opalite.plan.emit import emit
+from opalite.plan.program import LaunchStep, Program
+from opalite.run.example_shapes import example_shapes
+from opalite.run.onnx_source import OnnxSource
+
+FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
+
+
+def plan(source: OnnxSource, shapes: dict[str, tuple[int, ...]], device: DeviceInfo) -> Program:
+    """The Program that a session with automatic settings would make on `device`."""
+    types = {a.name: TensorType(a.dtype, shapes[a.name]) for a in source.inputs if a.dtype is not None}
+    graph = source.only_segment(types).graph
+    source.reset()
+    optimise(graph)
+    set_precision(graph, PrecisionPolicy(Precision.FP16 if device.fast_half else Precision.FP32))
+    place(graph, device, memory=None if device.prefers_images else Memory.BUFFER)
+    return emit(graph, device)
+
+
+@click.command(help=__doc__)
+@click.argument("model")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=FIXTURES)
+@click.option("--shape", "given", multiple=True)
+def main(model: str, folder: Path, given: tuple[str, ...]) -> None:
+    source = OnnxSource(model)
+    shapes = example_shapes(source.inputs) | parse_shapes(given)
+    table = Table(box=None)
+    for title in ("device", "generation", "storage", "in images", "launches", "arena MB", "images MB", "planned in"):
+        table.add_column(title, justify="left" if title in ("device", "generation", "storage") else "right")
+    table.add_column("kernels")
+    for path in sorted(folder.glob("*.json")):
+        device = DeviceInfo.from_json(path.read_text())
+        started = time.perf_counter()
+        program = plan(source, shapes, device)
+        seconds = time.perf_counter() - started
+        launches = [s for s in program.steps if isinstance(s, LaunchStep)]
+        kernels = Counter(s.kernel for s in launches).most_common(4)
+        images = sum(r.places[0].endswith("IMAGE2D") for r in program.placement if r.places)
+        table.add_row(
+            device.name,
+            f"{device.family} {device.generation}",
+            "half" if device.fast_half else "float",
+            f"{images} of {len(program.placement)}",
+            str(len(launches)),
+            f"{program.arena_bytes / 1e6:.2f}",
+            f"{program.memory.images / 1e6:.2f}",
+            f"{seconds:.2f} s",
+            ", ".join(f"{n} {k}" for k, n in kernels),
+        )
+    Console(width=None if Console().is_terminal else 200).print(table)
+
+
+if __name__ == "__main__":
+    main()
