@@ -453,7 +453,7 @@ def test_clearing_keeps_tuning(empty_cache: TuningDatabase, tmp_path: Path) -> N
     binary.parent.mkdir(parents=True)
     binary.write_bytes(bytes(1 << 20))
     assert re.search(r"program binaries +1 +1.0", opalite("cache", "ls"))
-    assert opalite("cache", "clear") == "freed 1.0 MiB of programs\n"
+    assert opalite("cache", "clear") == "freed 1.0 MiB of programs and plans\n"
     assert not binary.exists()
     assert next(empty_cache.entries()).device == "a device"
 

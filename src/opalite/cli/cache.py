@@ -33,7 +33,7 @@ def command() -> None:
 
 @command.command("ls")
 def list_() -> None:
-    """List what is kept: program binaries by kind, tuning results by device."""
+    """List what is kept: programs and plans by kind, tuning results by device."""
     folder = cache_folder()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -58,12 +58,12 @@ def list_() -> None:
 @command.command("clear")
 @click.option("--tuning", is_flag=True, help="Forget tuning results too, which may have taken hours to find.")
 def clear(tuning: bool) -> None:
-    """Remove program binaries; they are built again when they are needed. Tuning results stay unless --tuning is given.
+    """Remove programs and plans; they are made again when needed. Tuning results stay unless --tuning is given.
 
     Do not call this while another process builds programs.
     """
     freed = clear_programs(cache_folder())
-    click.echo(f"freed {freed / 2**20:.1f} MiB of programs")
+    click.echo(f"freed {freed / 2**20:.1f} MiB of programs and plans")
     if tuning:
         path = database_path()
         forgotten = open_database().clear() if path is not None and path.is_file() else 0
