@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,17 @@ def test_feeds_get_the_same_checks(model: Path, folder: Path, rt: Runtime) -> No
         assert str(a.value) == str(b.value)
     for same in (X.tolist(), X.astype(">f4"), np.asfortranarray(X)):
         np.testing.assert_array_equal(open_session(model, rt).run(None, {"x": same})[0], want)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_read_once(model: Path, folder: Path, rt: Runtime) -> None:
+    pipe = model.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(model.read_bytes()))
+    writer.start()
+    assert open_session(pipe, rt).run(None, {"x": X})[0].shape[0] == 1
+    writer.join()
+    assert not plans(folder)
 
 
 def test_files_that_are_no_models(folder: Path, rt: Runtime, tmp_path: Path) -> None:

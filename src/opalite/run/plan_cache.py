@@ -119,10 +119,12 @@ def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: Comp
     looks = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
     if not (knobs.get("OPALITE_CACHE") and knobs.get("OPALITE_PLANS")) or looks or options.tune != "none":
         return None
+    if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
+        return None  # a pipe can be read once; of anything else whoever loads it says what is wrong
     try:
         contents = _model_digest(model)
-    except (OSError, TypeError):
-        return None  # whoever loads the model says what is wrong
+    except OSError:
+        return None
     key = digest(
         contents,
         rt.fingerprint,
