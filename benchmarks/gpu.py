@@ -1,19 +1,25 @@
 """Opalite beside PyTorch on one GPU: the same weights and images, answers checked against float64, times side by side.
 
     python -m benchmarks.gpu --batch 1,8,32 --precision fp16,fp32 --json benchmarks/results/h200.json
+    python -m benchmarks.gpu --batch 1,32 --budget 150 --without ConvStaged,MatmulStaged --json landing.json
 
 Every time is wall clock from the call until the device has finished, with the input on the device; transfers are given
 apart. `error` is the norm of the difference to float64 over its norm. Without PyTorch the networks of
-`benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32.
+`benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32. Rows come in order of
+importance, and the file is written after each, so that `--budget` may end the work anywhere. With `--without` every row
+is measured a second time without those kernels.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+import traceback
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -22,8 +28,23 @@ from typing import Any
 import numpy as np
 
 import opalite
+from opalite.cl.runtime import find_runtime
+from opalite.run.peaks import measure_peaks
+from opalite.run.profile import Peaks
 
 NETWORKS = ("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16")
+FIRST = (
+    ("resnet50", 32, "fp16"),
+    ("vit_b_16", 1, "fp16"),
+    ("vgg16", 1, "fp16"),
+    ("mobilenet_v2", 32, "fp16"),
+    ("resnet50", 1, "fp16"),
+    ("mobilenet_v2", 1, "fp16"),
+    ("squeezenet1_1", 1, "fp16"),
+    ("mobilenet_v2", 1, "fp32"),
+    ("resnet50", 1, "fp32"),
+)
+"""The rows with a target; others follow."""
 ERROR = {"fp32": 1e-4, "fp16": 1e-2}
 COLUMNS = (
     "network",
@@ -33,12 +54,14 @@ COLUMNS = (
     "torch_error",
     "launches",
     "opalite",
+    "without",
     "device_ms",
     "up",
     "down",
     "eager",
     "graph",
     "compile",
+    "tinygrad",
 )
 
 
@@ -55,6 +78,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too, which takes a minute each")
     parser.add_argument("--no-torch-times", action="store_true", help="PyTorch gives weights and reference only")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N dearest launches of each run")
+    parser.add_argument("--budget", type=float, help="seconds after which no row begins; by default none")
+    parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
+    parser.add_argument("--tinygrad", action="store_true", help="time tinygrad's OpenCL, too, if it is installed")
     parser.add_argument("--commit", default="", help="what to record as measured; by default what git says")
     parser.add_argument("--json", type=Path, help="file for everything that was measured")
     return parser.parse_args()
@@ -75,7 +101,18 @@ def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str
     }
 
 
-def problems(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
+Row = tuple[str, int, str]
+
+
+def rows(options: argparse.Namespace) -> list[Row]:
+    """(network, batch, precision) of everything that was asked for, in order of importance."""
+    batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
+    asked = [(n, b, p) for n in options.networks.split(",") for b in batches for p in precisions]
+    return sorted(asked, key=lambda row: FIRST.index(row) if row in FIRST else len(FIRST))
+
+
+@cache
+def problem(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
     """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None)."""
     if find_spec("torch") is None:
         from .models import build
@@ -91,29 +128,57 @@ def problems(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
     return data, x.numpy(), want, module
 
 
-def measure(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A record for each batch and precision."""
-    for batch in map(int, options.batch.split(",")):
-        data, x, want, module = problems(name, batch)
-        for precision in options.precision.split(","):
-            with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-                feeds = {session.get_inputs()[0].name: x}
-                got = session.run(None, feeds)[0].astype(np.float64)
-                want = got if want is None else want
-                record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision}
-                record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-                record |= opalite_times(session, feeds, options.repeats)
-                profile = session.profile(feeds, 5)
-                record["launches"] = sum(r.launches for r in profile.by_kernel())
-                record["device_ms"] = profile.device_s * 1e3
-                record["kernels"] = [
-                    (r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in profile.by_kernel()
-                ]
-                nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
-                record["nodes"] = [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes]
-            if module is not None:
-                record |= _torch_times(module, x, want, precision, options)
-            yield record
+def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, Any]:
+    """The record of one row."""
+    name, batch, precision = row
+    data, x, want, module = problem(name, batch)
+    record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision}
+    with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
+        feeds = {session.get_inputs()[0].name: x}
+        got = session.run(None, feeds)[0].astype(np.float64)
+        want = got if want is None else want
+        record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+        record |= opalite_times(session, feeds, options.repeats)
+        profile = session.profile(feeds, 5)
+        record["launches"] = sum(r.launches for r in profile.by_kernel())
+        record["device_ms"] = profile.device_s * 1e3
+        record["kernels"] = [(r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in profile.by_kernel()]
+        record["shares"] = {
+            r.name: (r.gflops * 1e9 / peaks.flops, r.gbytes * 1e9 / peaks.bandwidth) for r in profile.by_kernel()
+        }
+        nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
+        record["nodes"] = [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes]
+    if options.without:
+        record |= _without(data, feeds, want, precision, options)
+    if module is not None:
+        record |= _torch_times(module, x, want, precision, options)
+    if options.tinygrad and precision == "fp32":
+        record["tinygrad"] = tinygrad_ms(data, feeds, options.repeats)
+    return record
+
+
+def _without(
+    data: bytes, feeds: dict[str, Any], want: Any, precision: str, options: argparse.Namespace
+) -> dict[str, float]:
+    """Time and error without the kernels that were named."""
+    before = os.environ.get("OPALITE_WITHOUT", "")
+    os.environ["OPALITE_WITHOUT"] = options.without
+    try:
+        with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
+            got = session.run(None, feeds)[0].astype(np.float64)
+            error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            return {"without": opalite_times(session, feeds, options.repeats)["opalite"], "without_error": error}
+    finally:
+        os.environ["OPALITE_WITHOUT"] = before
+
+
+def tinygrad_ms(data: bytes, feeds: dict[str, Any], repeats: int) -> float | None:
+    """Median milliseconds of tinygrad's own OpenCL, its kernels captured; None where it is not installed."""
+    if find_spec("tinygrad") is None:
+        return None
+    from .tinygrad_times import median_ms
+
+    return median_ms(data, feeds, repeats)
 
 
 def _torch_times(module: Any, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
@@ -162,22 +227,40 @@ def commit() -> str:
     return done.stdout.strip()
 
 
+def write(path: Path, options: argparse.Namespace, peaks: Peaks, records: list[dict[str, Any]]) -> None:
+    """Everything so far; a reader never sees half a file."""
+    info = next(d for d in opalite.devices() if d.kind == "gpu" or options.device != "gpu")
+    head = {"device": info.name, "driver": info.driver, "commit": options.commit or commit()}
+    head |= {"times": "median milliseconds", "peak_gflops": peaks.flops * 1e-9, "peak_gbytes": peaks.bandwidth * 1e-9}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(head | {"records": records}, indent=1) + "\n")
+    part.replace(path)
+
+
 def main() -> int:
-    """Exit status 1 if an answer was wrong."""
+    """Exit status 1 if an answer was wrong or a row failed."""
     options = parse_options()
-    records = []
+    started = time.monotonic()
+    records: list[dict[str, Any]] = []
+    failed = False
+    peaks = measure_peaks(find_runtime(options.device))
+    print(f"{peaks.flops * 1e-12:.1f} TFLOP/s float32, {peaks.bandwidth * 1e-9:.0f} GB/s measured")
     print(" ".join(f"{c:>12}" for c in COLUMNS))
-    for name in options.networks.split(","):
-        for record in measure(name, options):
-            show(record)
-            records.append(record)
-    if options.json is not None:
-        info = next(d for d in opalite.devices() if d.kind == "gpu")
-        measured = options.commit or commit()
-        head = {"device": info.name, "driver": info.driver, "commit": measured, "times": "median milliseconds"}
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(head | {"records": records}, indent=1) + "\n")
-    return int(any(map(is_wrong, records)))
+    for row in rows(options):
+        if options.budget is not None and time.monotonic() - started > options.budget:
+            print(f"left out from {row} on: the budget is spent")
+            break
+        try:
+            records.append(measure(row, options, peaks))
+            show(records[-1])
+        except Exception:
+            failed = True
+            print(f"{row} failed:", flush=True)
+            traceback.print_exc(file=sys.stdout)
+        if options.json is not None:
+            write(options.json, options, peaks, records)
+    return int(failed or any(map(is_wrong, records)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,315 @@
+"""Kernels of one GPU on layers of common networks: checked against float64 on random inputs, then timed.
+
+    python -m benchmarks.gpu_kernels --out FOLDER [--budget 120] [--only TEXT] [--tiles 3] [--workers 14]
+
+Every kernel that takes a layer in half storage is measured with its untuned parameters, those for matrix units with
+`--tiles` others, too, which their cost models like next. A line of JSON goes to FOLDER/kernels.jsonl as soon as it is
+known; a failure is a line, too. Times are of launches back to back. Worker processes compile beforehand, since a driver
+may compile one program at a time in a process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opalite.cl.runtime import Runtime, find_runtime
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Node
+from opalite.ir.place import packed
+from opalite.kernels import mma_stages
+from opalite.kernels.base import Binding, Kernel, ceil_div, kernels_for
+from opalite.kernels.sources import option_text, program_text
+from opalite.ops.expr import parse_expr
+from opalite.ops.view import Movement
+from opalite.run.node import make_node
+from opalite.tune.workspace import Workspace
+
+ERROR = 1e-2
+HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
+HELD += ("PoolPacked",)
+F32 = DType.FLOAT32
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a network: `sizes` are (channels in, channels out, pixels a side, filter, stride) of a convolution or
+    pooling, (rows, terms, columns) of a product, (queries, heads, size) of attention."""
+
+    name: str
+    op: str
+    sizes: tuple[int, ...]
+    batch: int = 1
+    residual: bool = False
+
+    def node(self, batch: int, *, filled: bool = True) -> tuple[Node, list[Any]]:
+        """The layer on random inputs, stored in halves, and its arrays; unless `filled`, arrays without memory."""
+        make = {"Conv": self._conv, "Depthwise": self._conv, "Pool": self._pool, "MatMul": self._product}
+        return make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
+
+    def _conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        c, m, size, k, stride = self.sizes
+        group = c if self.op == "Depthwise" else 1
+        out, pad = ceil_div(size, stride), k // 2
+        fan_in = k * k * c // group
+        arrays = [_random(rng, batch, c, size, size), _random(rng, m, c // group, k, k) / fan_in**0.5, _random(rng, m)]
+        attrs: dict[str, Any] = {"strides": (stride,) * 2, "pads": (pad,) * 4, "dilations": (1, 1), "group": group}
+        y = packed(4)
+        layouts: list[Any] = [y, None, None]
+        attrs["epilogue"] = parse_expr("max($0, 0)", [F32])
+        if self.residual:
+            attrs["epilogue"] = parse_expr("add($0, $1); max(%0, 0)", [F32, F32])
+            arrays.append(_random(rng, batch, m, out, out))
+            layouts.append(y)
+        binding = Binding(tuple(layouts), (y,))
+        return make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16), arrays
+
+    def _pool(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        c, _, size, k, stride = self.sizes
+        attrs = {"kind": "max", "kernel": (k, k), "strides": (stride,) * 2, "pads": (k // 2,) * 4, "dilations": (1, 1)}
+        attrs |= {"ceil_mode": False, "count_include_pad": False, "p": 2, "with_indices": False, "storage_order": 0}
+        arrays, y = [_random(rng, batch, c, size, size)], packed(4)
+        return make_node("Pool", attrs, arrays, binding=Binding((y,), (y,)), precision=DType.FLOAT16), arrays
+
+    def _product(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        m, k, n = self.sizes
+        arrays = [_random(rng, batch * m, k), _random(rng, k, n) / k**0.5, _random(rng, n)]
+        text, types = "add($0, $1)", [F32, F32]
+        if self.residual:
+            arrays.append(_random(rng, batch * m, n))
+            text, types = "add($0, $1); add(%0, $2)", [F32] * 3
+        attrs = {"trans_a": False, "trans_b": False, "epilogue": parse_expr(text, types)}
+        return make_node("MatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16), arrays
+
+    def _attention(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        length, heads, size = self.sizes
+        joint = _random(rng, batch, length, 3, heads, size)
+        views = tuple(Movement.of(joint.shape).pick(2, i).transpose((0, 2, 1, 3)).view for i in range(3))
+        attrs = {"scale": size**-0.5, "causal": False, "softcap": 0.0, "views": views, "out_axes": (0, 2, 1, 3)}
+        arrays = [joint, joint, joint, None]
+        return make_node("Attention", attrs, arrays, precision=DType.FLOAT16), arrays
+
+
+def _random(rng: Any, *shape: int) -> Any:
+    return np.broadcast_to(np.float32(0), shape) if rng is None else rng.standard_normal(shape, np.float32)
+
+
+LAYERS = (
+    Layer("resnet b32 layer1 expand", "Conv", (64, 256, 56, 1, 1), 32, True),
+    Layer("resnet b32 layer1 3x3", "Conv", (64, 64, 56, 3, 1), 32),
+    Layer("resnet b32 layer3 3x3", "Conv", (256, 256, 14, 3, 1), 32),
+    Layer("resnet b32 layer2 expand", "Conv", (128, 512, 28, 1, 1), 32, True),
+    Layer("vit products", "MatMul", (197, 768, 2304)),
+    Layer("vit output", "MatMul", (197, 768, 768), 1, True),
+    Layer("vit mlp in", "MatMul", (197, 768, 3072)),
+    Layer("vit mlp out", "MatMul", (197, 3072, 768), 1, True),
+    Layer("vit attention", "Attention", (197, 12, 64)),
+    Layer("vgg 512 at 28", "Conv", (512, 512, 28, 3, 1)),
+    Layer("vgg 512 at 14", "Conv", (512, 512, 14, 3, 1)),
+    Layer("vgg 64 at 224", "Conv", (64, 64, 224, 3, 1)),
+    Layer("resnet b1 layer4 3x3", "Conv", (512, 512, 7, 3, 1)),
+    Layer("resnet b1 layer3 3x3", "Conv", (256, 256, 14, 3, 1)),
+    Layer("resnet b1 layer1 3x3", "Conv", (64, 64, 56, 3, 1)),
+    Layer("resnet b1 layer1 expand", "Conv", (64, 256, 56, 1, 1), 1, True),
+    Layer("resnet b1 layer4 reduce", "Conv", (2048, 512, 7, 1, 1)),
+    Layer("resnet b32 first", "Conv", (3, 64, 224, 7, 2), 32),
+    Layer("resnet b32 layer2 shortcut", "Conv", (256, 512, 56, 1, 2), 32),
+    Layer("resnet b32 layer4 3x3", "Conv", (512, 512, 7, 3, 1), 32),
+    Layer("resnet b32 layer4 reduce", "Conv", (2048, 512, 7, 1, 1), 32),
+    Layer("resnet b32 layer1 reduce", "Conv", (256, 64, 56, 1, 1), 32),
+    Layer("mobilenet b32 expand 112", "Conv", (16, 96, 112, 1, 1), 32),
+    Layer("mobilenet b32 project 56", "Conv", (144, 24, 56, 1, 1), 32),
+    Layer("mobilenet b32 project 14", "Conv", (576, 96, 14, 1, 1), 32),
+    Layer("mobilenet b32 depthwise 112", "Depthwise", (96, 96, 112, 3, 2), 32),
+    Layer("mobilenet b32 depthwise 56", "Depthwise", (144, 144, 56, 3, 1), 32),
+    Layer("resnet b32 max pool", "Pool", (64, 64, 112, 3, 2), 32),
+    Layer("vgg 128 at 112", "Conv", (128, 128, 112, 3, 1)),
+    Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
+    Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
+    Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
+)
+
+
+def variants(node: Node, rt: Runtime, tiles: int) -> Iterator[tuple[Kernel, dict[str, Any], bool]]:
+    """(kernel, parameters, whether they are the untuned ones) to measure on `node`."""
+    for kernel in kernels_for(node.op.name):
+        if kernel.name not in HELD or kernel.refuse(node, rt.info) is not None:
+            continue
+        first = kernel.defaults(node, rt.info)
+        yield kernel, first, True
+        others = sorted(_others(node, kernel, rt), key=lambda pair: pair[0])
+        for _, params in [pair for pair in others if pair[1] != first][:tiles]:
+            yield kernel, params, False
+
+
+def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[str, Any]]]:
+    """(rank, parameters) of what else may pay."""
+    if kernel.name == "AttentionMma":
+        shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
+        points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) for s in shapes]
+        return [(i, p) for i, p in enumerate(points) if kernel.illegal(node, p, rt.info) is None]
+    if kernel.name not in ("ConvStaged", "MatmulStaged"):
+        return []
+    if node.op.name == "Conv":
+        y, w = node.y.shape, node.input(1).shape
+        sizes = (y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4))
+    else:
+        sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
+    return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in mma_stages.legal_tiles(rt.info)]
+
+
+def reference(node: Node, arrays: list[Any]) -> Any:
+    """The answer in float64 of inputs rounded to halves."""
+    arrays = [None if a is None else a.astype(np.float16).astype(np.float64) for a in arrays]
+    if node.op.name == "Conv" and find_spec("torch") is not None:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        x, w, b = (torch.from_numpy(a).to(device) for a in arrays[:3])
+        a = node.attrs
+        y = torch.nn.functional.conv2d(x, w, b, a["strides"], a["pads"][:2], 1, a["group"]).cpu().numpy()
+    else:
+        y = node.op.reference(node.attrs, arrays[: node.op.arity])[0]
+    if node.op.name == "MatMul":
+        y = y + arrays[2]
+    if len(arrays) == 4 and arrays[3] is not None:
+        y = y + arrays[3]
+    return np.maximum(y, 0) if node.op.name == "Conv" else y
+
+
+def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
+    """A record for each variant of `layer`, checked on up to two images."""
+    node, arrays = layer.node(layer.batch)
+    small, few = (node, arrays) if layer.batch <= 2 else layer.node(2)
+    want = reference(small, few)
+    large, little = Workspace(rt, node, arrays), Workspace(rt, small, few)
+    cost = node.op.cost(node.attrs, [v and v.type for v in node.inputs], [o.type for o in node.outputs])
+    for kernel, params, untuned in variants(node, rt, tiles):
+        record: dict[str, Any] = {"layer": layer.name, "kernel": kernel.name, "params": params, "untuned": untuned}
+        try:
+            little.poison()
+            for launch in little.prepare(kernel, params):
+                launch.enqueue(rt.queue)
+            got = little.results()[0].astype(np.float64)
+            record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            record["us"] = _microseconds(rt, large, kernel, params)
+            record["gflops"] = cost.flops / record["us"] * 1e-3
+            record["gbytes"] = cost.bytes / record["us"] * 1e-3
+        except Exception as e:
+            record["failed"] = f"{type(e).__name__}: {str(e)[:600]}"
+        yield record
+
+
+def _microseconds(rt: Runtime, space: Workspace, kernel: Kernel, params: dict[str, Any]) -> float:
+    """Least time of a run, in five series of about two milliseconds."""
+    recording = rt.record(space.prepare(kernel, params))
+
+    def run(times: int) -> float:
+        started = time.perf_counter()
+        for _ in range(times):
+            recording.run()
+        rt.finish()
+        return (time.perf_counter() - started) / times
+
+    run(3)
+    times = max(3, int(2e-3 / run(3)))
+    return min(run(times) for _ in range(5)) * 1e6
+
+
+def build(rt: Runtime, layers: list[Layer], tiles: int, share: str) -> None:
+    """Compile every n-th program of the plan, from the i-th on, into the cache."""
+    first, step = map(int, share.split("/"))
+    specs: dict[tuple[str, str], str] = {}
+    for layer in layers:
+        node, _ = layer.node(layer.batch, filled=False)
+        for kernel, params, _ in variants(node, rt, tiles):
+            for launch in kernel.launch(node, params, rt.info):
+                source = launch.source or kernel.source
+                specs.setdefault((program_text(source, launch.prelude), option_text(launch.defines)), source)
+    for text, options in list(specs)[first::step]:
+        try:
+            rt.build(text, options, specs[text, options])
+        except Exception:
+            traceback.print_exc()
+
+
+def build_in_parallel(arguments: list[str], workers: int, seconds: float) -> None:
+    """`build` in worker processes, which are given `seconds`."""
+    command = [sys.executable, "-m", "benchmarks.gpu_kernels", *arguments]
+    children = [subprocess.Popen([*command, "--build", f"{i}/{workers}"]) for i in range(workers)]
+    until = time.monotonic() + seconds
+    for child in children:
+        try:
+            child.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def show(record: dict[str, Any]) -> None:
+    """One line."""
+    head = f"{record['layer']:28.28} {record['kernel']:16}"
+    if "failed" in record:
+        print(head, record["failed"][:160].replace("\n", " "), flush=True)
+        return
+    wrong = "" if record["error"] <= ERROR else "  WRONG"
+    rates = f"{record['us']:9.1f} us {record['gflops']:8.0f} GFLOP/s {record['gbytes']:6.0f} GB/s"
+    params = ",".join(map(str, record["params"].values()))
+    print(f"{head} {rates} {record['error']:.0e}{wrong} {'*' if record['untuned'] else ' '} {params}", flush=True)
+
+
+def main() -> int:
+    """Exit status 1 if an answer was wrong or a variant failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--out", type=Path, default=Path("."), help="folder for kernels.jsonl")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds after which no layer begins")
+    parser.add_argument("--only", default="", help="layers whose name holds this text")
+    parser.add_argument("--tiles", type=int, default=3, help="parameters beside the untuned ones")
+    parser.add_argument("--workers", type=int, default=0, help="processes that compile beforehand")
+    parser.add_argument("--build", default="", metavar="I/N", help="compile a share of the programs and end")
+    parser.add_argument("--prepare", action="store_true", help="compile and end")
+    options = parser.parse_args()
+    started = time.monotonic()
+    layers = [layer for layer in LAYERS if options.only in layer.name]
+    rt = find_runtime(options.device)
+    if options.build:
+        build(rt, layers, options.tiles, options.build)
+        return 0
+    if options.workers:
+        arguments = ["--device", options.device, "--only", options.only, "--tiles", str(options.tiles)]
+        build_in_parallel(arguments, options.workers, options.budget / 2)
+        print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
+    if options.prepare:
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    bad = False
+    with (options.out / "kernels.jsonl").open("a") as file:
+        for layer in layers:
+            if time.monotonic() - started > options.budget:
+                print(f"left out from {layer.name} on: the budget is spent", flush=True)
+                break
+            try:
+                for record in measure(layer, rt, options.tiles):
+                    file.write(json.dumps(record) + "\n")
+                    file.flush()
+                    show(record)
+                    bad |= "failed" in record or not record["error"] <= ERROR
+            except Exception as e:
+                bad = True
+                print(f"{layer.name}: {type(e).__name__}: {e}", flush=True)
+    return int(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
