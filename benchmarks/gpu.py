@@ -133,52 +133,64 @@ def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, An
     name, batch, precision = row
     data, x, want, module = problem(name, batch)
     record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision}
-    with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-        feeds = {session.get_inputs()[0].name: x}
-        got = session.run(None, feeds)[0].astype(np.float64)
-        want = got if want is None else want
-        record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-        record |= opalite_times(session, feeds, options.repeats)
-        profile = session.profile(feeds, 5)
-        record["launches"] = sum(r.launches for r in profile.by_kernel())
-        record["device_ms"] = profile.device_s * 1e3
-        record["kernels"] = [(r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in profile.by_kernel()]
-        record["shares"] = {
-            r.name: (r.gflops * 1e9 / peaks.flops, r.gbytes * 1e9 / peaks.bandwidth) for r in profile.by_kernel()
-        }
-        nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
-        record["nodes"] = [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes]
+    try:
+        record |= _opalite(data, x, want, precision, options, peaks)
+    except Exception as e:
+        record |= {"failed": f"{type(e).__name__}: {e}"[:2000], "error": float("nan"), "kernels": [], "nodes": []}
     if options.without:
-        record |= _without(data, feeds, want, precision, options)
+        record |= _without(data, x, want, precision, options)
     if module is not None:
         record |= _torch_times(module, x, want, precision, options)
     if options.tinygrad and precision == "fp32":
-        record["tinygrad"] = tinygrad_ms(data, feeds, options.repeats)
+        record["tinygrad"] = tinygrad_ms(data, x, options.repeats)
     return record
 
 
-def _without(
-    data: bytes, feeds: dict[str, Any], want: Any, precision: str, options: argparse.Namespace
-) -> dict[str, float]:
+def _opalite(
+    data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace, peaks: Peaks
+) -> dict[str, Any]:
+    """Error, times and kernels of one session."""
+    record: dict[str, Any] = {}
+    with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
+        feeds = {session.get_inputs()[0].name: x}
+        record["error"] = difference(session.run(None, feeds)[0], want)
+        record |= opalite_times(session, feeds, options.repeats)
+        profile = session.profile(feeds, 5)
+        kernels = profile.by_kernel()
+        record["launches"] = sum(r.launches for r in kernels)
+        record["device_ms"] = profile.device_s * 1e3
+        record["kernels"] = [(r.name, r.launches, r.seconds * 1e6, r.gflops, r.gbytes) for r in kernels]
+        record["shares"] = {r.name: (r.gflops * 1e9 / peaks.flops, r.gbytes * 1e9 / peaks.bandwidth) for r in kernels}
+        nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
+        record["nodes"] = [(r.name, r.seconds * 1e6, r.gflops, r.gbytes) for r in nodes]
+    return record
+
+
+def difference(got: Any, want: Any) -> float:
+    """Norm of the difference over the norm; 0 without a reference."""
+    return 0.0 if want is None else float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
     """Time and error without the kernels that were named."""
     before = os.environ.get("OPALITE_WITHOUT", "")
     os.environ["OPALITE_WITHOUT"] = options.without
     try:
         with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-            got = session.run(None, feeds)[0].astype(np.float64)
-            error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            feeds = {session.get_inputs()[0].name: x}
+            error = difference(session.run(None, feeds)[0], want)
             return {"without": opalite_times(session, feeds, options.repeats)["opalite"], "without_error": error}
     finally:
         os.environ["OPALITE_WITHOUT"] = before
 
 
-def tinygrad_ms(data: bytes, feeds: dict[str, Any], repeats: int) -> float | None:
+def tinygrad_ms(data: bytes, x: Any, repeats: int) -> float | None:
     """Median milliseconds of tinygrad's own OpenCL, its kernels captured; None where it is not installed."""
     if find_spec("tinygrad") is None:
         return None
     from .tinygrad_times import median_ms
 
-    return median_ms(data, feeds, repeats)
+    return median_ms(data, x, repeats)
 
 
 def _torch_times(module: Any, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
@@ -213,7 +225,9 @@ def show(record: dict[str, Any]) -> None:
         return f"{value:.1e}" if column.endswith("error") else f"{value:.3f}"
 
     print(" ".join(f"{text(c):>12.12}" for c in COLUMNS), flush=True)
-    if is_wrong(record):
+    if "failed" in record:
+        print("  " + record["failed"][:400].replace("\n", " "), flush=True)
+    elif is_wrong(record):
         print("  WRONG: the error exceeds what the precision explains", flush=True)
     for kernel, launches, us, gflops, gbytes in record["kernels"] if record["nodes"] else ():
         print(f"   {kernel:24} x{launches:<4}{us:9.1f} us {gflops:9.0f} GFLOP/s {gbytes:7.0f} GB/s", flush=True)

@@ -275,13 +275,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for kernels.jsonl")
     parser.add_argument("--budget", type=float, default=600.0, help="seconds after which no layer begins")
     parser.add_argument("--only", default="", help="layers whose name holds this text")
+    parser.add_argument("--first", type=int, default=None, help="this many of them; they are in order of importance")
+    parser.add_argument("--skip", type=int, default=0, help="all but this many of the first")
     parser.add_argument("--tiles", type=int, default=3, help="parameters beside the untuned ones")
     parser.add_argument("--workers", type=int, default=0, help="processes that compile beforehand")
     parser.add_argument("--build", default="", metavar="I/N", help="compile a share of the programs and end")
     parser.add_argument("--prepare", action="store_true", help="compile and end")
     options = parser.parse_args()
     started = time.monotonic()
-    layers = [layer for layer in LAYERS if options.only in layer.name]
+    layers = [layer for layer in LAYERS if options.only in layer.name][options.skip : options.first]
     rt = find_runtime(options.device)
     if options.build:
         build(rt, layers, options.tiles, options.build)

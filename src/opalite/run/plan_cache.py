@@ -130,7 +130,9 @@ def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: Comp
         rt.fingerprint,
         rt.info.to_json(),
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),
-        json.dumps([options.memory, options.strict, knobs.get("OPALITE_PLANNER")]),
+        json.dumps(
+            [options.memory, options.strict, knobs.get("OPALITE_PLANNER"), sorted(knobs.get("OPALITE_WITHOUT"))]
+        ),
         _tuning_state(),
         _package_state(),
     )
