@@ -80,6 +80,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N dearest launches of each run")
     parser.add_argument("--budget", type=float, help="seconds after which no row begins; by default none")
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
+    parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
+    parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
     parser.add_argument("--tinygrad", action="store_true", help="time tinygrad's OpenCL, too, if it is installed")
     parser.add_argument("--commit", default="", help="what to record as measured; by default what git says")
     parser.add_argument("--json", type=Path, help="file for everything that was measured")
@@ -111,15 +113,47 @@ def rows(options: argparse.Namespace) -> list[Row]:
     return sorted(asked, key=lambda row: FIRST.index(row) if row in FIRST else len(FIRST))
 
 
+def coded(name: str, batch: int) -> tuple[bytes, Any]:
+    """(ONNX file, images) of the network built in code."""
+    from .models import build
+    from .models.feeds import random_feeds
+
+    model = build({"vit_b_16": "vit_b16"}.get(name, name), batch)
+    return model.SerializeToString(), next(iter(random_feeds(model, seed=1).values()))
+
+
+def warm(options: argparse.Namespace) -> None:
+    """Compile the programs of every row with a target into the cache, rows side by side in processes of their own.
+
+    Drivers may compile one program at a time in a process. Networks built in code need the same programs.
+    """
+    until = time.monotonic() + options.warm
+    children = []
+    for row in [row for row in rows(options) if row in FIRST]:
+        for without in {"", options.without}:
+            command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device]
+            command += ["--warm-row", ",".join(map(str, row))]
+            children.append(subprocess.Popen(command, env={**os.environ, "OPALITE_WITHOUT": without}))
+    for child in children:
+        try:
+            child.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def warm_row(options: argparse.Namespace) -> None:
+    """Compile the programs of one row."""
+    name, batch, precision = options.warm_row.split(",")
+    data, x = coded(name, int(batch))
+    with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
+        session.run(None, {session.get_inputs()[0].name: x})
+
+
 @cache
 def problem(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
     """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None)."""
     if find_spec("torch") is None:
-        from .models import build
-        from .models.feeds import random_feeds
-
-        model = build({"vit_b_16": "vit_b16"}.get(name, name), batch)
-        return model.SerializeToString(), next(iter(random_feeds(model, seed=1).values())), None, None
+        return *coded(name, batch), None, None
     from . import torch_models, torch_times
 
     module, x = torch_models.build(name), torch_models.images(batch)
@@ -256,6 +290,12 @@ def main() -> int:
     """Exit status 1 if an answer was wrong or a row failed."""
     options = parse_options()
     started = time.monotonic()
+    if options.warm_row:
+        warm_row(options)
+        return 0
+    if options.warm:
+        warm(options)
+        print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
     records: list[dict[str, Any]] = []
     failed = False
     peaks = measure_peaks(find_runtime(options.device))

@@ -53,8 +53,6 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
     items, (rows, columns) = group_size(params), tile_size(params)
     if items > MOST_ITEMS:
         return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
-    if _registers(params) > min(255, _REGISTERS // items):
-        return "the tiles exceed the registers"
     if params["SL"] % params["SPLIT"]:
         return "warps that share a stage take whole slabs of it"
     if params["STAGES"] < 2:
