@@ -43,6 +43,8 @@ class AttentionMma(Kernel):
         for name, view in zip("qkvy", p.places, strict=True):
             if any(step % 8 for step in (view.offset, *view.strides[:3])):
                 return f"rows of {name} begin at places that are no multiples of 8 elements: {view}"
+        if next(self.points(node, device), None) is None:
+            return f"no turn of keys and values fits the {device.local_mem} bytes of local memory"
         return attention_refusal(node)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:

@@ -18,7 +18,7 @@ from .conv_packed import packed_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .mma import mma_refusal
 from .mma_cost import FEWEST_POSITIONS, mma_seconds
-from .mma_stages import SLAB, SPACE, find_tile, pack_stages, tile_defines, tile_grid, tile_illegal
+from .mma_stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from .sources import STORAGE
 from .window import Window
 
@@ -42,6 +42,8 @@ class ConvStaged(Kernel):
             return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
         if _sizes(node)[0] < FEWEST_POSITIONS:
             return f"{_sizes(node)[0]} positions would leave most of a stage empty"
+        if next(legal_tiles(device), None) is None:
+            return f"no stages fit the {device.local_mem} bytes of local memory"
         return mma_refusal(node, device) or packed_refusal(node)
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:

@@ -15,7 +15,7 @@ from .matmul_flat import common_defines, common_refusal
 from .matmul_problem import problem_of
 from .mma import mma_refusal
 from .mma_cost import FEWEST_POSITIONS, mma_seconds
-from .mma_stages import SLAB, SPACE, find_tile, pack_stages, tile_defines, tile_grid, tile_illegal
+from .mma_stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 
 
 @register
@@ -34,6 +34,8 @@ class MatmulStaged(Kernel):
             return f"{p.k} terms are no multiple of 8 or {p.n} columns none of 4"
         if p.m < FEWEST_POSITIONS:
             return f"{p.m} rows would leave most of a stage empty"
+        if next(legal_tiles(device), None) is None:
+            return f"no stages fit the {device.local_mem} bytes of local memory"
         return mma_refusal(node, device) or common_refusal(node, device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:

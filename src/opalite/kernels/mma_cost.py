@@ -19,7 +19,7 @@ def mma_seconds(positions: int, channels: int, quads: int, device: DeviceInfo, c
     all other kernels, whose estimates are optimistic alike.
     """
     best = max(cost.flops / (device.peak_flops * _EFFICIENCY), cost.bytes / device.bandwidth)
-    if positions < FEWEST_POSITIONS:
+    if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
         return best + device.launch_s
     steps = ceil_div(quads, mma.QUADS)
     tile = mma.find_tile(positions, channels, steps, device)
