@@ -9,6 +9,7 @@ from .base import ceil_div
 
 FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
 _EFFICIENCY = 3.0  # of the peak without matrix units
+_OVERLAP = 0.95  # of the time to move the bytes, so that ties go to the kernels with the least arithmetic
 _EXCESS = 2.0  # how far mma.py's estimate was exceeded: by 1.3 to 4 in the layers of ResNet-50 and VGG-16
 
 
@@ -18,7 +19,7 @@ def mma_seconds(positions: int, channels: int, quads: int, device: DeviceInfo, c
     Their own estimates order the two. What the better one is expected to take is a share of the device's peak, as with
     all other kernels, whose estimates are optimistic alike.
     """
-    best = max(cost.flops / (device.peak_flops * _EFFICIENCY), cost.bytes / device.bandwidth)
+    best = max(cost.flops / (device.peak_flops * _EFFICIENCY), cost.bytes / device.bandwidth * _OVERLAP)
     if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
         return best + device.launch_s
     steps = ceil_div(quads, mma.QUADS)
