@@ -112,7 +112,7 @@ def test_the_command_writes_a_policy_that_sessions_load(rt: Runtime, tmp_path: P
 
 def test_sums_in_half_need_half_arithmetic(rt: Runtime) -> None:
     x = {"x": noise(2, 3, 17, 13)}
-    if not rt.info.fp16:
+    if not rt.info.half_sums:
         with pytest.raises(DeviceError, match=r"fp16_fast needs half arithmetic.*use fp16 \(half storage"):
             session_of(rt, classifier(), "fp16_fast")
         return

@@ -40,13 +40,3 @@ def find_cases() -> list[Case]:
         for case in row["cases"]:
             found.append(Case(row["name"], row["tier"], FOLDER / row["file"], FOLDER / case["file"]))
     return found
-
-
-def worst_difference(got: Any, want: Any) -> float:
-    """Largest difference over the largest expected value; infinite where shapes or dtypes differ."""
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return float("inf")
-    if not want.size:
-        return 0.0
-    scale = float(np.abs(want.astype(np.float64)).max()) or 1.0
-    return float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max()) / scale

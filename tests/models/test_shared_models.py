@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import opalite
+from opalite.ir.dtype import DType
+from opalite.ir.tolerances import relative_difference, tolerance
 
-from .shared import FOLDER, Case, find_cases, worst_difference
+from .shared import FOLDER, Case, find_cases
 
 CASES = find_cases()
-QUANTISED_STEP = 0.25
-"""int8 models: a value that falls on the other side of a rounding boundary moves by a whole quantisation step."""
 
 pytestmark = pytest.mark.skipif(not CASES, reason=f"no models in {FOLDER}")
 
@@ -22,14 +22,14 @@ def test_outputs_match(case: Case) -> None:
     session = opalite.InferenceSession(case.model, precision="fp32")
     outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
     for name, want in wanted.items():
-        worst = worst_difference(outputs[name], want)
+        worst = relative_difference(outputs[name], want)
         if case.tier.startswith("int8"):
-            assert worst <= QUANTISED_STEP, f"{name}: {worst}"
+            assert worst <= tolerance("quantised model", DType.FLOAT32), f"{name}: {worst}"
             assert np.argmax(outputs[name]) == np.argmax(want)
         elif want.dtype.kind in "iub":
             assert worst == 0, name
         else:
-            assert worst <= 2e-3, f"{name}: {worst}"
+            assert worst <= tolerance("model", DType.FLOAT32), f"{name}: {worst}"
     for memory in session.explain().memory:
         assert memory.totals[memory.chosen] <= 1.05 * memory.lower_bound
     if case.tier == "core":

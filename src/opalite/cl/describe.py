@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import FP16_UNLISTED, PTX_MMA, find_family
+from ..ir.device_family import FP16_UNLISTED, HALF_VECTORS, PTX_MMA, find_family
 from . import pocl
 from .cachefolder import cache_folder
 from .store import digest
@@ -28,6 +28,19 @@ T = TypeVar("T")
 _FP16_TRIAL = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 kernel void trial(global half *x) { x[0] = x[0] * x[1] + (half)1; }
+"""
+
+# What kernels with half sums use besides: common.cl with ACC_HALF.
+_HALF_VECTORS_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+kernel void trial(global half *x, global const float *f) {
+    half4 v = fma(vload4(0, x), convert_half4(vload4(0, f)), (half4)1);
+    v = select(v, (half4)0, convert_short4((int4)(0, 1, 2, 3) < (int)x[9]));
+    const half16 w = vload16(0, x + 4);
+    const float4 wide = convert_float4(v) + convert_float4(w.lo.hi);
+    vstore4(max(v, convert_half4(wide)), 0, x);
+    vstore8(w.lo, 0, x + 4);
+}
 """
 
 
@@ -107,7 +120,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """
     if info.kind != "gpu":
         return info
-    trials = {} if info.fp16 else {FP16_UNLISTED: _FP16_TRIAL}
+    trials = {} if info.fp16 else {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL}
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
     if not trials:

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .device_family import HALF_VECTORS
+
 
 @dataclass(frozen=True)
 class DeviceInfo:
@@ -83,6 +85,11 @@ class DeviceInfo:
     def prefers_images(self) -> bool:
         """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice, seed 002)."""
         return self.image_support and self.family in ("adreno", "powervr")
+
+    @property
+    def half_sums(self) -> bool:
+        """Whether kernels can compute in vectors of halves (fp16_fast)."""
+        return self.fp16 and (self.has("cl_khr_fp16") or HALF_VECTORS in self.quirks)
 
     @property
     def fast_half(self) -> bool:

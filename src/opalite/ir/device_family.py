@@ -13,6 +13,7 @@ from dataclasses import dataclass
 TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd times (Adreno 3xx)
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
 FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is not listed
+HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 

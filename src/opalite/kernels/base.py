@@ -89,12 +89,15 @@ class Kernel:
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
     efficiency: share of the device's peak that an untuned run reaches; orders kernels until measured.
+    half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
+        Sums of many terms, and exponentials, stay in float.
     """
 
     op: ClassVar[str]
     source: ClassVar[str]
     space: ClassVar[Space] = {}
     efficiency: ClassVar[float] = 0.1
+    half_sums: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from .window import Window, window_refusal
 class ConvDirect(Kernel):
     """Direct convolution in NCHW; TM output channels to a work-item share each input element."""
 
+    half_sums = True
     op = "Conv"
     source = "conv_direct.cl"
     entry: ClassVar[str] = "conv_direct"

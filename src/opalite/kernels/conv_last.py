@@ -27,6 +27,7 @@ _FINISH = 16  # operations, on all lanes, that adding them up and storing one el
 class ConvLast(Kernel):
     """NCHWc to NCHW; the lanes of a vector hold input channels, so that few output channels waste none."""
 
+    half_sums = True
     op = "Conv"
     source = "conv_last.cl"
     entry: ClassVar[str] = "conv_last"

@@ -35,6 +35,7 @@ def packed_refusal(node: Node) -> str | None:
 class ConvPacked(Kernel):
     """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks."""
 
+    half_sums = True
     op = "Conv"
     source = "conv_packed.cl"
     entry: ClassVar[str] = "conv_packed"

@@ -24,6 +24,7 @@ _TURN = 20.0  # most of it that one filter element bears
 class ConvRows(Kernel):
     """NCHW to NCHW; a work-item computes TV vectors of columns of TM output channels."""
 
+    half_sums = True
     op = "Conv"
     source = "conv_rows.cl"
     space: ClassVar[Space] = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}

@@ -32,6 +32,7 @@ _SHARED_LOAD_CYCLES = 1.0  # a wave's load of one weight block
 class ConvSplit(Kernel):
     """NCHWc to NCHWc; SPLIT work-items share the taps and channels of TP positions of TB output blocks."""
 
+    half_sums = True
     op = "Conv"
     source = "conv_split.cl"
     space: ClassVar[Space] = {

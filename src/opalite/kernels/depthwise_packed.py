@@ -18,6 +18,7 @@ from .conv_packed import packed_refusal
 class DepthwisePacked(ChannelwisePacked):
     """Conv with one filter for each channel (group = C = M), NCHWc to NCHWc."""
 
+    half_sums = True
     op = "Conv"
     efficiency = 0.3
 

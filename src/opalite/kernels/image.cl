@@ -4,5 +4,13 @@
 constant sampler_t texels = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 #define READ(image, column, row) read_imagef(image, texels, (int2)(column, row))
 #define WRITE(image, column, row, v) write_imagef(image, (int2)(column, row), v)
+// Texels as ACCV, for kernels that may sum halves in half; read_imageh and write_imageh convert nothing on half images.
+#if defined(ACC_HALF)
+#define READ_ACC(image, column, row) read_imageh(image, texels, (int2)(column, row))
+#define WRITE_ACC(image, column, row, v) write_imageh(image, (int2)(column, row), v)
+#else
+#define READ_ACC READ
+#define WRITE_ACC WRITE
+#endif
 // The first channel of a texel in every lane, for operands without channels.
 #define READ_FIRST(image, column, row) ((float4)(READ(image, column, row).x))

@@ -11,10 +11,10 @@
 #endif
 #if HAS_BIAS
 #define BIAS_PARAM read_only image2d_t bias,
-#define START(o) READ(bias, o, 0)
+#define START(o) READ_ACC(bias, o, 0)
 #else
 #define BIAS_PARAM
-#define START(o) ((float4)0)
+#define START(o) ((ACCV)0)
 #endif
 #if BOUNDS
 #define COLUMN(ix) ((ix) < 0 || (ix) >= iw ? -1 : base + (ix))
@@ -28,7 +28,7 @@ kernel void image_conv(read_only image2d_t x, read_only image2d_t weights, BIAS_
     const int g = get_global_id(2) / og, tile = (get_global_id(2) - g * og) * TB, first = g * ob + tile;
     if (x0 >= ow || row >= rows || g >= groups) return;
     const int n = row / oh, oy = row - n * oh;
-    float4 acc[TB][TW];
+    ACCV acc[TB][TW];
     #pragma unroll
     for (int o = 0; o < TB; ++o) {
         #pragma unroll
@@ -40,14 +40,14 @@ kernel void image_conv(read_only image2d_t x, read_only image2d_t weights, BIAS_
             const int iy = oy * SH - ph + ky * DH;
             if (iy < 0 || iy >= ih) continue;
             for (int kx = 0; kx < KW; ++kx) {
-                float4 in[TW];
+                ACCV in[TW];
                 #pragma unroll
-                for (int t = 0; t < TW; ++t) in[t] = READ(x, COLUMN((x0 + t) * SW - pw + kx * DW), n * ih + iy);
+                for (int t = 0; t < TW; ++t) in[t] = READ_ACC(x, COLUMN((x0 + t) * SW - pw + kx * DW), n * ih + iy);
                 #pragma unroll
                 for (int o = 0; o < TB; ++o) {
                     const int at = ((first + o) * KH + ky) * KW + kx;
-                    const float4 w0 = READ(weights, b * 4, at), w1 = READ(weights, b * 4 + 1, at);
-                    const float4 w2 = READ(weights, b * 4 + 2, at), w3 = READ(weights, b * 4 + 3, at);
+                    const ACCV w0 = READ_ACC(weights, b * 4, at), w1 = READ_ACC(weights, b * 4 + 1, at);
+                    const ACCV w2 = READ_ACC(weights, b * 4 + 2, at), w3 = READ_ACC(weights, b * 4 + 3, at);
                     #pragma unroll
                     for (int t = 0; t < TW; ++t) {
                         acc[o][t] = mad(in[t].x, w0, acc[o][t]);
@@ -67,8 +67,8 @@ kernel void image_conv(read_only image2d_t x, read_only image2d_t weights, BIAS_
         #pragma unroll
         for (int t = 0; t < TW; ++t) {
             if (x0 + t >= ow) break;
-            const float4 v = EPILOGUE(acc[o][t], n, block, oy, x0 + t, blocks, oh, ow);
-            WRITE(y, block * ow + x0 + t, row, MASK_LANES(v, m - block * 4));
+            const ACCV v = EPILOGUE(acc[o][t], n, block, oy, x0 + t, blocks, oh, ow);
+            WRITE_ACC(y, block * ow + x0 + t, row, MASK_LANES(v, m - block * 4));
         }
     }
 }

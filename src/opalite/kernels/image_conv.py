@@ -22,6 +22,7 @@ MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
 class ImageConv(ImageKernel):
     """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
 
+    half_sums = True
     op = "Conv"
     source = "image_conv.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}

@@ -39,6 +39,7 @@ def fallback_params(device: DeviceInfo) -> dict[str, Any]:
 class MatmulFlat(Kernel):
     """One work-item for each vector of a row; no reuse beyond what caches give."""
 
+    half_sums = True
     op = "MatMul"
     source = "matmul_flat.cl"
     space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}

@@ -57,6 +57,7 @@ class MatmulPanel(Kernel):
     MR, NV, KS: see the source. ROWS: rows that one work-item walks down, 0 for a number that balances the cores.
     """
 
+    half_sums = True
     op = "MatMul"
     source = "matmul_panel.cl"
     space: ClassVar[Space] = {

@@ -19,6 +19,7 @@ MOST_ROWS = 32
 class MatmulSkinny(Kernel):
     """MR rows by TX (b by rows) or TY (b transposed) columns for each work-group; TX and TY are powers of two."""
 
+    half_sums = True
     op = "MatMul"
     source = "matmul_skinny.cl"
     space: ClassVar[Space] = {"TX": (32, 16, 64), "TY": (8, 16, 4), "MR": (1, 2, 4, 8)}

@@ -23,6 +23,7 @@ SCARCE = (4, 4, 8, 8, 8)  # where local memory is 4 KiB
 class MatmulTile(Kernel):
     """TM x TN sums for each of TX x TY work-items; BK terms at a time."""
 
+    half_sums = True
     op = "MatMul"
     source = "matmul_tile.cl"
     space: ClassVar[Space] = {

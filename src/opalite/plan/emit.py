@@ -15,6 +15,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..kernels.base import Launch, Local, Scratch, Weight
+from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
@@ -222,7 +223,7 @@ def _emit_launches(e: Emitter, node: Node) -> int:
         return 0
     setting = e.settings.get(node) or Setting(kernel.defaults(node, e.device))
     e.settings[node] = setting
-    launches = kernel.launch(node, setting.params, e.device)
+    launches = launches_of(kernel, node, setting.params, e.device)
     ins = [None if v is None else v.type for v in node.inputs]
     cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
     count = 0
@@ -262,6 +263,8 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
             why += f"; parameters {setting.origin}"
     elif not why:
         why = "moves no data" if target == "view" else "copies between host and device"
+    if kernel is not None and sums_in_half(kernel, node, e.device):
+        why += "; sums in half"
     if node.precision_reason:
         why += f"; in float32: {node.precision_reason}"
     ins = [None if v is None else v.type for v in node.inputs]

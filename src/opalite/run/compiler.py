@@ -83,7 +83,7 @@ class Compiler:
         if wanted == "auto":
             wanted = "fp16" if info.fast_half else "fp32"
         policy = PrecisionPolicy(Precision(wanted)) if isinstance(wanted, str) else wanted
-        if policy.precision is Precision.FP16_FAST and not info.fp16:
+        if policy.precision is Precision.FP16_FAST and not info.half_sums:
             raise DeviceError(
                 f"precision fp16_fast needs half arithmetic, which {info.name} lacks; "
                 f"use fp16 (half storage, float sums) or fp32"

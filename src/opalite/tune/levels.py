@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..kernels.base import Binding, Grid, Kernel
+from ..kernels.launches import launches_of
 from ..kernels.workgroups import default_group, open_launch
 from . import workgroups as wg
 from .candidate import Candidate
@@ -124,7 +125,7 @@ def _own(c: Candidate, params: Point, device: DeviceInfo, groups_of: _Groups | N
     if groups_of is None:
         yield None
         return
-    launch = open_launch(c.kernel.launch(c.node, params, device))
+    launch = open_launch(launches_of(c.kernel, c.node, params, device))
     if launch is None:
         return
     rank = len(launch.grid)

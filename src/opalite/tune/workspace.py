@@ -14,6 +14,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..kernels.base import Arg, Grid, Kernel, Launch, Local, Params, Scratch, Weight
 from ..kernels.images import blocks_to_texels, texels_to_blocks
+from ..kernels.launches import launches_of
 from ..kernels.packing import pack_array, unpack_array
 from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
@@ -58,7 +59,7 @@ class Workspace:
         `group` is the work-group of launches that leave it open. DeviceError if a kernel does not run with its group.
         """
         chosen = kernel.defaults(self.node, self.rt.info) if params is None else params
-        launches = kernel.launch(self.node, chosen, self.rt.info)
+        launches = launches_of(kernel, self.node, chosen, self.rt.info)
         scratch: dict[str, Any] = {}
         return [
             self._prepare(kernel, launch, grid, local, group, scratch)

@@ -1,0 +1,41 @@
+"""The launches of a kernel on a node, with the arithmetic that the node's precision asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ir.precision import Precision
+from .base import Kernel, Launch, Params
+from .sources import STORAGE
+
+
+def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    """`kernel.launch`, summing halves in half (ACC_HALF of common.cl) where node and kernel do."""
+    launches = kernel.launch(node, params, device)
+    if not sums_in_half(kernel, node, device):
+        return launches
+    half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
+    return [replace(x, defines={**x.defines, **half}) if _holds_half(x, node) else x for x in launches]
+
+
+def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:
+    """Whether `kernel` computes `node` in half arithmetic: fp16_fast, float32 values, a kernel whose sums bear it.
+
+    Texels are read as halves only where the driver lists the extension, of which read_imageh is a part.
+    """
+    return (
+        kernel.half_sums
+        and node.precision is Precision.FP16_FAST
+        and node.y.dtype is DType.FLOAT32
+        and node.y.type.storage is DType.FLOAT16
+        and (device.has("cl_khr_fp16") or not node.y.type.layout.is_image)
+    )
+
+
+def _holds_half(launch: Launch, node: Node) -> bool:
+    """Whether the launch's ACC may be half; kernels on images, whose texels convert by themselves, state no storage."""
+    stored = launch.defines.get("STORAGE")
+    return stored == STORAGE[DType.FLOAT16] or (stored is None and node.y.type.layout.is_image)
