@@ -18,6 +18,7 @@ from ..helpers.numpy_session import NumpySession
 
 Array = np.ndarray[Any, Any]
 MS = "com.microsoft"
+ML = "ai.onnx.ml"
 
 
 def node_model(
@@ -39,7 +40,7 @@ def node_model(
     node = oh.make_node(op_type, names, outs, domain=domain, **attrs)
     results = [oh.make_empty_tensor_value_info(n) for n in outs if n]
     graph = oh.make_graph([node], "g", infos, results, initializer=fixed)
-    opsets = [oh.make_opsetid("", opset), oh.make_opsetid(MS, 1)]
+    opsets = [oh.make_opsetid("", opset), oh.make_opsetid(MS, 1), oh.make_opsetid(ML, 3)]
     return oh.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(), fed
 
 

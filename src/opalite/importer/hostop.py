@@ -10,13 +10,14 @@ import numpy as np
 
 import onnx
 
-from ..errors import ModelError, UnsupportedOpError
+from ..errors import ModelError, OpaliteError, UnsupportedOpError
 from ..ir.graph import Value
 from ..ops.host import set_host_runner
 from .builder import GraphBuilder
 from .encode import make_proto
 from .evaluate import RANDOM_OPS
 from .graphdef import NodeDef
+from .host_native import Step, find_native
 from .schemas import infer_types
 
 
@@ -59,23 +60,26 @@ def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequen
     """
     if op_type in _HOLDERS:
         return _run_holder(op_type, inputs)
-    names, evaluator = _evaluator(op_type, domain, opset, proto)
-    feeds = {n: _plain(v) for n, v in zip(names, inputs, strict=False) if n}
     label = f"{op_type} node of opset {opset}"
+    native = find_native(op_type, domain, proto)
+    step = _reference(op_type, domain, opset, proto) if native is None else native
+    arrays = [_plain(v) for v in inputs]
     try:
         with np.errstate(all="ignore"):
-            found = evaluator.run(None, feeds)
+            found = step(arrays)
+    except OpaliteError as e:
+        raise e.add_context(f"while running {label} on the host") from e
     except NotImplementedError as e:
         raise UnsupportedOpError(f"{label} cannot run on the host: {e}") from e
     except Exception as e:  # the reference implementations raise whatever NumPy raises
-        kinds = ", ".join(f"{n}: {_describe(v)}" for n, v in feeds.items())
+        kinds = ", ".join(f"x{i}: {_describe(v)}" for i, v in enumerate(arrays))
         raise ModelError(f"{label} failed on the host with inputs {kinds or '(none)'}: {_innermost(e)}") from e
     return [_result(v) for v in found]
 
 
 @lru_cache(maxsize=256)
-def _evaluator(op_type: str, domain: str, opset: int, proto: bytes) -> tuple[list[str], Any]:
-    """Input names and a ReferenceEvaluator of the one-node graph."""
+def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
+    """The node by onnx's ReferenceEvaluator of a graph that holds nothing else."""
     from onnx.reference import ReferenceEvaluator  # 50 ms, and most models never need it
 
     node = onnx.NodeProto.FromString(proto)
@@ -90,7 +94,11 @@ def _evaluator(op_type: str, domain: str, opset: int, proto: bytes) -> tuple[lis
             f"{op_type} of domain '{domain or 'ai.onnx'}' has neither an importer function here nor an implementation "
             f"in onnx's reference evaluator ({_innermost(e)}): replace it in the model"
         ) from e
-    return list(node.input), evaluator
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        return list(evaluator.run(None, {n: v for n, v in zip(node.input, arrays, strict=False) if n}))
+
+    return run
 
 
 _HOLDERS = frozenset(("Optional", "OptionalHasElement", "OptionalGetElement", "Identity", "Same"))

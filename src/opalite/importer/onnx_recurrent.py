@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ShapeError, UnsupportedOpError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ops.expr import Sym
 from .context import NodeContext
 from .registry import onnx_op
 
@@ -43,8 +44,34 @@ def rnn(ctx: NodeContext) -> Sequence[Value]:
     return _recurrent(ctx, "rnn")
 
 
-def _recurrent(ctx: NodeContext, kind: str) -> Sequence[Value]:
-    x, w, r = ctx.input(0), ctx.input(1), ctx.input(2)
+@onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
+    """LSTM with 8-bit weights w[D,I,4H] and r[D,H,4H]; what multiplies them is not quantised here, which is closer.
+
+    Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
+    """
+    weights = [_widened(ctx, at, scale) for at, scale in ((1, 8), (2, 10))]
+    return _recurrent(ctx, "lstm", weights)
+
+
+def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
+    """(q - zero point) * scale of input `at` in float32, as LSTM has it: [D,4H,K]."""
+    q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
+
+    def spread(v: Value) -> Value:
+        directions = v.shape[0] if v.shape else 1
+        return ctx.reshape(v, (directions, 1, v.type.count // directions))
+
+    def real(x: Sym, f: Sym, *z: Sym) -> Sym:
+        return (x.cast(DType.FLOAT32) - (z[0].cast(DType.FLOAT32) if z else 0.0)) * f
+
+    wide = ctx.elementwise(real, q, spread(s), *([] if zero is None else [spread(zero)]))
+    return ctx.transpose(wide, (0, 2, 1))
+
+
+def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = None) -> Sequence[Value]:
+    x = ctx.input(0)
+    w, r = weights or (ctx.input(1), ctx.input(2))
     batch_first = bool(ctx.attr("layout", 0))
     direction = str(ctx.attr("direction", "forward"))
     if direction not in ("forward", "reverse", "bidirectional"):

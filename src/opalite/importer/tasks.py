@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -65,11 +66,15 @@ class NodeTask(ItemTask):
 
     reason = "its outputs' shapes depend on data, or it handles sequences or optionals"
 
+    @cached_property
+    def _proto(self) -> bytes:
+        return bytes(make_proto(self.item.node).SerializeToString())
+
     def run(self, values: Values, runner: Runner) -> list[Any]:
         node = self.item.node
         ins = [self.value(values, i) for i in range(len(self.item.inputs))]
         try:
-            found = iter(run_host(node.op_type, node.domain, node.version, make_proto(node).SerializeToString(), ins))
+            found = iter(run_host(node.op_type, node.domain, node.version, self._proto, ins))
         except OpaliteError as e:
             e.add_context(f"while running {self.label}")
             raise

@@ -29,6 +29,7 @@ class Compiler:
         self.rt = rt
         self.options = options
         self.traced: list[Program | NodeReport] = []
+        self._seen: set[Any] = set()  # what tells the traced apart
         self.ran: list[Executable] = []
         self.notes: list[str] = []
         self.overflowed = False  # whether something runs in float32 because half could not hold it
@@ -101,12 +102,15 @@ class Compiler:
 
     def trace(self, item: Program | NodeReport) -> None:
         """Remember that the present run used a program, or did something on the host between programs."""
-        if item not in self.traced:
+        key = (item.name, item.op, item.why) if isinstance(item, NodeReport) else id(item)
+        if key not in self._seen:
+            self._seen.add(key)
             self.traced.append(item)
 
     def forget_trace(self) -> None:
         """Start remembering afresh."""
         self.traced = []
+        self._seen = set()
         self.ran = []
 
     def explain(self) -> Explanation:
