@@ -14,7 +14,7 @@ from ..ops.expr import Expr, Lit, bind
 from .base import Arg, Kernel, Launch, Params, Space, ceil_div, register
 from .codegen import Coord, generate, generation_refusal
 from .expr_helpers import helper
-from .scalars import is_round, is_scalar, literal, scalar_arg
+from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
 from .vectors import Vec, compute_type, load, pointer_type, store
 
 MAX_OPERANDS = 24
@@ -117,8 +117,11 @@ class _Source:
 
     def __post_init__(self) -> None:
         inputs = [v for v in self.node.inputs if v is not None]
-        self.expr: Expr = bind(self.node.attrs["expr"], {k: literal(v) for k, v in enumerate(inputs) if is_round(v)})
+        bound = bind(self.node.attrs["expr"], {k: literal(v) for k, v in enumerate(inputs) if is_round(v)})
+        lifted: tuple[Expr, list[Value]] = lift_literals(bound)
+        self.expr = lifted[0]
         self.scalars = {k: v for k, v in enumerate(inputs) if is_scalar(v) and not is_round(v)}
+        self.scalars |= dict(enumerate(lifted[1], len(inputs)))
         self.tensors: dict[int, Value] = {k: v for k, v in enumerate(inputs) if not is_scalar(v)}
         wanted = {int(a.value) for i in self.expr.instrs if i.fn == "coord" for a in i.args if isinstance(a, Lit)}
         self.walk = make_walk([v.shape for v in self.tensors.values()], self.node.y.shape, wanted)

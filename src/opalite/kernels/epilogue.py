@@ -28,7 +28,7 @@ from ..ir.place import FLAT, IMAGE, Layout, packed
 from ..ops.expr import Expr, bind
 from .base import Arg, Weight
 from .codegen import generate
-from .scalars import is_round, is_scalar, literal, scalar_arg
+from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
 from .vectors import WIDTHS, compute_type, load, pointer_type
 
 _COORDS = {
@@ -266,7 +266,8 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
     pack = 1 if kind == "rows" else node.y.type.layout.pack
     values = _operands(node)
     literals = {i: literal(v) for i, v in enumerate(values, 1) if is_round(v)}
-    expr = bind(expr, literals)
+    expr, lifted = lift_literals(bind(expr, literals))
+    values += lifted
     operands = {
         i: _operand(v, f"e{i}", node.y.shape, kind, columns, pack) for i, v in enumerate(values, 1) if i not in literals
     }
