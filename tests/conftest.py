@@ -9,5 +9,7 @@ from hypothesis import settings
 # Every test plans its models anew; those of the plan cache switch it on.
 os.environ["OPALITE_PLANS"] = "0"
 
+pytest_plugins = ["tests.onnx.figures"]
+
 settings.register_profile("opalite", deadline=None)  # no test is timed: machines are shared
 settings.load_profile("opalite")

@@ -1,4 +1,7 @@
-"""Counts the backend suite's results, prints the two figures and fails the run if too few nodes run on the device."""
+"""Plugin: counts the backend suite's results, prints the two figures, fails the run if too few nodes run on the device.
+
+`tests/conftest.py` registers it: with pytest-xdist, the process that prints loads no conftest further down.
+"""
 
 from __future__ import annotations
 
