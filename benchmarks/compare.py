@@ -3,13 +3,13 @@
     python -m benchmarks.compare mobilenet_v2 resnet18 --engines opalite,onnxruntime,openvino --threads 2
     python -m benchmarks.compare model.onnx --json results.json --plot results.png
 
-The first engine is the baseline of the ratios. How it measures: benchmarks/README.md.
+A file that is there already keeps the models not measured now, so that a long list can be measured in several calls;
+`python -m benchmarks.table results.json` prints it as one table. The first engine is the baseline of the ratios. How it measures: benchmarks/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,8 @@ from opalite.bench.report import COLUMNS, as_json, table_rows
 from opalite.errors import OpaliteError
 
 from .models import NAMES, build
-from .models.feeds import random_feeds
+from .models.feeds import random_feeds, stored_feeds
+from .table import merge
 
 
 def parse_options() -> argparse.Namespace:
@@ -42,7 +43,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--slice", type=float, default=defaults.slice_s, help="seconds of a slice")
     parser.add_argument("--batch", type=int, default=1, help="of built-in models")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and of the order of slices")
-    parser.add_argument("--json", type=Path, help="file for everything that was measured")
+    parser.add_argument("--json", type=Path, help="file for everything that was measured; others' records in it stay")
     parser.add_argument("--plot", type=Path, help="PNG of the ratios; needs matplotlib")
     return parser.parse_args()
 
@@ -69,7 +70,7 @@ def measure(name: str, options: argparse.Namespace, console: Console) -> Compari
         else:
             path = Path(name)
             model = onnx.load(path, load_external_data=False)
-        feeds = random_feeds(model, seed=options.seed)
+        feeds = stored_feeds(path) or random_feeds(model, seed=options.seed)
         engines = options.engines.split(",")
         extra = engine_options(options.set)
         return compare(path, feeds, engines, plan, extra, lambda line: status.update(f"{name}: {line}"))
@@ -111,8 +112,8 @@ def main() -> int:
             continue
         show(comparison, console)
         records.append(as_json(comparison))
-    if options.json is not None:
-        options.json.write_text(json.dumps(records, indent=1) + "\n")
+        if options.json is not None:
+            merge(options.json, records)
     if options.plot is not None and records:
         from .plot import plot
 

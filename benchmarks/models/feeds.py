@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,12 @@ def random_feeds(
         else:
             feeds[info.name] = rng.integers(0, 2, shape).astype(dtype)
     return feeds
+
+
+def stored_feeds(path: Path) -> dict[str, Array]:
+    """The arrays `in:NAME` of the .npz beside the model file `path`; empty without one."""
+    arrays = path.with_suffix(".npz")
+    if not arrays.is_file():
+        return {}
+    with np.load(arrays) as archive:
+        return {key.removeprefix("in:"): archive[key] for key in archive.files if key.startswith("in:")}
