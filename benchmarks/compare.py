@@ -3,8 +3,9 @@
     python -m benchmarks.compare mobilenet_v2 resnet18 --engines opalite,onnxruntime,openvino --threads 2
     python -m benchmarks.compare model.onnx --json results.json --plot results.png
 
-A file that is there already keeps the models not measured now, so that a long list can be measured in several calls;
-`python -m benchmarks.table results.json` prints it as one table. The first engine is the baseline of the ratios. How it measures: benchmarks/README.md.
+A JSON file that is there already keeps the models that are not measured now, so that a long list can be measured in
+several calls; `python -m benchmarks.table results.json` prints it as one table. The first engine is the baseline of the
+ratios. How it measures: benchmarks/README.md.
 """
 
 from __future__ import annotations

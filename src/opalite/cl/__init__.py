@@ -5,6 +5,7 @@
     programs  store cachefolder pocl   compiling once, and keeping binaries between processes
     memory    subbuffers pools weights transfer
     launch    rawcalls replay events   enqueueing with everything settled beforehand
+    step_loop                          many launches as one, for devices that wake threads for each
     failures                           driver errors as sentences
 
 select, store, cachefolder, pools, weights and counters need no OpenCL.

@@ -2,9 +2,10 @@
 
     python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION
 
-A request on standard input is REQUEST, options, source; an answer on standard output is ANSWER and a program binary, of
-no bytes where the build failed. The first answer tells that the worker is ready: b"ready" if it found the device at
-that index with that version. The process ends when standard input does, or when nobody has asked for IDLE_S.
+A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
+answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
+that the worker is ready: b"ready" if it found the device at that index with that version. The process ends when
+standard input does, or when nobody has asked for IDLE_S.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from . import pocl
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary
 READY = b"ready"
+PART = "\0"  # between the sources, and their options, of a program that is linked from several
 IDLE_S = 10.0
 _FIRST = "kernel void first(global int *x) { *x = 0; }"
 
@@ -53,12 +55,21 @@ def main(index: str, version: str) -> int:
 
 def build(context: cl.Context, device: cl.Device, options: str, text: str) -> bytes:
     """The program's binary with every kernel compiled; b"" if it does not compile."""
-    program = cl._Program(context, text)
     try:
-        program._build(options.encode(), [device])
+        program = cl._Program(context, text) if PART not in text else link(context, device, options, text)
+        if PART not in text:
+            program._build(options.encode(), [device])
         return bytes(program.get_info(cl.program_info.BINARIES)[0])
     except cl.Error:
         return b""
+
+
+def link(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
+    """The program of several sources."""
+    parts = [cl._Program(context, t) for t in text.split(PART)]
+    for part, own in zip(parts, options.split(PART), strict=True):
+        part.compile(own.encode(), [device], [])
+    return cl._Program.link(context, parts, b"", [device])
 
 
 def _read(count: int, seconds: float | None = None) -> bytes | None:

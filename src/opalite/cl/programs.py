@@ -22,6 +22,7 @@ from .. import knobs
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from .build_pool import BuildPool
+from .build_worker import PART
 from .counters import Counters
 from .failures import translate
 from .store import FORMAT, BinaryStore, digest
@@ -142,6 +143,29 @@ class ProgramCache:
                     future.cancel()
                 raise
         return built
+
+    def link(self, parts: Sequence[tuple[str, str]]) -> cl._Program | None:
+        """One program of several (text, options), compiled apart, whose functions may call each other.
+
+        A worker process does the work, and the calling thread waits. None where there are no workers, they are busy
+        or the parts do not build: the caller has another way.
+        """
+        text, options = PART.join(t for t, _ in parts), PART.join(_quiet(o) for _, o in parts)
+        key = self._key(text, options)
+        program = self._find(key)
+        if program is not None:
+            self._counters.programs_loaded += 1
+            return program
+        if self._pool is None:
+            return None
+        for _, binary in self._pool.build([(text, options)]):
+            program = self._accept(binary)
+            if program is not None:
+                self._counters.programs_built += 1
+                self._save(key, program)
+        if program is None:
+            _log.info("%d sources were not linked into one program", len(parts))
+        return program
 
     def _build_outside(self, specs: Sequence[Spec], tell: Callable[[int], None]) -> set[tuple[str, str]]:
         """Have worker processes build what is missing, if it is much; returns what they delivered to `get`."""

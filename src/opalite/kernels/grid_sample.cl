@@ -24,7 +24,7 @@
 #endif
 #define FAR ((POS)1e9f)
 
-inline int pad_index(int i, int size) {
+static inline int pad_index(int i, int size) {
 #if PADDING == 0
     return i >= 0 && i < size ? i : -1;
 #elif PADDING == 1
@@ -38,11 +38,11 @@ inline int pad_index(int i, int size) {
 #endif
 }
 
-inline POS cubic_near(POS d) { return (1.25f * d - 2.25f) * d * d + 1; }
-inline POS cubic_far(POS d) { return ((-0.75f * d + 3.75f) * d - 6) * d + 3; }
+static inline POS cubic_near(POS d) { return (1.25f * d - 2.25f) * d * d + 1; }
+static inline POS cubic_far(POS d) { return ((-0.75f * d + 3.75f) * d - 6) * d + 3; }
 
 // Offsets (or -1) and weights of the taps of one axis with `size` elements `stride` apart.
-inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight) {
+static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight) {
 #if CORNERS
     POS at = (g + 1) / 2 * (size - 1);
 #else

@@ -3,7 +3,7 @@
 //   VEC    elements moved at once      SPAN   elements of a row that one work-item copies, a multiple of VEC
 
 // Elements [begin, begin + SPAN) of a row of `count`.
-inline void copy_span(global const ELEM *from, global ELEM *to, int begin, int count) {
+static inline void copy_span(global const ELEM *from, global ELEM *to, int begin, int count) {
     const int end = min(begin + SPAN, count);
     int i = begin;
     for (; i + VEC <= end; i += VEC) VSTORE(VEC, VLOAD(VEC, i, from), i, to);
@@ -11,8 +11,8 @@ inline void copy_span(global const ELEM *from, global ELEM *to, int begin, int c
 }
 
 // `index` counted from the front; it may still lie outside [0, size).
-inline INDEX from_front(INDEX index, int size) { return index < 0 ? index + size : index; }
+static inline INDEX from_front(INDEX index, int size) { return index < 0 ? index + size : index; }
 
-inline int clamp_index(INDEX index, int size) {
+static inline int clamp_index(INDEX index, int size) {
     return (int)clamp(from_front(index, size), (INDEX)0, (INDEX)(size - 1));
 }

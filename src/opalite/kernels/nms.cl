@@ -9,7 +9,7 @@ typedef struct {
     ACC low0, low1, high0, high1;
 } Box;
 
-inline Box load_box(global const REAL *boxes, size_t i) {
+static inline Box load_box(global const REAL *boxes, size_t i) {
     const ACC a = LOAD(boxes, 4 * i), b = LOAD(boxes, 4 * i + 1), c = LOAD(boxes, 4 * i + 2), d = LOAD(boxes, 4 * i + 3);
     Box box;
 #if CENTRED
@@ -27,7 +27,7 @@ inline Box load_box(global const REAL *boxes, size_t i) {
 }
 
 // Whether intersection / union exceeds `limit`; boxes without area overlap nothing.
-inline int overlap(Box a, Box b, ACC limit) {
+static inline int overlap(Box a, Box b, ACC limit) {
     const ACC side0 = fmin(a.high0, b.high0) - fmax(a.low0, b.low0);
     const ACC side1 = fmin(a.high1, b.high1) - fmax(a.low1, b.low1);
     if (!(side0 > 0) || !(side1 > 0)) return 0;

@@ -2,7 +2,7 @@
 //   KIND   0 uniform, 1 normal, 2 bernoulli
 //   BITS   random bits of a number in [0, 1)
 //   bernoulli reads probabilities of type REAL and writes ELEM (uchar, ushort, uint or ulong): ONE, the bits of 1, or 0
-inline uint4 philox(ulong counter, uint key0, uint key1) {
+static inline uint4 philox(ulong counter, uint key0, uint key1) {
     uint4 w = (uint4)((uint)counter, (uint)(counter >> 32), 0, 0);
     for (int round_ = 0; round_ < 10; ++round_) {
         const uint a = 0xD2511F53u, b = 0xCD9E8D57u;

@@ -26,7 +26,7 @@ kernel void copy_all(global const ELEM *x, global ELEM *y, int spans, int count)
 }
 
 // Where tuple t of ScatterND points, in rows of `inner` elements; -1 outside. `axes` holds (size, stride) of each coordinate.
-inline int tuple_place(global const INDEX *indices, global const int *axes, int t, int depth) {
+static inline int tuple_place(global const INDEX *indices, global const int *axes, int t, int depth) {
     int at = 0;
     for (int k = 0; k < depth; ++k) {
         const INDEX i = from_front(indices[(size_t)t * depth + k], axes[2 * k]);

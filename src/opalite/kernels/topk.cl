@@ -1,7 +1,7 @@
 // The first k elements of each line along the middle axis of [outer, length, inner]; needs topk_order.cl in front.
 // Both kernels keep indices in a scratch region of their line and write values and indices in order.
 
-inline void write_line(
+static inline void write_line(
     global const REAL *line, global REAL *values, global long *indices, global const int *order, size_t base, int j, int inner
 ) {
     const size_t at = base + (size_t)j * inner;

@@ -18,7 +18,7 @@
 #define SIGN ((CODE)1 << (CODE_BITS - 1))
 
 // A number that is smaller the earlier the element x[at] ranks; equal for equal elements.
-inline CODE rank_code(global const REAL *x, size_t at) {
+static inline CODE rank_code(global const REAL *x, size_t at) {
     const ACC value = LOAD(x, at);
 #if defined(ACC_IS_FLOAT)
     CODE bits = isnan(value) ? NAN_BITS : AS_CODE(value);
@@ -33,7 +33,7 @@ inline CODE rank_code(global const REAL *x, size_t at) {
 }
 
 // Whether element a with code ca ranks before element b with code cb.
-inline int ranks_before(CODE ca, int a, CODE cb, int b) { return ca < cb || (ca == cb && a < b); }
+static inline int ranks_before(CODE ca, int a, CODE cb, int b) { return ca < cb || (ca == cb && a < b); }
 
 #if WORST_ON_TOP
 #define ABOVE(ca, a, cb, b) ranks_before(cb, b, ca, a)
@@ -42,7 +42,7 @@ inline int ranks_before(CODE ca, int a, CODE cb, int b) { return ca < cb || (ca 
 #endif
 
 // Move heap[hole] down to its place among the first `size`; `line` holds the elements, `stride` apart.
-inline void sift_down(global int *heap, int hole, int size, global const REAL *line, int stride) {
+static inline void sift_down(global int *heap, int hole, int size, global const REAL *line, int stride) {
     const int moved = heap[hole];
     const CODE code = rank_code(line, (size_t)moved * stride);
     for (int child = 2 * hole + 1; child < size; child = 2 * hole + 1) {

@@ -7,7 +7,7 @@ device memory and sets no kernel argument.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from ..plan.program import (
 )
 from .progress import build_progress
 from .slot_memory import pool_slots
+from .step_loop import LoopBuilder
 from .timing import Timing
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +69,8 @@ class Executable:
         self.recorder: Recorder | None = None  # set to profile the runs that follow
         self._replay = rt.replay
         self.may_overflow = False  # whether halves may not hold the values, so that outputs must be looked at
-        self._phases = self._make_phases()
+        self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
+        self._loops = LoopBuilder(rt, program, self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
@@ -100,9 +102,12 @@ class Executable:
     def queueing(self) -> str:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
         recordings = [p for p in self._phases if isinstance(p, Recording)]
-        launches = sum(len(r.launches) for r in recordings)
+        launches = len([launch for launch in self.launches.values() if not launch.is_empty])
+        enqueued = sum(len(r.launches) for r in recordings)
         replayed = [r for r in recordings if r.replays]
         parts = [f"launches: {launches}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
+        if self._phases is not self._plain:
+            parts.append(f"joined by step loops into {enqueued}")
         if replayed:
             count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
             parts.append(f"replayed as {count} from the second run on ({self._replay})")
@@ -122,12 +127,13 @@ class Executable:
         assert isinstance(a, ScalarArg)
         return a.value
 
-    def _make_phases(self) -> list[Phase]:
+    def _make_phases(self, launches: Mapping[int, Sequence[PreparedLaunch]]) -> list[Phase]:
+        """Steps in order, with what is launched for each launch step put together."""
         phases: list[Phase] = []
         waiting: list[PreparedLaunch] = []
         for i, step in enumerate(self.program.steps):
             if isinstance(step, LaunchStep):
-                waiting.append(self.launches[i])
+                waiting.extend(launches[i])
                 continue
             if waiting:
                 phases.append(self.rt.record(waiting, replay=True))
@@ -146,9 +152,10 @@ class Executable:
             hosts[number] = array
         for port, array in zip(program.inputs, feeds, strict=True):
             hosts[port.host] = array
+        phases = self._plain if self.recorder is not None else self._current_phases()
         clock = time.perf_counter
         mark = clock()
-        for phase in self._phases:
+        for phase in phases:
             if isinstance(phase, Recording):
                 if self.recorder is None:
                     phase.run()
@@ -175,6 +182,13 @@ class Executable:
         rt.finish()
         timing.compute_s += clock() - mark
         return [hosts[port.host] for port in program.outputs], timing
+
+    def _current_phases(self) -> list[Phase]:
+        """The phases to run next: with step loops from the time on when they are ready."""
+        if not self._loops.is_over and (loops := self._loops.poll()) is not None:
+            launches = {i: [launch] for i, launch in self.launches.items()} | loops
+            self._phases = self._make_phases(launches)
+        return self._phases
 
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.

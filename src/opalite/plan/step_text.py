@@ -1,0 +1,217 @@
+"""Kernels as plain functions, and the one kernel that calls them in turn: the text of a step loop (run/step_loop.py).
+
+Each launch of a Program becomes a row of a table; the workers of a single launch walk down the table together. A kernel
+of OpenCL C becomes a function that computes some of a launch's work-groups; its work-item numbers become parameters.
+Kernels whose work-items meet at barriers, or that read images, stay launches of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from .program import LaunchStep, LocalArg, ScalarArg, SlotArg, SourceSpec, StepArg
+
+# A kernel ends with the first line that is a closing brace alone.
+_HEAD = r"^(?:__attribute__\(\(reqd_work_group_size[^\n]*\n)?kernel [^\n]*?\bvoid "
+_KERNEL = re.compile(_HEAD + r"(\w+)\(.*?^}$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*")
+_IMAGE = re.compile(r"\b(image2d_t|sampler_t)\b")
+_MEETING = re.compile(r"\bbarrier\b")
+_ALONE = re.compile(r"-D(WG|LY|GROUP)=1\b")  # one work-item along the axis whose items share a result: no barrier
+_READ = {
+    "int32": "(int)a[{}]",
+    "uint32": "(uint)a[{}]",
+    "int64": "(long)a[{}]",
+    "uint64": "a[{}]",
+    "float32": "as_float((uint)a[{}])",
+    "float64": "as_double(a[{}])",
+}
+_NUMBERS = (
+    "size_t item_x_, size_t item_y_, size_t item_z_, size_t group_x_, size_t group_y_, size_t group_z_, "
+    "size_t local_x_, size_t local_y_, size_t local_z_"
+)
+_NUMBERING = """#define local
+#define barrier(flags)
+#define OF_AXIS(d, v) ((d) == 0 ? v##_x_ : (d) == 1 ? v##_y_ : v##_z_)
+#define get_global_id(d) OF_AXIS(d, item)
+#define get_group_id(d) OF_AXIS(d, group)
+#define get_local_id(d) OF_AXIS(d, local)
+#define get_local_size(d) 1
+// What functions beside the kernel see: they use the axis along which a work-item is alone, if any.
+enum { local_x_ = 0, local_y_ = 0, local_z_ = 0 };
+"""
+_PARAMETERS = "global const ulong *a, global const uint *shape, uint begin, uint end"
+
+SHAPE = 8
+"""Numbers of a row of the table of shapes: function, first argument, work-groups in all, along x, along y, and the
+work-items of a group along x, y and z."""
+
+COUNTERS = 32
+"""Numbers of a row of the table of counters: work-groups taken, and after half a row work-groups done."""
+
+
+SPINS = 20000  # times that a worker looks whether the others are done before it sleeps
+
+
+def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
+    """Why `step` of `source` must stay a launch of its own; None if it may become a function."""
+    for a in step.args:
+        if isinstance(a, ScalarArg) and a.value.dtype.name not in _READ:
+            return f"it takes an argument of type {a.value.dtype.name}"
+    found = _only(source.text, step.entry)
+    if found is None:
+        return f"kernel {step.entry} is not written as one block"
+    found = _COMMENT.sub("", found)
+    if _IMAGE.search(found):
+        return "it reads or writes images"
+    if not _is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
+        return "its work-items wait for each other"
+    return None
+
+
+def group_counts(step: LaunchStep) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """(work-groups, work-items of a group) of a launch along x, y and z."""
+    grid = (*step.grid, 1, 1)[:3]
+    group = (*(step.group or (1, 1, 1)), 1, 1)[:3]
+    return (grid[0] // group[0], grid[1] // group[1], grid[2] // group[2]), (group[0], group[1], group[2])
+
+
+def signature(step: LaunchStep) -> tuple[object, ...]:
+    """What a step's function depends on besides its source: equal ones share it."""
+    kinds = tuple(a.nbytes if isinstance(a, LocalArg) else _read(a, 0) for a in step.args)
+    return step.source, step.entry, kinds, _is_single(step)
+
+
+def _is_single(step: LaunchStep) -> bool:
+    """Whether a work-group is one work-item, for which a barrier is nothing."""
+    return math.prod(step.group or (1,)) == 1
+
+
+def function_text(text: str, step: LaunchStep, symbol: str) -> str:
+    """The source in which `step`'s kernel is the function `symbol`: it computes work-groups `begin` to `end`."""
+    found = _only(text, step.entry)
+    assert found is not None, f"{step.entry}: asked for after step_refusal"
+    found = re.sub(
+        rf"{_HEAD}{step.entry}\(",
+        f"static inline __attribute__((always_inline)) void {step.entry}({_NUMBERS}, ",
+        found,
+        flags=re.MULTILINE,
+    )
+    locals_ = "".join(
+        f"    char local_{i}[{max(a.nbytes, 1)}] __attribute__((aligned(128)));\n"
+        for i, a in enumerate(step.args)
+        if isinstance(a, LocalArg)
+    )
+    arguments = ", ".join(_read(a, i) for i, a in enumerate(step.args))
+    body = _single(step.entry, arguments) if _is_single(step) else _many(step.entry, arguments)
+    return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
+
+
+def loop_text(functions: int) -> str:
+    """The program that calls `step_0` to `step_{functions - 1}`.
+
+    run_steps: each work-item is a worker. It takes work-groups of the first step until none is left, a share of what is
+    left at a time, waits until all are done, and goes on to the next step. A worker waits only for work-groups that
+    other workers have begun, so any number of them comes to the end, however late they start.
+    clear_steps: sets the counters back. address: where memory lies.
+    """
+    declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
+    cases = "".join(f"        case {i}: step_{i}(a, s + 3, b, e); break;\n" for i in range(functions))
+    return f"""{declared}
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX() __builtin_ia32_pause()
+#else
+#define RELAX()
+#endif
+// Where another process takes a core away, whoever waits for it should not keep the other cores busy: after about a
+// millisecond a worker sleeps for moments (nanosleep), and the system can move the worker that holds the work.
+static inline void wait_turn(uint turn) {{
+#if defined(__x86_64__) && defined(__linux__)
+    if (turn > {SPINS}) {{
+        const long time[2] = {{0, 20000}};
+        long result;
+        __asm__ volatile("syscall" : "=a"(result) : "0"(35L), "D"(time), "S"(0L) : "rcx", "r11", "memory");
+        return;
+    }}
+#endif
+    RELAX();
+}}
+kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                      uint last, uint workers) {{
+    if (__atomic_load_n(counters + (last - 1) * {COUNTERS} + {COUNTERS // 2}, __ATOMIC_ACQUIRE)
+        == shapes[(last - 1) * {SHAPE} + 2]) return;
+    for (uint i = first; i < last; ++i) {{
+        global const uint *s = shapes + i * {SHAPE};
+        global const ulong *a = args + s[1];
+        global uint *taken = counters + i * {COUNTERS}, *done = taken + {COUNTERS // 2};
+        const uint all = s[2];
+        for (;;) {{
+            const uint before = __atomic_load_n(taken, __ATOMIC_RELAXED);
+            if (before >= all) break;
+            const uint share = max(1u, (all - before) / (2 * workers));
+            const uint b = __atomic_fetch_add(taken, share, __ATOMIC_ACQ_REL), e = min(all, b + share);
+            if (b >= all) break;
+            switch (s[0]) {{
+{cases}            }}
+            __atomic_fetch_add(done, e - b, __ATOMIC_ACQ_REL);
+        }}
+        for (uint turn = 0; __atomic_load_n(done, __ATOMIC_ACQUIRE) < all; ++turn) wait_turn(turn);
+    }}
+}}
+kernel void clear_steps(global uint *counters, uint first, uint last) {{
+    for (uint i = first; i < last; ++i) counters[i * {COUNTERS}] = counters[i * {COUNTERS} + {COUNTERS // 2}] = 0;
+}}
+kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
+"""
+
+
+def _only(text: str, entry: str) -> str | None:
+    """`text` without the kernels other than `entry`; None if that is not found."""
+    names = {m[1] for m in _KERNEL.finditer(text)}
+    return _KERNEL.sub(lambda m: m[0] if m[1] == entry else "", text) if entry in names else None
+
+
+def _read(a: StepArg, i: int) -> str:
+    """The argument as the function reads it from its row."""
+    if isinstance(a, SlotArg):
+        return f"(global void *)a[{i}]"
+    if isinstance(a, LocalArg):
+        return f"(void *)local_{i}"
+    return _READ[a.value.dtype.name].format(i)
+
+
+def packed_scalar(value: np.generic) -> int:
+    """A number as the 64 bits that the function reads."""
+    return int.from_bytes(value.tobytes(), "little")
+
+
+def _single(entry: str, arguments: str) -> str:
+    """Work-groups of one item."""
+    return f"""    const uint nx = shape[0], ny = shape[1];
+    uint x = begin % nx, y = begin / nx % ny, z = begin / nx / ny;
+    for (uint i = begin; i < end; ++i) {{
+        {entry}(x, y, z, x, y, z, 0, 0, 0, {arguments});
+        if (++x == nx) {{
+            x = 0;
+            if (++y == ny) {{ y = 0; ++z; }}
+        }}
+    }}
+"""
+
+
+def _many(entry: str, arguments: str) -> str:
+    """Work-groups of several items, which are independent: neighbours may share a vector."""
+    return f"""    const uint nx = shape[0], ny = shape[1], gx = shape[2], gy = shape[3], gz = shape[4];
+    for (uint i = begin; i < end; ++i) {{
+        const uint x = i % nx, y = i / nx % ny, z = i / nx / ny;
+        for (uint lz = 0; lz < gz; ++lz)
+            for (uint ly = 0; ly < gy; ++ly) {{
+                #pragma clang loop vectorize(assume_safety)
+                for (uint lx = 0; lx < gx; ++lx)
+                    {entry}(x * gx + lx, y * gy + ly, z * gz + lz, x, y, z, lx, ly, lz, {arguments});
+            }}
+    }}
+"""

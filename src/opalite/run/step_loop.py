@@ -1,0 +1,132 @@
+"""All launches of a run as one, on a device where that pays: decided, built in the background, and put in place.
+
+A Program is run by launches at first. Once it has been run often, a worker process links its kernels into the program
+of a step loop (plan/step_text.py); from then on each stretch of launches is one (cl/step_loop.py). What cannot be a
+step stays a launch between two loops.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import knobs
+from ..cl.launch import PreparedLaunch
+from ..cl.runtime import Runtime
+from ..cl.step_loop import StepRow, StepTable
+from ..plan.program import LaunchStep, Program, ScalarArg, SlotArg
+from ..plan.step_text import (
+    COUNTERS,
+    SHAPE,
+    function_text,
+    group_counts,
+    loop_text,
+    packed_scalar,
+    signature,
+    step_refusal,
+)
+
+WORTH_RUNS = 20  # of a program, before it is linked
+MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
+
+
+class LoopBuilder:
+    """Watches how often a Program runs, and has its step loop built in time.
+
+    `poll` is called before each run and returns the loops when they are ready, once.
+    """
+
+    def __init__(self, rt: Runtime, program: Program, memory: Mapping[int, Any]) -> None:
+        self._rt, self._program, self._memory = rt, program, memory
+        self._runs = 0
+        self._thread: threading.Thread | None = None
+        self._linked: Any = None
+        self._steps = [s for s in program.steps if isinstance(s, LaunchStep)] if is_worth(rt) else []
+        self.is_over = len(self._steps) < 2
+
+    def poll(self) -> dict[int, list[PreparedLaunch]] | None:
+        """Launches to run in place of a stretch of steps, by the number of the stretch's first step among all steps.
+
+        Those that other stretches begin after are left out: an empty list takes their place.
+        """
+        if self.is_over:
+            return None
+        self._runs += 1
+        if self._runs < WORTH_RUNS:
+            return None
+        if self._thread is None:
+            self._plan()
+            self._thread = threading.Thread(target=self._link, name="opalite-link", daemon=True)
+            self._thread.start()
+            self._thread.join(0.05)  # a program that is stored is there at once
+        if self._thread.is_alive():
+            return None
+        self.is_over = True
+        return None if self._linked is None else self._make_loops()
+
+    def _plan(self) -> None:
+        """Which steps become functions, and the text of each."""
+        sources = self._program.sources
+        numbers: dict[tuple[object, ...], int] = {}
+        texts: list[tuple[str, str]] = []
+        self._function: dict[int, int] = {}
+        for i, step in enumerate(self._program.steps):
+            if not isinstance(step, LaunchStep) or not all(step.grid) or step_refusal(sources[step.source], step):
+                continue
+            key = signature(step)
+            if key not in numbers:
+                source = sources[step.source]
+                texts.append((function_text(source.text, step, f"step_{len(numbers)}"), source.options))
+                numbers[key] = len(numbers)
+            self._function[i] = numbers[key]
+        self._parts = [(loop_text(len(texts)), ""), *texts]
+
+    def _link(self) -> None:
+        if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
+            self._linked = self._rt.programs.link(self._parts)
+
+    def _make_loops(self) -> dict[int, list[PreparedLaunch]]:
+        steps = self._program.steps
+        stretches = _stretches(steps, self._function)
+        table = StepTable(
+            self._rt, self._linked, [self._row(i) for stretch in stretches for i in stretch], SHAPE, COUNTERS
+        )
+        found: dict[int, list[PreparedLaunch]] = {}
+        first = 0
+        for stretch in stretches:
+            last = first + len(stretch)
+            found[stretch[0]] = list(table.loop(first, last, f"steps of {self._program.name or 'the model'}"))
+            found.update((i, []) for i in stretch[1:])
+            first = last
+        return found
+
+    def _row(self, i: int) -> StepRow:
+        step = self._program.steps[i]
+        assert isinstance(step, LaunchStep)
+        groups, items = group_counts(step)
+        args = tuple(
+            self._memory[a.slot]
+            if isinstance(a, SlotArg)
+            else packed_scalar(a.value)
+            if isinstance(a, ScalarArg)
+            else 0
+            for a in step.args
+        )
+        return StepRow(self._function[i], groups, items, args)
+
+
+def is_worth(rt: Runtime) -> bool:
+    """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
+    return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl" and rt.info.compute_units > 1
+
+
+def _stretches(steps: Sequence[object], functions: Mapping[int, int]) -> list[list[int]]:
+    """Numbers of neighbouring steps that are functions, two or more; empty launches between them do not count."""
+    found: list[list[int]] = [[]]
+    for i, step in enumerate(steps):
+        if i in functions:
+            found[-1].append(i)
+        elif not (isinstance(step, LaunchStep) and not all(step.grid)):
+            found.append([])
+    return [stretch for stretch in found if len(stretch) > 1]

@@ -1,0 +1,118 @@
+"""Step loops: all launches of a run as one give what the launches give, whatever stands between them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opalite
+from onnx import helper
+from opalite.cl.launch import Recording
+from opalite.cl.runtime import Runtime
+from opalite.run import step_loop
+from opalite.run.executor import Executable
+
+from ..helpers.small_models import make_model, noise, port
+
+PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machine
+
+
+@pytest.fixture
+def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    monkeypatch.setattr(step_loop, "WORTH_RUNS", 2)
+    if not step_loop.is_worth(rt) or rt.programs._pool is None:
+        pytest.skip(f"{rt.info.name} keeps its launches")
+    return rt
+
+
+def layers(seed: int = 0) -> Any:
+    """A convolution, a pooling, a reduction, a softmax and a recurrent layer."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("ReduceMean", ["c"], ["d"], keepdims=1),
+        helper.make_node("Sub", ["c", "d"], ["e"]),
+        helper.make_node("Reshape", ["e", "shape"], ["f"]),
+        helper.make_node("Softmax", ["f"], ["s"], axis=-1),
+        helper.make_node("LSTM", ["s", "lw", "lr"], ["y", "", ""], hidden_size=7),
+    ]
+    constants = {
+        "w": noise(20, 3, 3, 3, seed=seed),
+        "shape": np.array([20, 1, 30], np.int64),
+        "lw": noise(1, 28, 30, seed=seed),
+        "lr": noise(1, 28, 7, seed=seed),
+    }
+    return make_model(nodes, [port("x", (1, 3, 12, 10))], [port("y", None), port("d", None)], constants)
+
+
+def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -> tuple[list[Any], Executable]:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        got = session.run(None, feeds)
+        (executable,) = session._compiler.ran
+        if executable._loops.is_over:
+            return got, executable
+        assert time.monotonic() < end, "nothing was linked"
+        time.sleep(0.01)
+
+
+def launches_of(phases: list[Any]) -> int:
+    return sum(len(p.launches) for p in phases if isinstance(p, Recording))
+
+
+def test_loop_gives_what_launches_give(linking: Runtime) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 3, 12, 10, seed=3)}
+    first = session.run(None, feeds)
+    got, executable = run_until_linked(session, feeds)
+    assert launches_of(executable._phases) < launches_of(executable._plain)
+    for a, b in zip(got, first, strict=True):
+        np.testing.assert_array_equal(a, b)
+    other = {"x": noise(1, 3, 12, 10, seed=4)}
+    for _ in range(50):  # counters are set back each time
+        again = session.run(None, other)
+    plain = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id).run(None, other)
+    for a, b in zip(again, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_profile_still_sees_every_launch(linking: Runtime) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    _, executable = run_until_linked(session, feeds)
+    profile = session.profile(feeds, iterations=2)
+    assert len(profile.by_node()) == launches_of(executable._plain)
+
+
+def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
+    feeds = {"x": noise(1, 3, 12, 10)}
+    model = layers(seed=1).SerializeToString()
+    run_until_linked(opalite.InferenceSession(model, device=linking.info.id), feeds)
+    built = linking.counters.programs_built
+    _, executable = run_until_linked(opalite.InferenceSession(model, device=linking.info.id), feeds)
+    assert launches_of(executable._phases) < launches_of(executable._plain)
+    assert linking.counters.programs_built == built
+
+
+def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_loop, "loop_text", lambda functions: "this is not OpenCL C")
+    session = opalite.InferenceSession(layers(seed=2).SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    first = session.run(None, feeds)
+    got, executable = run_until_linked(session, feeds)
+    assert executable._phases is executable._plain
+    np.testing.assert_array_equal(got[0], first[0])
+
+
+def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    for _ in range(4):
+        session.run(None, {"x": noise(1, 3, 12, 10)})
+    (executable,) = session._compiler.ran
+    assert executable._loops.is_over
+    assert executable._phases is executable._plain
