@@ -46,9 +46,14 @@ Phase = Recording | UploadStep | DownloadStep | HostStep | ReferenceStep
 
 
 class Executable:
-    """A Program on a Runtime. Not thread-safe: the session holds its lock while running one."""
+    """A Program on a Runtime. Not thread-safe: the session holds its lock while running one.
 
-    def __init__(self, rt: Runtime, program: Program, host_runner: HostRunner | None = None) -> None:
+    step_loops: whether launches may be joined once the program has run often (run/step_loop.py).
+    """
+
+    def __init__(
+        self, rt: Runtime, program: Program, host_runner: HostRunner | None = None, *, step_loops: bool = True
+    ) -> None:
         self.rt = rt
         self.program = program
         self._host_runner = host_runner
@@ -70,7 +75,7 @@ class Executable:
         self._replay = rt.replay
         self.may_overflow = False  # whether halves may not hold the values, so that outputs must be looked at
         self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
-        self._loops = LoopBuilder(rt, program, self._memory)
+        self._loops = LoopBuilder(rt, program if step_loops else Program(program.name), self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
