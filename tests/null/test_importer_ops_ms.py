@@ -296,3 +296,12 @@ def test_dynamic_quantize_lstm(per_column: bool) -> None:
     for g, want in zip(got, by_ort("DynamicQuantizeLSTM", arrays, (0, 1, 2), **attrs), strict=True):
         assert g.shape == want.shape
         assert np.abs(g - want).max() < 0.02  # onnxruntime rounds x and h to 8 bits
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_qlinear_conv_with_channels_last(group: int) -> None:
+    scale = np.float32(0.02)
+    x, w = V.u8(1, 7, 9, 4), V.u8(8, 4 // group, 3, 3)
+    arrays = [x, scale, u8(120), w, scale, u8(128), np.float32(0.5), u8(100), V.ints(-50, 50, 8, dtype=np.int32)]
+    attrs = {"pads": [1, 1, 1, 1], "strides": [2, 2], "group": group, "channels_last": 1, "const": tuple(range(1, 9))}
+    _compare("QLinearConv", [np.asarray(a) for a in arrays], steps=1, **attrs)

@@ -13,6 +13,7 @@ from .context import NodeContext
 from .helpers import along_axis, reduce
 from .onnx_conv import centred, convolve
 from .onnx_matmul import by_row_or_column, integer_product
+from .onnx_ms_fused import channels_first, channels_last
 from .protos import elem_dtype
 from .quantization import dequantized, plain_zero, quantize, requantize, spread
 from .registry import onnx_op
@@ -94,10 +95,12 @@ def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
 @onnx_op("QLinearConv", since=10)
 @onnx_op("QLinearConv", since=1, domain="com.microsoft")
 def qlinear_conv(ctx: NodeContext) -> Result:
-    """Convolution of 8-bit integers, exact in int32, then rescaled; weights have one scale or one by output channel."""
-    if ctx.attr("channels_last", 0):
-        return ctx.host()
-    x, w = ctx.input(0), ctx.input(3)
+    """Convolution of 8-bit integers, exact in int32, then rescaled; weights have one scale or one by output channel.
+
+    With the attribute channels_last of com.microsoft, x and the result have their channels last, weights as ever.
+    """
+    last = bool(ctx.attr("channels_last", 0))
+    x, w = channels_first(ctx, ctx.input(0)) if last else ctx.input(0), ctx.input(3)
     bias = ctx.get(8)
     acc = convolve(ctx, centred(ctx, x, ctx.get(2), 1), centred(ctx, w, ctx.get(5), 0), bias)
     rank = len(acc.shape)
@@ -106,7 +109,8 @@ def qlinear_conv(ctx: NodeContext) -> Result:
     dtype = x.dtype if y_zero is None else y_zero.dtype
     if y_zero is not None:
         y_zero = ctx.reshape(y_zero, ())
-    return requantize(ctx, acc, factors, ctx.reshape(ctx.input(6), ()), y_zero, dtype)
+    y = requantize(ctx, acc, factors, ctx.reshape(ctx.input(6), ()), y_zero, dtype)
+    return channels_last(ctx, y) if last else y
 
 
 @onnx_op("QLinearMatMul", since=10)
