@@ -349,11 +349,12 @@ def test_attention_of_a_query_that_sees_nothing_is_zero() -> None:
 def test_recurrent_layers(op: str, direction: str) -> None:
     gates, d = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 2 if direction == "bidirectional" else 1
     t, b, i, h = 5, 3, 4, 6
-    arrays = [V.f(t, b, i), V.f(d, gates * h, i), V.f(d, gates * h, h), V.f(d, 2 * gates * h)]
-    arrays += [np.array([5, 2, 3], np.int32), V.f(d, b, h)]
+    own = Values(gates + d)  # and a small state: onnxruntime does not clip an LSTM's cell before its activation
+    arrays = [own.f(t, b, i), own.f(d, gates * h, i), own.f(d, gates * h, h), own.f(d, 2 * gates * h)]
+    arrays += [np.array([5, 2, 3], np.int32), own.f(d, b, h)]
     outs = (0, 1, 2) if op == "LSTM" else (0, 1)
     if op == "LSTM":
-        arrays.append(V.f(d, b, h))
+        arrays.append(own.f(d, b, h) * 0.1)
     attrs = {"hidden_size": h, "direction": direction, "clip": 3.0}
     assert_same(imported(op, arrays, outs, **attrs), by_ort(op, arrays, outs, **attrs))
 
