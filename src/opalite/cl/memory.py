@@ -38,17 +38,18 @@ class Allocator:
         flags = cl.mem_flags.READ_WRITE
         return self._made(lambda: cl.Buffer(self.context, flags, size), f"a buffer of {size} bytes", size)
 
-    def wrapped(self, array: Array) -> cl.Buffer | None:
-        """A read-only buffer that is the memory of `array` itself, or None where that would not work or not pay.
+    def wrapped(self, array: Array, *, writable: bool = False) -> cl.Buffer | None:
+        """A buffer that is the memory of `array` itself, or None where that would not work or not pay.
 
         Only CPU devices: they read host memory directly, given alignment for their vectors. The array must outlive
-        the buffer and not change.
+        the buffer and, unless it is `writable`, not change.
         """
         if not self.info.is_cpu or array.nbytes == 0 or not array.flags.c_contiguous:
             return None
         if array.__array_interface__["data"][0] % self.info.base_align:
             return None
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+        access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
+        flags = access | cl.mem_flags.USE_HOST_PTR
         try:
             made = cl.Buffer(self.context, flags, hostbuf=array)
         except cl.Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyopencl as cl
 from .. import knobs
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
-from . import pocl, transfer
+from . import pocl, tensor, transfer
 from .cachefolder import cache_folder
 from .counters import Counters
 from .describe import fingerprint
@@ -176,17 +177,22 @@ class Runtime:
         self.write(buffer, np.ascontiguousarray(array))
         return SharedWeight(buffer, None)
 
+    @cached_property
+    def shares_memory(self) -> bool:
+        """Whether the device works on host memory itself, so that values cross without a command on the queue."""
+        return tensor.shares_memory(self.context, self.queue, self.info.is_cpu)
+
     # Transfers; all on the queue, in order with launches
 
-    def write(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> None:
-        """Copy a C-contiguous `array` into `buffer` at byte `offset`."""
+    def write(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> cl.Event | None:
+        """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        transfer.write_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.write_buffer(self.queue, buffer, array, offset, wait, self.info.name)
 
-    def read(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> None:
+    def read(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        transfer.read_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.read_buffer(self.queue, buffer, array, offset, wait, self.info.name)
 
     def fill(self, buffer: cl.Buffer, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..cl.events import LaunchTimes, read_times
 from ..cl.launch import LocalBytes, PreparedLaunch, Recording
 from ..cl.replay import Replay
 from ..cl.runtime import Runtime
+from ..cl.tensor import Crossing, DeviceTensor
 from ..cl.weights import SharedWeight
 from ..errors import OpaliteError
 from ..ir.device_family import SLOW_SUB_BUFFERS
@@ -32,6 +34,7 @@ from ..plan.program import (
     Storage,
     UploadStep,
 )
+from .exchange import Exchange, Target, read_on_host
 from .progress import build_progress
 from .slot_memory import pool_slots
 from .step_loop import LoopBuilder
@@ -61,6 +64,7 @@ class Executable:
         with build_progress() as tell:
             built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
         self._weights: list[SharedWeight] = []
+        self._crossings: dict[int, Crossing] = {}  # slots of inputs and outputs
         self._memory = self._allocate()
         self.launches: dict[int, PreparedLaunch] = {
             i: rt.prepare(built[s.source], s.entry, [self._arg(a) for a in s.args], s.grid, s.group, s.node)
@@ -74,7 +78,14 @@ class Executable:
         self.recorder: Recorder | None = None  # set to profile the runs that follow
         self._replay = rt.replay
         self.may_overflow = False  # whether halves may not hold the values, so that outputs must be looked at
+        sizes = {s.id: s.nbytes for s in program.slots}
+        for step in program.steps:
+            if isinstance(step, DownloadStep) and step.slot not in self._crossings:  # a weight
+                memory = self._memory[step.slot]
+                self._crossings[step.slot] = Crossing(rt, sizes[step.slot], memory)
+        self.exchange = Exchange(rt, program, self._crossings, self.launches)
         self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
+        self._last = self._plain  # the phases of the last run
         self._loops = LoopBuilder(rt, program if step_loops else Program(program.name), self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -98,7 +109,8 @@ class Executable:
             elif slot.image is not None:
                 memory[slot.id] = images[slot.image_slot]
             elif slot.storage is Storage.SEPARATE or arena is None:
-                memory[slot.id] = rt.allocate(slot.nbytes)
+                crossing = self._crossings[slot.id] = Crossing(rt, slot.nbytes)
+                memory[slot.id] = crossing.buffer
             else:
                 memory[slot.id] = arena.region(slot.offset, slot.nbytes)
         return memory
@@ -133,60 +145,106 @@ class Executable:
         return a.value
 
     def _make_phases(self, launches: Mapping[int, Sequence[PreparedLaunch]]) -> list[Phase]:
-        """Steps in order, with what is launched for each launch step put together."""
-        phases: list[Phase] = []
+        """Steps in order, with what is launched for each launch step put together.
+
+        What the host has is uploaded before all, and what it does not read is downloaded after all, so that launches
+        stay in one stretch. Slots of inputs and outputs are nobody else's, so that this is safe.
+        """
+        steps = self.program.steps
+        at_hand = {p.host for p in self.program.inputs} | self.program.host_consts.keys()
+        read = read_on_host(steps)
+        first: list[Phase] = [s for s in steps if isinstance(s, UploadStep) and s.host in at_hand]
+        last: list[Phase] = [s for s in steps if isinstance(s, DownloadStep) and s.host not in read]
+        moved = {id(s) for s in (*first, *last)}
+        phases = first
         waiting: list[PreparedLaunch] = []
-        for i, step in enumerate(self.program.steps):
+        for i, step in enumerate(steps):
             if isinstance(step, LaunchStep):
                 waiting.extend(launches[i])
-                continue
-            if waiting:
-                phases.append(self.rt.record(waiting, replay=True))
+            elif id(step) not in moved:
+                self._add_recording(phases, waiting)
                 waiting = []
-            phases.append(step)
-        if waiting:
-            phases.append(self.rt.record(waiting, replay=True))
-        return phases
+                phases.append(step)
+        self._add_recording(phases, waiting)
+        return phases + last
 
-    def run(self, feeds: Sequence[Any]) -> tuple[list[Any], Timing]:
-        """Outputs in order for `feeds` (arrays of exactly the ports' dtypes and shapes), and where the time went."""
-        program, rt = self.program, self.rt
-        timing = Timing()
+    def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch]) -> None:
+        if launches:
+            recording = self.rt.record(launches, replay=True)
+            self.exchange.recordings.append(recording)
+            phases.append(recording)
+
+    def run(self, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None) -> tuple[list[Any], Timing]:
+        """Outputs in order for `feeds`, and where the time went.
+
+        feeds: arrays or DeviceTensors of exactly the ports' dtypes and shapes. targets: outputs, by number, that should
+        stay on the device; where a launch writes one, the DeviceTensor stands for the array.
+        """
+        program = self.program
         hosts: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
             hosts[number] = array
         for port, array in zip(program.inputs, feeds, strict=True):
             hosts[port.host] = array
-        phases = self._plain if self.recorder is not None else self._current_phases()
+        kept = self.exchange.keep(targets or {}, feeds)
+        if self.recorder is not None or kept or any(isinstance(f, DeviceTensor) for f in feeds):
+            self._last = self._plain  # loops hold the addresses of the slots' own memory
+        else:
+            self._last = self._current_phases()
+        pending: list[Any] = []  # what transfers that were not waited for need
+        try:
+            timing = self._run_phases(hosts, kept, pending)
+        except BaseException:
+            with suppress(OpaliteError):
+                self.rt.finish()  # memory may go now, and must not be in use
+            raise
+        return [hosts[port.host] for port in program.outputs], timing
+
+    def _run_phases(self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any]) -> Timing:
+        rt, exchange = self.rt, self.exchange
+        timing = Timing()
         clock = time.perf_counter
         mark = clock()
-        for phase in phases:
+        finished = True
+        for phase in self._last:
             if isinstance(phase, Recording):
                 if self.recorder is None:
                     phase.run()
                 else:
                     self._run_recorded(phase)
+                finished = False
                 continue
             if isinstance(phase, UploadStep):
-                self._upload(phase, hosts[phase.host])
+                pending.append(exchange.upload(phase, hosts[phase.host]))
                 now = clock()
                 timing.upload_s += now - mark
             elif isinstance(phase, DownloadStep):
-                rt.finish()
-                now = clock()
-                timing.compute_s += now - mark
-                mark = now
-                hosts[phase.host] = self._download(phase)
+                if phase.host in kept:
+                    hosts[phase.host] = kept[phase.host]
+                    continue
+                if not finished:
+                    rt.finish()
+                    finished = True
+                    now = clock()
+                    timing.compute_s += now - mark
+                    mark = now
+                hosts[phase.host], event = exchange.download(phase)
+                pending.append(event)
                 now = clock()
                 timing.download_s += now - mark
             else:
+                rt.finish()  # downloads before it have arrived
                 self._run_on_host(phase, hosts)
                 now = clock()
                 timing.host_s += now - mark
             mark = now
+        exchange.copy_kept()
         rt.finish()
-        timing.compute_s += clock() - mark
-        return [hosts[port.host] for port in program.outputs], timing
+        if finished:
+            timing.download_s += clock() - mark
+        else:
+            timing.compute_s += clock() - mark
+        return timing
 
     def _current_phases(self) -> list[Phase]:
         """The phases to run next: with step loops from the time on when they are ready."""
@@ -200,7 +258,7 @@ class Executable:
 
         OpaliteError where a host step stands between launches.
         """
-        for phase in self._phases:
+        for phase in self._last:
             if isinstance(phase, Recording):
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
@@ -218,19 +276,8 @@ class Executable:
             if event is not None:
                 self.recorder(self._step_of[id(launch)], read_times(event, rt.info.name))
 
-    def _upload(self, step: UploadStep, array: Any) -> None:
-        stored = np.ascontiguousarray(array, step.dtype.np)
-        if stored.nbytes:
-            self.rt.write(self._memory[step.slot], stored)
-
-    def _download(self, step: DownloadStep) -> Array:
-        array = np.empty(step.shape, step.dtype.np)
-        if array.nbytes:
-            self.rt.read(self._memory[step.slot], array)
-        return array
-
     def _run_on_host(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
-        ins = [None if number < 0 else hosts[number] for number in step.inputs]
+        ins = [None if number < 0 else on_host(hosts[number]) for number in step.inputs]
         try:
             if isinstance(step, ReferenceStep):
                 from ..ops.base import get_op  # all operators, which few programs need
@@ -243,3 +290,8 @@ class Executable:
             raise e.add_context(f"while running {step.node} on the host") from e
         for number, value in zip(step.outputs, outs, strict=False):
             hosts[number] = value
+
+
+def on_host(value: Any) -> Any:
+    """The value as an array where it lies on the device."""
+    return value.numpy() if isinstance(value, DeviceTensor) else value
