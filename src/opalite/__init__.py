@@ -31,8 +31,10 @@ from .errors import (
 if TYPE_CHECKING:
     from .cl.devices import devices
     from .ir.device import DeviceInfo
+    from .run.binding import IOBinding
     from .run.compile import compile_model as compile
     from .run.explain import Explanation
+    from .run.ortvalue import OrtValue
     from .run.ports import ModelMetadata, NodeArg
     from .run.session import InferenceSession
     from .run.timing import Timing
@@ -47,6 +49,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceMemoryError",
     "Explanation",
+    "IOBinding",
     "InferenceSession",
     "InputError",
     "ModelError",
@@ -55,6 +58,7 @@ __all__ = [
     "NoDeviceError",
     "NodeArg",
     "OpaliteError",
+    "OrtValue",
     "PlacementError",
     "ShapeError",
     "Timing",
@@ -68,9 +72,11 @@ __all__ = [
 _LATER = {
     "DeviceInfo": (".ir.device", "DeviceInfo"),
     "Explanation": (".run.explain", "Explanation"),
+    "IOBinding": (".run.binding", "IOBinding"),
     "InferenceSession": (".run.session", "InferenceSession"),
     "ModelMetadata": (".run.ports", "ModelMetadata"),
     "NodeArg": (".run.ports", "NodeArg"),
+    "OrtValue": (".run.ortvalue", "OrtValue"),
     "Timing": (".run.timing", "Timing"),
     "compile": (".run.compile", "compile_model"),
     "devices": (".cl.devices", "devices"),

@@ -335,12 +335,17 @@ class Run:
             for n in task.inputs:
                 if is_tensor(values[n]) and not hasattr(values[n], "__array__"):
                     raise ContentsNeededError(f"shapes depend on data at {task.label}, which reads '{n}'")
-            results = task.run({n: values[n] for n in task.inputs}, self._runner)
+            results = task.run({n: _for_task(n, values[n]) for n in task.inputs}, self._runner)
             values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
         if segment.following is not None:
             keep = {*segment.following.incoming, *self._importer.outputs}
             self._values = {n: v for n, v in values.items() if n in keep}
         return segment.following
+
+
+def _for_task(name: str, value: Any) -> Any:
+    """A value as tasks take it: what stands for an array becomes one."""
+    return as_array(name, value) if is_tensor(value) else value
 
 
 def _free_separator(graph: GraphDef) -> str:

@@ -22,6 +22,7 @@ from .timing import Timing
 
 if TYPE_CHECKING:
     from ..importer.segments import Segment
+    from .exchange import Target
     from .onnx_source import OnnxSource
 
 
@@ -62,13 +63,19 @@ class CachedSource:
             return dict(feeds)
         return self._imported().check_feeds(feeds)
 
-    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
+    def run(
+        self,
+        compiler: Compiler,
+        feeds: Mapping[str, Any],
+        timing: Timing,
+        targets: Mapping[str, Target] | None = None,
+    ) -> list[Any]:
         """The model's outputs in order."""
         started = time.perf_counter()
         plan = self._find(compiler, feeds) if self._onnx is None and compiler.options.tune == "none" else None
         if plan is not None:
             timing.import_s += time.perf_counter() - started
-            outputs = plan.run(compiler, feeds, timing)
+            outputs = plan.run(compiler, feeds, timing, targets)
             if compiler.policy().precision is Precision.FP32 or is_finite(outputs):
                 return outputs
             # Half may have overflowed: only the graph can be planned anew in float32.
@@ -77,7 +84,8 @@ class CachedSource:
         source = self._imported()
         timing.import_s += time.perf_counter() - started
         may_keep = self._keeps and source.repeats and fits(feeds) and compiler.options.tune == "none"
-        outputs = source.run(compiler, feeds, timing, partial(self._keep, compiler, feeds) if may_keep else None)
+        tell = partial(self._keep, compiler, feeds) if may_keep else None
+        outputs = source.run(compiler, feeds, timing, targets, tell)
         if compiler.overflowed and fits(feeds):
             self._plans.forget(feeds)  # it was made before half was seen to overflow
         return outputs

@@ -78,6 +78,7 @@ class Executable:
         self.recorder: Recorder | None = None  # set to profile the runs that follow
         self._replay = rt.replay
         self.may_overflow = False  # whether halves may not hold the values, so that outputs must be looked at
+        self.is_proven = False  # whether a run's outputs were looked at: before that none stays on the device
         sizes = {s.id: s.nbytes for s in program.slots}
         for step in program.steps:
             if isinstance(step, DownloadStep) and step.slot not in self._crossings:  # a weight

@@ -20,6 +20,7 @@ from ..plan.program import Port, Program
 from ..plan.report import NodeReport, task_report
 from .compiler import Compiler
 from .example_shapes import example_shapes
+from .exchange import Target
 from .executor import Executable
 from .overflow import recover
 from .ports import ModelMetadata, NodeArg
@@ -114,10 +115,15 @@ class OnnxSource:
         return Port(arg.name, DType.of(array), array.shape, host)
 
     def run(
-        self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing, on_plan: OnPlan | None = None
+        self,
+        compiler: Compiler,
+        feeds: Mapping[str, Any],
+        timing: Timing,
+        targets: Mapping[str, Target] | None = None,
+        on_plan: OnPlan | None = None,
     ) -> list[Any]:
         """The model's outputs in order."""
-        return _run(self.importer, compiler, feeds, timing, on_plan)
+        return _run(self.importer, compiler, feeds, timing, targets or {}, on_plan)
 
 
 def _run(
@@ -125,10 +131,11 @@ def _run(
     compiler: Compiler,
     feeds: Mapping[str, Any],
     timing: Timing,
+    targets: Mapping[str, Target],
     on_plan: OnPlan | None = None,
 ) -> list[Any]:
     def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-        return _run(body, compiler, inner, timing)
+        return _run(body, compiler, inner, timing, {})
 
     clock = time.perf_counter
     started = clock()
@@ -145,9 +152,12 @@ def _run(
             executable = compiler.compile(segment.graph, timing, tell)
             segment.compiled = executable
         executable.recorder = compiler.recorder
-        outputs, spent = executable.run(run.feeds)
+        kept = _kept_outputs(segment, targets) if targets and executable.is_proven else None
+        outputs, spent = executable.run(run.feeds, kept)
         timing.add(spent)
-        executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
+        if kept is None:
+            executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
+            executable.is_proven = True
         segment.compiled = executable
         compiler.trace(executable.program)
         compiler.ran.append(executable)
@@ -163,6 +173,22 @@ def _run(
 
 def _on_program(on_plan: OnPlan, segment: Segment) -> Callable[[Program], None]:
     return lambda program: on_plan(program, segment)
+
+
+def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
+    """Targets by number of the graph's output, for those that nothing else in the model asks for."""
+    asked = {n for task in segment.tasks for n in task.inputs}
+    if segment.following is not None:
+        asked.update(segment.following.incoming)
+    found: dict[int, Target] = {}
+    shared: set[int] = set()
+    for name, source in segment.exports.items():
+        if isinstance(source, Output):
+            if name in targets and name not in asked:
+                found.setdefault(source.index, targets[name])
+            else:
+                shared.add(source.index)
+    return {index: target for index, target in found.items() if index not in shared}
 
 
 def _refuse_tasks(run: Run) -> None:

@@ -24,6 +24,7 @@ from .. import knobs
 from ..cl.cachefolder import cache_folder, discard, trim
 from ..cl.runtime import Runtime
 from ..cl.store import digest
+from ..cl.tensor import DeviceTensor
 from ..errors import BundleError
 from ..plan.bundle import SUFFIX, Bundle, save_bundle
 from ..tune.files import database_path
@@ -106,8 +107,10 @@ class PlanCache:
 
 
 def fits(feeds: Feeds) -> bool:
-    """Whether `feeds` are plain numeric arrays, the only ones that plans are kept for."""
-    return all(type(a) is np.ndarray and a.dtype.isnative and not a.dtype.hasobject for a in feeds.values())
+    """Whether `feeds` are plain numeric arrays, in host or device memory, the only ones that plans are kept for."""
+    return all(
+        type(a) in (np.ndarray, DeviceTensor) and a.dtype.isnative and not a.dtype.hasobject for a in feeds.values()
+    )
 
 
 def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions) -> PlanCache | None:

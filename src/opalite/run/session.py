@@ -14,16 +14,20 @@ import numpy as np
 from .. import knobs
 from ..cl.devices import check_fork
 from ..cl.runtime import Runtime, find_runtime
+from ..cl.tensor import DeviceTensor
 from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.precision import PrecisionPolicy
 from ..knobs import LEVELS
 from ..plan.bundle import is_bundle
+from .binding import IOBinding, check_device
 from .compiler import Compiler
+from .exchange import Target
 from .explain import Explanation
 from .limits import host_memory
 from .options import CompileOptions, parse_precision
+from .ortvalue import OrtValue
 from .ports import ModelMetadata, NodeArg
 from .source import Source
 from .timing import Timing
@@ -99,6 +103,11 @@ class InferenceSession:
         return self._rt.info
 
     @property
+    def runtime(self) -> Runtime:
+        """The device's context, queue, memory and counters, which sessions of one device share."""
+        return self._rt
+
+    @property
     def opset(self) -> int:
         """Opset version of the default domain; 0 for a bundle."""
         return self._source.opset
@@ -126,25 +135,58 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        """Outputs called `output_names` (all if None) for arrays by input name. InputError says what does not fit."""
-        check_fork()
+        """Outputs called `output_names` (all if None) for arrays by input name. InputError says what does not fit.
+
+        An OrtValue serves as an array does; one on the session's device is not moved.
+        """
         picked = self._pick_outputs(output_names)
+        outputs = self._execute(input_feed, {})
+        return [v.numpy() if isinstance(v := outputs[i], DeviceTensor) else v for i in picked]
+
+    def io_binding(self) -> IOBinding:
+        """Bindings of inputs and outputs to memory, to run without moving them."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run on what is bound, and wait. InputError for what does not fit, and if no output is bound."""
+        if not isinstance(iobinding, IOBinding) or iobinding.session is not self:
+            raise InputError("run_with_iobinding takes what this session's io_binding() gave, filled")
+        outputs = list(iobinding.outputs.values())
+        if not outputs:
+            raise InputError(f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host")
+        with self._lock:
+            found = self._execute(iobinding.inputs, {o.name: o.target for o in outputs if o.on_device})
+            for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
+                output.take(found[i])
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: Any = None
+    ) -> list[OrtValue]:
+        """`run` from and to OrtValues; the outputs are in host memory."""
+        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values)]
+
+    def _execute(self, input_feed: Mapping[str, Any], targets: Mapping[str, Target]) -> list[Any]:
+        """All outputs in order: arrays, or DeviceTensors that were targets or fed."""
+        check_fork()
         if not isinstance(input_feed, Mapping):
             example = ", ".join(f"'{a.name}': array" for a in self._source.inputs)
             raise InputError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
-        feeds = self._source.check_feeds(input_feed)
+        values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
+        for name, value in values.items():
+            check_device("input", name, value, self._rt)
+        feeds = self._source.check_feeds(values)
         with self._lock, host_memory("running the model"):
             started = time.perf_counter()
             timing = Timing()
             self._compiler.forget_trace()
-            outputs = self._source.run(self._compiler, feeds, timing)
+            outputs = self._source.run(self._compiler, feeds, timing, targets)
             timing.total_s = time.perf_counter() - started
             if self._first_s is None:
                 self._first_s = timing.total_s + self._load_s
             timing.first_s = self._first_s
             self._has_run = True
             self.last_timing = timing
-        return [outputs[i] for i in picked]
+        return outputs
 
     def replay(self) -> float:
         """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.

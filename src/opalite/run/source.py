@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..ir.device import DeviceInfo
 from .compiler import Compiler
+from .exchange import Target
 from .ports import ModelMetadata, NodeArg
 from .timing import Timing
 
@@ -23,8 +24,18 @@ class Source(Protocol):
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays; InputError says what does not fit."""
 
-    def run(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing) -> list[Any]:
-        """The model's outputs in order; adds to `timing` where the time went."""
+    def run(
+        self,
+        compiler: Compiler,
+        feeds: Mapping[str, Any],
+        timing: Timing,
+        targets: Mapping[str, Target] | None = None,
+    ) -> list[Any]:
+        """The model's outputs in order; adds to `timing` where the time went.
+
+        feeds: arrays or DeviceTensors. targets: outputs that should stay on the device; those that can are the
+        DeviceTensors that the targets gave. The first run of a shape gives arrays, for halves may overflow.
+        """
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""

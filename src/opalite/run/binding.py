@@ -1,0 +1,236 @@
+"""IOBinding: inputs and outputs bound to memory, so that a session runs without moving them. onnxruntime's calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cl.runtime import Runtime
+from ..cl.tensor import DeviceTensor, wrap_handle
+from ..errors import InputError
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..plan.program import Port
+from .ortvalue import DEVICE, HOST, OrtValue, device_dtype, find_memory, parse_element_type
+
+if TYPE_CHECKING:
+    from .session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class BoundOutput:
+    """Where an output goes: a value that the caller gave, or memory of its own that is kept from run to run."""
+
+    def __init__(self, name: str, rt: Runtime | None, given: OrtValue | None = None) -> None:
+        """`rt` is None for host memory."""
+        self.name = name
+        self.on_device = rt is not None
+        self._rt = rt
+        self._given = given
+        self.result: OrtValue | None = given
+
+    def target(self, port: Port) -> DeviceTensor:
+        """The tensor that takes an output like `port`. InputError if the caller's does not fit."""
+        assert self._rt is not None
+        held = self.result.value if self.result is not None else None
+        if isinstance(held, DeviceTensor) and held.shape == port.shape and held.dtype == port.dtype.np:
+            return held
+        if self._given is not None:
+            raise self._misfit(port.dtype.np, port.shape)
+        made = DeviceTensor(self._rt, port.shape, device_dtype(port.dtype.np))
+        self.result = OrtValue(made)
+        return made
+
+    def take(self, value: Any) -> None:
+        """Put the output that a run gave where it belongs."""
+        if not self.on_device:
+            array = value.numpy() if isinstance(value, DeviceTensor) else value
+            if self._given is None:
+                self.result = OrtValue(array)
+            elif array.shape != self._given.value.shape or array.dtype != self._given.value.dtype:
+                raise self._misfit(array.dtype, array.shape)
+            else:
+                np.copyto(self._given.numpy(), array)
+            return
+        if self.result is not None and value is self.result.value:
+            return
+        if not isinstance(value, DeviceTensor | np.ndarray):
+            raise InputError(f"output '{self.name}' is no tensor, so it stays in host memory: bind it to 'cpu'")
+        tensor = self.target(Port(self.name, DType.of(value.dtype), tuple(value.shape), 0))
+        if isinstance(value, DeviceTensor):
+            tensor.copy_from(value)
+            tensor.rt.finish()
+        else:
+            tensor.write(value)
+
+    def _misfit(self, dtype: Any, shape: Sequence[int]) -> InputError:
+        assert self._given is not None
+        return InputError(
+            f"output '{self.name}' is {dtype}{list(shape)}, but the value bound to it holds "
+            f"{self._given.value.dtype}{self._given.shape()}; bind one that fits, or leave shape and memory open"
+        )
+
+
+class IOBinding:
+    """What a session reads and where it writes, bound before it runs: `session.run_with_iobinding(binding)`.
+
+    Device memory is that of the session's device, called 'opencl'. What was bound stays bound from run to run.
+    InputError for names, memory, shapes and types that do not fit; what only shows when the model runs, then.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.session = session
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, BoundOutput] = {}
+        self._uploaded: dict[str, DeviceTensor] = {}  # memory of inputs that were given as arrays
+        known = (*session.get_inputs(), *session.get_overridable_initializers())
+        self._known_inputs = [a.name for a in known]
+        self._known_outputs = [a.name for a in session.get_outputs()]
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Copy an array to the device now; runs use the copy. To feed other contents, bind again."""
+        self._check_name("input", name, self._known_inputs)
+        array = np.asarray(arr_on_cpu)
+        try:
+            device_dtype(array.dtype)
+        except InputError:
+            self.inputs[name] = array
+            return
+        tensor = self._uploaded.get(name)
+        if tensor is None or tensor.shape != array.shape or tensor.dtype != array.dtype:
+            tensor = self._uploaded[name] = DeviceTensor(self.session.runtime, array.shape, array.dtype)
+        tensor.write(array)
+        self.inputs[name] = tensor
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str | DeviceInfo,
+        device_id: int | str,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Read the input from memory of the caller's: an address for 'cpu', a cl_mem handle for 'opencl'.
+
+        The handle must be of the session's context and is retained; host memory is copied now, as by `bind_cpu_input`.
+        """
+        self._check_name("input", name, self._known_inputs)
+        if self._is_device(device_type, device_id, f"input '{name}'"):
+            self.inputs[name] = self._tensor_at(buffer_ptr, shape, element_type)
+        else:
+            self.bind_cpu_input(name, _array_at(buffer_ptr, shape, element_type))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read the input from a value: in place from the device, copied at each run from host memory."""
+        self._check_name("input", name, self._known_inputs)
+        self._check_value("input", name, ortvalue)
+        self.inputs[name] = ortvalue.value
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str | DeviceInfo = HOST,
+        device_id: int | str = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Leave the output in host ('cpu') or device memory ('opencl'): the caller's at `buffer_ptr`, else the
+        binding's own, which the next run writes again. See `bind_input` for pointers."""
+        self._check_name("output", name, self._known_outputs)
+        on_device = self._is_device(device_type, device_id, f"output '{name}'")
+        given = None
+        if buffer_ptr is not None:
+            if shape is None or element_type is None:
+                raise InputError(
+                    f"output '{name}' is bound to memory at {buffer_ptr:#x}: give its element_type and shape"
+                )
+            find = self._tensor_at if on_device else _array_at
+            given = OrtValue(find(buffer_ptr, shape, element_type))
+        self.outputs[name] = BoundOutput(name, self.session.runtime if on_device else None, given)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write the output into a value, whose shape and type must be the output's."""
+        self._check_name("output", name, self._known_outputs)
+        self._check_value("output", name, ortvalue)
+        rt = self.session.runtime if isinstance(ortvalue.value, DeviceTensor) else None
+        self.outputs[name] = BoundOutput(name, rt, ortvalue)
+
+    def get_outputs(self) -> list[OrtValue]:
+        """Values of the bound outputs after a run, in the order of binding."""
+        found = [(o.name, o.result) for o in self.outputs.values()]
+        missing = [name for name, value in found if value is None]
+        if missing:
+            raise InputError(f"output '{missing[0]}' has no value before session.run_with_iobinding(binding)")
+        return [value for _, value in found if value is not None]
+
+    def copy_outputs_to_cpu(self) -> list[Array]:
+        """The bound outputs as arrays, in the order of binding."""
+        return [np.array(v.numpy()) if v.device_name() == HOST else v.numpy() for v in self.get_outputs()]
+
+    def clear_binding_inputs(self) -> None:
+        """Unbind all inputs."""
+        self.inputs.clear()
+        self._uploaded.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Unbind all outputs."""
+        self.outputs.clear()
+
+    def synchronize_inputs(self) -> None:
+        """Wait until everything enqueued on the device is done."""
+        self.session.runtime.finish()
+
+    def synchronize_outputs(self) -> None:
+        """Wait until everything enqueued on the device is done; a run has waited already."""
+        self.session.runtime.finish()
+
+    def _check_name(self, what: str, name: str, known: Sequence[str]) -> None:
+        if name not in known:
+            raise InputError(f"no {what} is named {name!r}; the model's {what}s are {', '.join(known) or '(none)'}")
+
+    def _check_value(self, what: str, name: str, value: Any) -> None:
+        if not isinstance(value, OrtValue):
+            raise InputError(
+                f"{what} '{name}' is bound to an opalite.OrtValue, got {type(value).__name__}: make one with "
+                "OrtValue.ortvalue_from_numpy(array, 'opencl')"
+            )
+        check_device(what, name, value.value, self.session.runtime)
+
+    def _is_device(self, device_type: str | DeviceInfo, device_id: int | str, what: str) -> bool:
+        """Whether the session's device is meant, not the host. InputError for another device."""
+        rt = self.session.runtime
+        if device_type == DEVICE and device_id == 0:
+            return True
+        found = find_memory(device_type, device_id)
+        if found is not None and found is not rt:
+            raise InputError(f"{what} cannot lie on {found.info.name}: the session runs on {rt.info.name}")
+        return found is not None
+
+    def _tensor_at(self, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
+        rt = self.session.runtime
+        dtype = device_dtype(parse_element_type(element_type))
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return DeviceTensor(rt, shape, dtype, wrap_handle(rt, handle, nbytes))
+
+
+def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
+    """InputError for a value that lies on another device than `rt`'s."""
+    if isinstance(value, DeviceTensor) and value.rt is not rt:
+        raise InputError(
+            f"{what} '{name}' lies on {value.rt.info.name}, but the session runs on {rt.info.name}: "
+            "pass value.numpy(), or open the session with device= of the value's"
+        )
+
+
+def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
+    """The caller's host memory as an array."""
+    dtype = parse_element_type(element_type)
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory: Array = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(address))
+    return memory.view(dtype).reshape(tuple(shape))
