@@ -48,7 +48,6 @@ class Problem:
     model: Any
     feeds: Mapping[str, Any]
     wanted: Mapping[str, Any]
-    row: str  # of the table of tolerances
 
     @property
     def policy(self) -> Path:
@@ -101,13 +100,13 @@ def problems(options: argparse.Namespace) -> Iterator[Problem]:
                     feeds = {k[3:]: z[k] for k in z.files if k.startswith("in:")}
                     wanted = {k[4:]: z[k] for k in z.files if k.startswith("out:")}
                 name = row["name"] + (f"/{i + 1}" if i else "")
-                yield Problem(name, options.models / row["file"], feeds, wanted, "model")
+                yield Problem(name, options.models / row["file"], feeds, wanted)
     for name in filter(None, options.seeded.split(",")):
         from .models import build
         from .models.feeds import random_feeds
 
         model = build(name)
-        yield Problem(name, model.SerializeToString(), random_feeds(model, seed=1), {}, "seeded model")
+        yield Problem(name, model.SerializeToString(), random_feeds(model, seed=1), {})
 
 
 def run(problem: Problem, device: str | None, precision: str, memory: str) -> tuple[list[Any], Any]:
@@ -128,7 +127,7 @@ def compare(problem: Problem, options: argparse.Namespace, half_sums: bool) -> I
     with opalite.InferenceSession(problem.model, device=options.device, precision="fp32", memory="buffer") as session:
         want = session.run(None, problem.feeds)
         names = [o.name for o in session.get_outputs()]
-    fp32 = tolerance(problem.row, Precision.FP32)
+    fp32 = tolerance("model", Precision.FP32)
     if problem.wanted:
         seconds = time.perf_counter() - started
         yield Result(problem.name, "stored", worst(want, [problem.wanted[n] for n in names]), fp32, 0, seconds)
@@ -145,7 +144,7 @@ def compare(problem: Problem, options: argparse.Namespace, half_sums: bool) -> I
         column = Precision.FP32 if precision == "fp32" else Precision(precision or "fp16")
         images = sum(n.launches for n in explained.nodes if any("IMAGE2D" in p for p in n.places))
         note = "overflowed: ran in fp32" if any("overflowed" in n for n in explained.notes) else ""
-        allowed = tolerance(problem.row, column)
+        allowed = tolerance("model", column)
         yield Result(problem.name, label, worst(got, want), allowed, images, time.perf_counter() - started, note)
 
 

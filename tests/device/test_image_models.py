@@ -79,3 +79,5 @@ def test_the_memory_option_by_device(rt: Runtime, device: DeviceInfo, wanted: tu
     other.info = device
     found = [Compiler(other, CompileOptions(memory=word)).memory() for word in ("auto", "buffer", "image")]
     assert tuple(found) == wanted
+    measured = Compiler(other, CompileOptions(memory="auto")).memory(by_measurement=True)
+    assert measured is (None if device.image_support else Memory.BUFFER)

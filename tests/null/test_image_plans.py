@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir import DeviceInfo, DType, Graph, Node, Value
 from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.kernels.base import Binding, Kernel
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
@@ -98,6 +99,23 @@ def test_a_tensor_over_the_limits_gets_a_buffer() -> None:
 def test_a_device_without_images_gets_buffers() -> None:
     device = dataclasses.replace(ADRENO, image_support=False)
     assert not plan(small_net(), device, Memory.IMAGE2D).image_pool
+
+
+def test_elsewhere_images_are_taken_only_where_they_were_measured() -> None:
+    def images_win(node: Node, kernel: Kernel, binding: Binding) -> float | None:
+        return 1e-9 if any(layout.is_image for layout in binding.outputs) else 1e-3
+
+    def buffers_win(node: Node, kernel: Kernel, binding: Binding) -> float | None:
+        return 1e-3 - images_win(node, kernel, binding)
+
+    for measured, wanted in ((None, False), (buffers_win, False), (images_win, True)):
+        graph = small_net()
+        optimise(graph)
+        place(graph, MALI, memory=None, measured=measured)
+        assert layouts(graph)["c1"].is_image == wanted
+        conv = next(n for n in graph.nodes if n.name == "c1" and n.op.name == "Conv")
+        assert any(o.has_images for o in conv.choice.options), "the tuner is to try them"
+        assert bool(emit(graph, MALI).image_pool) == wanted
 
 
 def test_refusals_say_why() -> None:

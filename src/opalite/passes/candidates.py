@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -68,8 +69,10 @@ def find_options(
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
-    `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None does so for
-    convolutions that were not measured, where the time goes: others take what is cheapest beside their neighbours.
+    `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None leaves the
+    choice open: on devices that prefer images, convolutions that were not measured, where the time goes, take them,
+    and others what is cheapest beside their neighbours; elsewhere images are for the tuner to try, and count only once
+    they were measured.
     `measured` times take the place of estimates. Kernels that the setting OPALITE_WITHOUT names refuse.
     """
     refusals: dict[str, str] = {}
@@ -97,7 +100,9 @@ def find_options(
         options = images
     if measured is not None:
         options = _with_times(node, options, measured)
-    if memory is None and node.op.name == "Conv" and images:
+    if memory is None and not device.prefers_images and node.op.name != "PlaceCast":
+        options = [replace(o, seconds=math.inf) if o.has_images and not o.measured else o for o in options]
+    elif memory is None and node.op.name == "Conv" and images:
         options = [o for o in options if o.has_images or o.measured]
     options.sort(key=lambda o: o.seconds)
     return options, refusals

@@ -91,12 +91,15 @@ class Compiler:
             )
         return policy
 
-    def memory(self) -> Memory | None:
-        """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only."""
+    def memory(self, by_measurement: bool = False) -> Memory | None:
+        """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
+
+        by_measurement: whether images are being measured, or may have been.
+        """
         info = self.rt.info
         if self.options.memory == "image" and info.image_support:
             return Memory.IMAGE2D
-        if self.options.memory == "auto" and info.prefers_images:
+        if self.options.memory == "auto" and info.image_support and (info.prefers_images or by_measurement):
             return None
         return Memory.BUFFER
 

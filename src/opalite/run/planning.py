@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..ir.graph import Graph
 from ..ir.precision import PrecisionPolicy
+from ..knobs import LEVELS
 from ..passes.candidates import Measured
 from ..passes.pipeline import optimise, place
 from ..passes.precision import set_precision
@@ -34,7 +35,7 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing, policy: Precisi
         place(
             graph,
             compiler.rt.info,
-            memory=compiler.memory(),
+            memory=compiler.memory(measured is not None or LEVELS.index(level) >= LEVELS.index("wide")),
             strict=compiler.options.strict,
             measured=measured,
             ctx=replace(ctx, applied=dict(ctx.applied)),
