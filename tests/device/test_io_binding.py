@@ -232,7 +232,8 @@ def test_new_sizes_get_new_memory(rt: Runtime, open_session: Open) -> None:
 
 
 def test_bundles_and_closed_sessions(rt: Runtime, open_session: Open, tmp_path: Path) -> None:
-    compile_model(scaler(4).SerializeToString(), tmp_path / "m.opal", shapes={"x": (2, 4)}, device=rt.info.id)
+    options = {"shapes": {"x": (2, 4)}, "device": rt.info.id, "precision": "fp32"}
+    compile_model(scaler(4).SerializeToString(), tmp_path / "m.opal", **options)
     session, x = open_session(tmp_path / "m.opal"), noise(2, 4)
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", on_device(rt, x))

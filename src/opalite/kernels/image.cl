@@ -3,7 +3,17 @@
 // tensor: outside the tensor lie stale texels, and only coordinates below zero read as zero.
 constant sampler_t texels = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 #define READ(image, column, row) read_imagef(image, texels, (int2)(column, row))
+// write_imagef may round towards zero on half images, as NVIDIA's does: with HALF_TEXELS the value is rounded before.
+#if HALF_TEXELS
+inline float4 round_to_half(float4 v) {
+    ushort bits[4];
+    vstore_half4_rte(v, 0, (half *)bits);
+    return vload_half4(0, (half *)bits);
+}
+#define WRITE(image, column, row, v) write_imagef(image, (int2)(column, row), round_to_half(v))
+#else
 #define WRITE(image, column, row, v) write_imagef(image, (int2)(column, row), v)
+#endif
 // Texels as ACCV, for kernels that may sum halves in half; read_imageh and write_imageh convert nothing on half images.
 #if defined(ACC_HALF)
 #define READ_ACC(image, column, row) read_imageh(image, texels, (int2)(column, row))

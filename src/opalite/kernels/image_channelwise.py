@@ -40,7 +40,7 @@ class _Channelwise(ImageKernel):
         args += (*win.size[1:], oh, ow, *win.begin[1:], *win.end[1:], *epilogue.args)
         defines = {**win.defines(), **self.kind(node), "TW": params["TW"], "RUN": run, "STEP": step}
         grid = (ceil_div(ow, params["TW"]), batch * oh, blocks)
-        return [Launch("image_channelwise", args, grid, defines=defines, prelude=image_prelude(epilogue))]
+        return [Launch("image_channelwise", args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
 
 
 @register

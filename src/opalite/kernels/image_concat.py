@@ -40,7 +40,7 @@ class ImageConcat(ImageKernel):
         blocks = ceil_div(channels, 4)
         args: tuple[Arg, ...] = (*inputs, *starts[1:], node.y, channels, blocks, width, n * height)
         defines = {"ALIGNED": all(s % 4 == 0 for s in starts)}
-        prelude = image_prelude() + _inputs(len(inputs))
+        prelude = image_prelude(node) + _inputs(len(inputs))
         return [Launch("image_concat", args, (blocks * width, n * height), defines=defines, prelude=prelude)]
 
 

@@ -62,7 +62,7 @@ class ImageConv(ImageKernel):
         defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, "BOUNDS": not win.is_pointwise}
         grid = (ceil_div(ow, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
         return [
-            Launch("image_conv", (*args, *epilogue.args), grid, defines=defines, prelude=image_prelude(epilogue)),
+            Launch("image_conv", (*args, *epilogue.args), grid, defines=defines, prelude=image_prelude(node, epilogue)),
         ]
 
 

@@ -49,4 +49,4 @@ class ImageElementwise(ImageKernel):
         n, channels, height, width = node.y.shape
         blocks = ceil_div(channels, 4)
         args = (node.input(main), node.y, channels, blocks, height, width, n * height, *epilogue.args)
-        return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(epilogue))]
+        return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(node, epilogue))]

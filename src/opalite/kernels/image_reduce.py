@@ -44,4 +44,4 @@ class ImageReduce(ImageKernel):
         args = (node.x, node.y, channels, blocks, height, width, *epilogue.args)
         defines = {"KIND": KINDS.index(node.attrs["kind"]), "SIDE": side}
         grid, group = (blocks * side, side, n), (side, side, 1)
-        return [Launch("image_reduce", args, grid, group, defines, image_prelude(epilogue))]
+        return [Launch("image_reduce", args, grid, group, defines, image_prelude(node, epilogue))]

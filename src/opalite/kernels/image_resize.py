@@ -37,7 +37,7 @@ class ImageResize(ImageKernel):
         blocks = ceil_div(channels, 4)
         tables = (rows.ravel(), row_weight.ravel(), columns.ravel(), column_weight.ravel())
         args = (node.x, node.y, *tables, rows.shape[1], columns.shape[1], blocks, n * oh, ih, iw, oh, ow)
-        return [Launch("image_resize", args, (blocks * ow, n * oh), prelude=image_prelude())]
+        return [Launch("image_resize", args, (blocks * ow, n * oh), prelude=image_prelude(node))]
 
 
 def _table(taps: Taps | None, size: int) -> tuple[Array, Array]:

@@ -25,4 +25,4 @@ class ImageSoftmax(ImageKernel):
         n, channels, height, width = node.x.shape
         args = (node.x, node.y, channels, ceil_div(channels, 4), width, n * height)
         defines = {"LOG": node.attrs["log"]}
-        return [Launch("image_softmax", args, (width, n * height), defines=defines, prelude=image_prelude())]
+        return [Launch("image_softmax", args, (width, n * height), defines=defines, prelude=image_prelude(node))]

@@ -68,9 +68,10 @@ def image_window(node: Node) -> Window:
     )
 
 
-def image_prelude(epilogue: Epilogue | None = None) -> str:
+def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
     """Text in front of a kernel on images: access to texels, then the epilogue."""
-    return read_source("image.cl") + ("" if epilogue is None else epilogue.prelude)
+    half = node.y.type.storage is DType.FLOAT16
+    return f"#define HALF_TEXELS {int(half)}\n{read_source('image.cl')}{'' if epilogue is None else epilogue.prelude}"
 
 
 class ImageKernel(Kernel):

@@ -13,9 +13,11 @@
 #define LOAD1(p, i) ((p)[i])
 #define STORE1(p, i, v) ((p)[i] = (v))
 #endif
+#if SRC_IMAGE || DST_IMAGE
+#include "image.cl"
+#endif
 #if SRC_IMAGE
 #define SRC_PARAM read_only image2d_t x
-constant sampler_t nearest = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 #else
 #define SRC_PARAM global const SRC_T *x
 #endif
@@ -40,7 +42,7 @@ kernel void place_cast(SRC_PARAM, DST_PARAM, int channels, int rows, int width, 
         v[k] = (VALUE)0;
         if (c < channels) {
 #if SRC_IMAGE
-            const float4 texel = read_imagef(x, nearest, (int2)(c / 4 * width + s % width, n * rows + s / width));
+            const float4 texel = READ(x, c / 4 * width + s % width, n * rows + s / width);
             v[k] = (VALUE)(c % 4 == 0 ? texel.x : c % 4 == 1 ? texel.y : c % 4 == 2 ? texel.z : texel.w);
 #else
             const int source_blocks = (channels + SRC_PACK - 1) / SRC_PACK;
@@ -50,8 +52,8 @@ kernel void place_cast(SRC_PARAM, DST_PARAM, int channels, int rows, int width, 
         }
     }
 #if DST_IMAGE
-    write_imagef(y, (int2)(c0 / 4 * width + s % width, n * rows + s / width),
-                 (float4)((float)v[0], (float)v[1], (float)v[2], (float)v[3]));
+    WRITE(y, c0 / 4 * width + s % width, n * rows + s / width,
+          (float4)((float)v[0], (float)v[1], (float)v[2], (float)v[3]));
 #else
     const size_t o = ((size_t)nb * spatial + s) * DST_PACK;
 #pragma unroll

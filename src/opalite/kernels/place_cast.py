@@ -114,6 +114,7 @@ class PlaceCastAny(_Cast):
             "DST_PACK": y.layout.pack,
             "SRC_IMAGE": x.layout.is_image,
             "DST_IMAGE": y.layout.is_image,
+            "HALF_TEXELS": y.storage is DType.FLOAT16,
         }
         args = (node.x, node.y, c, rows, width, blocks, n * blocks)
         grid = (rows * width, n * blocks)
