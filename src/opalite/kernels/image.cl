@@ -5,7 +5,7 @@ constant sampler_t texels = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CL
 #define READ(image, column, row) read_imagef(image, texels, (int2)(column, row))
 // write_imagef may round towards zero on half images, as NVIDIA's does: with HALF_TEXELS the value is rounded before.
 #if HALF_TEXELS
-inline float4 round_to_half(float4 v) {
+static inline float4 round_to_half(float4 v) {
     ushort bits[4];
     vstore_half4_rte(v, 0, (half *)bits);
     return vload_half4(0, (half *)bits);
