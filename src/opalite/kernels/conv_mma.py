@@ -17,7 +17,7 @@ from .conv_filters import bias_weight
 from .conv_packed import packed_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .mma import QUADS, SPACE, find_tile, mma_refusal, pack_weights, tile_defines, tile_grid, tile_illegal
-from .mma_cost import mma_seconds
+from .mma_cost import copies_pair, mma_seconds
 from .sources import STORAGE
 from .window import Window
 
@@ -49,9 +49,11 @@ class ConvMma(Kernel):
         return find_tile(self._positions(node), node.y.shape[1], self._steps(node), device)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return mma_seconds(
-            self._positions(node), node.y.shape[1], QUADS * self._steps(node), device, cost, staged=False
+        sizes, paired = (
+            (self._positions(node), node.y.shape[1], QUADS * self._steps(node)),
+            copies_pair(Window.of(node)),
         )
+        return mma_seconds(*sizes, device, cost, staged=False, paired=paired)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)

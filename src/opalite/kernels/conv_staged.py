@@ -17,7 +17,7 @@ from .conv_filters import bias_weight
 from .conv_packed import packed_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .mma import mma_refusal
-from .mma_cost import FEWEST_POSITIONS, mma_seconds
+from .mma_cost import FEWEST_POSITIONS, copies_pair, mma_seconds
 from .mma_stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from .sources import STORAGE
 from .window import Window
@@ -55,10 +55,10 @@ class ConvStaged(Kernel):
         return tile_illegal(params, device)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return find_tile(*_sizes(node), device)
+        return find_tile(*_sizes(node), device, paired=copies_pair(Window.of(node)))
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return mma_seconds(*_sizes(node), device, cost, staged=True)
+        return mma_seconds(*_sizes(node), device, cost, staged=True, paired=copies_pair(Window.of(node)))
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
@@ -78,8 +78,7 @@ class ConvStaged(Kernel):
         args += (*win.size, *win.out, *win.begin, *epilogue.args)
         defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": taps > 31}
-        # Neighbours from an even position on are neighbours in x, and 16 bytes there are aligned.
-        defines["PAIR"] = 2 if win.is_pointwise and math.prod(win.size) % 2 == 0 else 1
+        defines["PAIR"] = 2 if copies_pair(win) else 1
         grid, group = tile_grid(params, positions, channels)
         return [Launch("conv_staged", args, grid, group, defines, epilogue.prelude)]
 

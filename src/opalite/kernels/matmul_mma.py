@@ -42,7 +42,7 @@ class MatmulMma(Kernel):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         p = problem_of(node)
-        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=False)
+        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=False, paired=True)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)

@@ -43,11 +43,11 @@ class MatmulStaged(Kernel):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         p = problem_of(node)
-        return find_tile(p.m, p.n, p.k // 4, device)
+        return find_tile(p.m, p.n, p.k // 4, device, paired=True)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         p = problem_of(node)
-        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=True)
+        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=True, paired=True)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)

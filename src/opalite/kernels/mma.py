@@ -34,6 +34,8 @@ _LOAD = 1.0  # 128 bytes from the first-level cache
 _LATENCY = 700.0  # until the loads on their way arrive from the second level
 _L2_BYTES = 40.0  # bytes a clock that the second level gives one multiprocessor
 _REDUCE = 250.0  # adding up partial sums
+_STORE = 0.6  # one result through the epilogue to memory
+_BEGIN_AND_END = 4000.0  # until the first loads arrive, and from the last stores to the next launch
 _REGISTERS = 65536
 
 
@@ -95,7 +97,8 @@ def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps:
     busy = max(_MULTIPLY * wm * wn, _LOAD * (8 * wm + 4 * wn)) * turns * warps * per_unit
     waiting = _LATENCY * ceil_div(turns, params["STAGES"]) * ceil_div(per_unit, resident)
     fetched = (rows + columns) * steps * QUADS * 8 * per_unit / _L2_BYTES
-    return max(busy, waiting, fetched) + 0.2 * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
+    steady = max(busy, waiting, fetched) + 0.2 * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
+    return _BEGIN_AND_END + steady + _STORE * rows * columns * per_unit
 
 
 def _registers(params: Mapping[str, int]) -> int:

@@ -23,12 +23,16 @@ SPACE: Space = {
     "STAGES": (3, 2, 4),
 }
 
-# Clock cycles of one multiprocessor of an H200, estimated from its documents.
-_MULTIPLY = 3.2  # one pair of mma.m16n8k16 by its four matrix units
+# Clock cycles of one multiprocessor of an H200, fitted to 108 tiles of layers of common networks;
+# benchmarks/gpu_choice.py compares what they choose with what was measured.
+_MULTIPLY = 5.5  # one pair of mma.m16n8k16: the matrix units give this instruction some 60% of their peak
 _LOCAL_BYTES = 128.0  # bytes a clock that local memory gives
-_L2_BYTES = 32.0  # bytes a clock that the second level gives one multiprocessor
-_LATENCY = 900.0  # from the start of a stage's copies until they have arrived
-_BEGIN_AND_END = 2500.0  # addresses, the first stage, the epilogue and the stores of a work-group
+_L2_BYTES = 52.0  # bytes a clock that the second level gives one multiprocessor
+_COPY = 7.4  # a warp's instruction that starts copies, with what finds their addresses
+_ALONE = 1.55  # how much longer a work-group takes for a stage that no other fills the gaps of
+_STORE = 0.2  # one result through the epilogue to memory
+_BEGIN_AND_END = 6150.0  # until the first stages have arrived, and from the last stores to the next launch
+_SCHEDULERS = 4  # of a multiprocessor; fewer warps leave some idle
 _REGISTERS = 65536
 _LOCAL = 208 << 10  # bytes of local memory that the work-groups of a multiprocessor share
 
@@ -100,28 +104,40 @@ _SHAPES = (
 )
 
 
-def find_tile(positions: int, channels: int, quads: int, device: DeviceInfo) -> dict[str, int]:
+def find_tile(positions: int, channels: int, quads: int, device: DeviceInfo, *, paired: bool = False) -> dict[str, int]:
     """The tile with the least estimated time for `positions` x `channels` results of `quads` quads of terms."""
-    return min(legal_tiles(device), key=lambda p: tile_cycles(p, positions, channels, quads, device))
+    return min(legal_tiles(device), key=lambda p: tile_cycles(p, positions, channels, quads, device, paired=paired))
 
 
-def tile_cycles(params: Mapping[str, int], positions: int, channels: int, quads: int, device: DeviceInfo) -> float:
-    """Estimated clock cycles: groups shared out over multiprocessors, each the busiest of units, caches, waiting."""
+def tile_cycles(
+    params: Mapping[str, int], positions: int, channels: int, quads: int, device: DeviceInfo, *, paired: bool = False
+) -> float:
+    """Estimated clock cycles from launch to launch.
+
+    Groups are shared out over multiprocessors, where as many as fit work on their stages together: each stage takes the
+    busiest of units and caches, and the instructions that copy the next. `paired` copies move 16 bytes of x, not 8.
+    """
     (rows, columns), warps = tile_size(params), group_size(params) // WAVE
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)
     turns = ceil_div(quads, SLAB * params["SL"])
-    per_unit = ceil_div(groups, device.compute_units)
-    resident = min(
-        64 // warps, _REGISTERS // (_registers(params) * warps * WAVE), _LOCAL // (stage_bytes(params) + 1024)
-    )
-    together = max(1, min(resident, per_unit))
-    steps = 2 * params["SL"]
-    multiply = _MULTIPLY * steps * (rows // ROWS) * (columns // COLUMNS)
+    multiply = _MULTIPLY * 2 * params["SL"] * (rows // ROWS) * (columns // COLUMNS)
     copied = (rows + columns) * SLAB * 8 * params["SL"]
     read = warps * (params["WM"] + params["WN"]) * ROWS * SLAB * 8 * params["SL"] / params["SPLIT"]
-    busy = max(multiply, (read + copied) / _LOCAL_BYTES, copied / _L2_BYTES) * together
-    turn = max(busy, _LATENCY / (params["STAGES"] - 1) + multiply)
-    return ceil_div(per_unit, together) * (turns * turn + _BEGIN_AND_END)
+    copies = _COPY * (rows / (2 if paired else 1) + columns / 2) * SLAB * params["SL"] / WAVE
+    busy = max(multiply, (read + copied) / _LOCAL_BYTES, copied / _L2_BYTES) + copies
+    alone = _ALONE * (multiply + copies) * _SCHEDULERS / min(_SCHEDULERS, warps)
+    per_unit = ceil_div(groups, device.compute_units)
+    full, last = divmod(per_unit, _resident(params))
+    waves = full * max(_resident(params) * busy, alone) + (max(last * busy, alone) if last else 0)
+    sums = 2 * 4 * params["SPLIT"] / _LOCAL_BYTES if params["SPLIT"] > 1 else 0  # partial ones, written and read
+    return _BEGIN_AND_END + turns * waves + (_STORE + sums) * rows * columns * per_unit
+
+
+def _resident(params: Mapping[str, int]) -> int:
+    """Work-groups that a multiprocessor holds at once."""
+    warps = group_size(params) // WAVE
+    registers = _registers(params) * warps * WAVE
+    return max(1, min(64 // warps, _REGISTERS // registers, _LOCAL // (stage_bytes(params) + 1024)))
 
 
 def _registers(params: Mapping[str, int]) -> int:
