@@ -53,7 +53,9 @@ COUNTERS = 32
 """Numbers of a row of the table of counters: work-groups taken, and after half a row work-groups done."""
 
 
-SPINS = 20000  # times that a worker looks whether the others are done before it sleeps
+SPINS, LEAST_SPINS = 20000, 100
+"""Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
+it has often waited in vain."""
 
 
 def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
@@ -126,11 +128,11 @@ def loop_text(functions: int) -> str:
 #else
 #define RELAX()
 #endif
-// Where another process takes a core away, whoever waits for it should not keep the other cores busy: after about a
-// millisecond a worker sleeps for moments (nanosleep), and the system can move the worker that holds the work.
-static inline void wait_turn(uint turn) {{
+// Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
+// waited long sleeps for moments (nanosleep), and the system can move the worker that holds the work.
+static inline void wait_turn(bool is_long) {{
 #if defined(__x86_64__) && defined(__linux__)
-    if (turn > {SPINS}) {{
+    if (is_long) {{
         const long time[2] = {{0, 20000}};
         long result;
         __asm__ volatile("syscall" : "=a"(result) : "0"(35L), "D"(time), "S"(0L) : "rcx", "r11", "memory");
@@ -143,6 +145,7 @@ kernel void run_steps(global const ulong *args, global const uint *shapes, globa
                       uint last, uint workers) {{
     if (__atomic_load_n(counters + (last - 1) * {COUNTERS} + {COUNTERS // 2}, __ATOMIC_ACQUIRE)
         == shapes[(last - 1) * {SHAPE} + 2]) return;
+    uint patience = {SPINS};
     for (uint i = first; i < last; ++i) {{
         global const uint *s = shapes + i * {SHAPE};
         global const ulong *a = args + s[1];
@@ -158,7 +161,10 @@ kernel void run_steps(global const ulong *args, global const uint *shapes, globa
 {cases}            }}
             __atomic_fetch_add(done, e - b, __ATOMIC_ACQ_REL);
         }}
-        for (uint turn = 0; __atomic_load_n(done, __ATOMIC_ACQUIRE) < all; ++turn) wait_turn(turn);
+        uint turn = 0;
+        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) < all; ++turn) wait_turn(turn >= patience);
+        // Who had to sleep expects to have to again: on a busy machine most waits are long.
+        patience = turn > patience ? max(patience / 4, {LEAST_SPINS}u) : min(patience + patience / 4, {SPINS}u);
     }}
 }}
 kernel void clear_steps(global uint *counters, uint first, uint last) {{
