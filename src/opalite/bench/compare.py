@@ -20,13 +20,15 @@ from .stats import Slice, Spread, accept, difference, ratios
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. Seconds are wall-clock time; `tolerance` is the slowest probe that is let pass, 1 being calm."""
+    """How to measure. Seconds are wall-clock time; `settle` untimed runs come before all else, since engines may go on
+    optimising what runs often; `tolerance` is the slowest probe that is let pass, 1 being calm."""
 
     threads: int = 2
     rounds: int = 12
     slice_s: float = 0.25
     warmup: int = 2
     least: int = 3
+    settle: int = 25
     tolerance: float = 1.15
     seed: int = 0
 
@@ -122,6 +124,9 @@ def _measure(
     tell: Callable[[str], None],
 ) -> None:
     """Fill in the slices: every engine once a round, in a new order each round, a probe before and after each."""
+    for process in processes:
+        with process.awake():
+            process.slice(0.0, 0, plan.settle)
     order = list(range(len(processes)))
     shuffle = random.Random(plan.seed).shuffle
     before = probe.measure()
