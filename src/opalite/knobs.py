@@ -117,7 +117,7 @@ _declare(
 )
 _declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
-_declare("OPALITE_STEP_LOOP", _flag, True, "0 keeps one launch a kernel on CPUs instead of one for a whole run.")
+_declare("OPALITE_STEP_LOOP", _flag, False, "1 joins the launches of a program that runs often into one, on PoCL.")
 _declare(
     "OPALITE_RECORD",
     _flag,

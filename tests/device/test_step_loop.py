@@ -23,6 +23,7 @@ PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machi
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(step_loop, "WORTH_RUNS", 2)
+    monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
     if not step_loop.is_worth(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt
