@@ -146,6 +146,15 @@ def test_hits_and_misses_are_counted(model: Path, folder: Path, rt: Runtime) -> 
         assert (cache.hits, cache.misses) == want
 
 
+def test_shapes_to_try_are_the_same_with_and_without_plans(
+    model: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guessed = opalite.InferenceSession(model, device=rt.info.id).example_shapes()
+    assert guessed == {"x": (1, 3, 224, 224)}
+    monkeypatch.setenv("OPALITE_PLANS", "0")
+    assert opalite.InferenceSession(model, device=rt.info.id).example_shapes() == guessed
+
+
 def test_host_steps_and_several_inputs(folder: Path, rt: Runtime, tmp_path: Path) -> None:
     path = tmp_path / "det.onnx"
     path.write_bytes(determinant().SerializeToString())

@@ -16,6 +16,7 @@ from ..plan.program import Program
 from .bundle_source import BundleSource
 from .compiler import Compiler
 from .description import describe_model
+from .example_shapes import example_shapes
 from .overflow import is_finite
 from .plan_cache import PlanCache, fits
 from .timing import Timing
@@ -48,8 +49,8 @@ class CachedSource:
         self.meta = about.meta
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
-        """The declared shapes, open dimensions as 1."""
-        return {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
+        """The declared shapes, with a guess for open dimensions."""
+        return example_shapes(self.inputs)
 
     def reset(self) -> None:
         """Forget what was compiled."""
