@@ -135,11 +135,17 @@ def test_pocl_by_wheel_by_system_or_not_at_all(monkeypatch: pytest.MonkeyPatch) 
     "platform, version, expected",
     [
         (pocl.PLATFORM, "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic", True),
+        (pocl.PLATFORM, "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-icelake-client", True),
+        (pocl.PLATFORM, "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-skylake-avx512", False),
+        (pocl.PLATFORM, "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu-sapphirerapids", False),
         (pocl.PLATFORM, "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu-skylake-avx512", False),
         ("Intel(R) OpenCL", "OpenCL 3.0 generic", False),
     ],
 )
-def test_who_needs_the_repair(platform: str, version: str, expected: bool) -> None:
+def test_who_needs_the_repair(platform: str, version: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pocl.sys, "platform", "linux")
+    monkeypatch.setattr(pocl.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(pocl, "host_cpu_name", lambda: "skylake-avx512")
     assert pocl.needs_repair(platform, version) is expected
 
 

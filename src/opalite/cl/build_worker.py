@@ -40,7 +40,7 @@ def main(index: str, version: str) -> int:
     if found != version:
         return 1
     if pocl.needs_repair(device.platform.name, device.version):
-        pocl.repair(device.int_ptr)
+        pocl.repair(device.int_ptr, device.version)
     context = cl.Context([device])
     build(context, device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as three programs
     _write(answers, READY)

@@ -229,7 +229,8 @@ def check_devices() -> tuple[list[Finding], list[str]]:
             continue
         if pocl.needs_repair(info.platform, info.version):
             name = pocl.host_cpu_name()
-            what = f"PoCL calls this processor 'generic', which its compiler refuses; Opalite calls it {name} instead"
+            was = pocl.processor_name(info.version)
+            what = f"PoCL takes this processor for '{was}' and would build slow code or none; Opalite calls it {name}"
             findings.append(
                 Finding(NOTE, what, "nothing to do; a PoCL with a newer LLVM (conda-forge) needs no repair")
             )

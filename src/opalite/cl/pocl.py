@@ -1,8 +1,10 @@
-"""Keeps PoCL usable on processors newer than its LLVM.
+"""Keeps PoCL usable and fast on processors that its LLVM does not know.
 
-PoCL's wheel (3.0, LLVM 14) names a processor that it does not know 'generic', and its own compiler then refuses that
-name ("unknown target CPU 'generic'"), so every build fails. The kernel library it has picked for the processor (avx512,
-avx2...) is right all the same. `repair` writes into PoCL's device record the LLVM name that this library was built for.
+PoCL's wheel (3.0, LLVM 14) guesses the name of such a processor. Its own compiler refuses the name 'generic', so every
+build fails. Any other name may lack features that PoCL's kernel library (avx512, avx2...) was compiled with; then no
+function of that library is inlined and every multiply-add is a call: measured on an Emerald Rapids, which it calls
+'icelake-client', MobileNetV1 takes 50 ms in place of 8. `repair` writes into PoCL's device record the LLVM name that
+the library was built for.
 
 PoCL also keeps work-group functions in a cache folder of its own, which `prepare_environment` puts into Opalite's.
 """
@@ -24,15 +26,26 @@ _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybrid
 
 
 def needs_repair(platform_name: str, device_version: str) -> bool:
-    """Whether this is a PoCL CPU device whose processor its LLVM does not know: the version ends in 'generic'."""
-    return sys.platform == "linux" and platform_name == PLATFORM and device_version.strip().endswith("-generic")
+    """Whether this is a CPU device of PoCL, as old as its wheel, whose processor's name is not its kernel library's."""
+    return (
+        sys.platform == "linux"
+        and platform.machine() == "x86_64"
+        and platform_name == PLATFORM
+        and processor_name(device_version) != host_cpu_name()
+        and ("pthread-" in device_version or processor_name(device_version) == "generic")
+    )
+
+
+def processor_name(device_version: str) -> str:
+    """LLVM's name for the processor, which a PoCL device's version ends with: '...-linux-gnu-icelake-client'."""
+    return device_version.strip().rpartition("-gnu-")[2]
 
 
 def prepare_environment(cache_folder: Path | None) -> None:
     """Point PoCL's cache of work-group functions into `cache_folder`, or turn it off for None.
 
     To be called before the first OpenCL call. What the user has set stays. Each processor type gets its own folder,
-    for PoCL does not tell two types apart that it calls 'generic'.
+    for PoCL does not tell two types apart that it gives one name.
 
     Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
     a program's binary holds it.
@@ -77,12 +90,13 @@ def llvm_cpu_name(flags: set[str]) -> str:
     return "x86-64"
 
 
-def repair(device_pointer: int) -> bool:
-    """Replace 'generic' in the record of the device at `device_pointer`; False where nothing was to be done."""
+def repair(device_pointer: int, device_version: str) -> bool:
+    """Replace the processor's name in the record of the device at `device_pointer`; False where it was not found."""
+    wrong = processor_name(device_version).encode() + b"\0"
     record = _peek(device_pointer, _RECORD_BYTES)
     for offset in range(0, len(record), 8):
         target = int.from_bytes(record[offset : offset + 8], "little")
-        if 4096 < target < 1 << 47 and _peek(target, 8) == b"generic\0":
+        if 4096 < target < 1 << 47 and _peek(target, len(wrong)) == wrong:
             name = ctypes.create_string_buffer(host_cpu_name().encode())
             _KEEP.append(name)
             ctypes.c_uint64.from_address(device_pointer + offset).value = ctypes.addressof(name)

@@ -41,7 +41,7 @@ class Runtime:
         """DeviceError if the driver refuses a context."""
         device = found.device
         if pocl.needs_repair(found.info.platform, found.info.version):
-            pocl.repair(device.int_ptr)
+            pocl.repair(device.int_ptr, found.info.version)
         self.device = device
         self.info: DeviceInfo = found.info
         self.counters = Counters()
