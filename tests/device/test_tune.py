@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 import opalite
 from onnx import TensorProto, helper, numpy_helper
+from opalite.cl.launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
@@ -88,6 +90,7 @@ def test_a_tuned_session_gives_the_same_results_and_leaves_entries(untuned: Arra
     assert {name for x in report.layers for name in x.names} >= {"first", "second"}
     assert {x.state for x in report.layers} <= {State.MEASURED, State.NOT_REACHED}
     assert not any(x.wrong for x in report.layers), "every kernel computes the same"
+    assert not any(x.refused for x in report.layers), "nothing is tried that this device does not run"
     assert report.verdict is not None
     assert len(list(open_database().entries())) >= len([x for x in report.layers if x.state is State.MEASURED])
 
@@ -200,7 +203,7 @@ def test_wrong_candidates_get_no_time(rt: Runtime, how: str, why: str) -> None:
     assert right is not None
     assert right > 0
     wrong = double(how, node)
-    assert bench(wrong) is None
+    assert bench(wrong) == math.inf
     assert why in bench.reasons[wrong]
     assert bench(double("right", node)) is not None
 
@@ -218,11 +221,27 @@ def test_a_work_group_that_the_device_cannot_run_gets_no_time(rt: Runtime) -> No
     assert bench.reasons[too_large]
 
 
+def test_no_work_group_is_tried_that_the_kernel_does_not_run_with(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NVIDIA, where registers leave some kernels a quarter of the device's limit."""
+    monkeypatch.setattr(PreparedLaunch, "work_group_limit", lambda launch, device: 100)
+    node = doubling_node(101 * 1009)
+    candidate = Candidate(Doubling.own, flat_binding(node), node)
+    bench = NodeBench(rt, node)
+    trials = list(levels.make_trials([candidate], rt.info, Level.FAST, bench.group_limit))
+    assert max(math.prod(t.group) for t in trials if t.group) == 100
+    assert all(bench(t) is not None for t in trials), bench.reasons
+    above = [t for t in levels.make_trials([candidate], rt.info, Level.FAST) if t not in trials]
+    assert above, "without it larger ones are proposed"
+    assert all(bench(t) is None for t in above), "and refused"
+
+
 def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:
     x = RNG.standard_normal((1, 19, 11, 13)).astype(np.float32)
     node = make_node("Softmax", {"axis": 1, "log": False}, [x])
     kernel = next(k for k in kernels_for("Softmax") if k.name == "SoftmaxLines")
     candidate = Candidate(kernel, flat_binding(node), node)
     bench = NodeBench(rt, node)
-    for trial in list(levels.make_trials([candidate], rt.info, Level.NORMAL))[:12]:
-        assert bench(trial) is not None, bench.reasons
+    for trial in list(levels.make_trials([candidate], rt.info, Level.NORMAL, bench.group_limit))[:12]:
+        seconds = bench(trial)
+        assert seconds is not None, bench.reasons
+        assert seconds < math.inf, bench.reasons

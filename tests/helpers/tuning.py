@@ -57,14 +57,23 @@ def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> 
 
 @dataclass
 class Replay:
-    """Measures by a formula, and keeps what it was asked for. None stands for a wrong output."""
+    """Measures by a formula, and keeps what it was asked for. None stands for a refusal, infinity for a wrong output.
+
+    Work-groups of a kernel have at most `most_items` work-items.
+    """
 
     formula: Callable[[Trial], float | None]
     asked: list[Trial] = field(default_factory=list)
+    reasons: dict[Trial, str] = field(default_factory=dict)
+    most_items: int | None = None
 
     def __call__(self, trial: Trial) -> float | None:
         self.asked.append(trial)
         return self.formula(trial)
+
+    def group_limit(self, trial: Trial) -> int | None:
+        """As CL_KERNEL_WORK_GROUP_SIZE of the trial's kernel."""
+        return self.most_items
 
 
 class Ticks:

@@ -10,11 +10,12 @@ import pytest
 
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
-from opalite.kernels.workgroups import size_launches
+from opalite.kernels.workgroups import default_group, open_launch, size_launches
 from opalite.tune.candidate import Candidate
 from opalite.tune.database import TuningDatabase
 from opalite.tune.levels import BUDGETS, Level, Trial, make_trials
 from opalite.tune.lookup import Lookup
+from opalite.tune.workgroups import Limits, default, fast, fast_conv, paddle
 
 from ..helpers.graphs import GraphMaker
 from ..helpers.tuning import CPU, candidates_of, conv_graph, fixture_device
@@ -80,6 +81,28 @@ def test_every_trial_can_be_launched(make: object, op: str, device: DeviceInfo) 
 
 def untuned(c: Candidate, device: DeviceInfo) -> Trial:
     return Trial(c.kernel, c.binding, tuple(sorted(c.kernel.defaults(c.node, device).items())))
+
+
+def test_groups_follow_the_seeds_formulas_under_a_kernels_own_limit() -> None:
+    found = candidates(pool_graph(), "Pool", GPU)
+    asked: list[Trial] = []
+
+    def group_limit(trial: Trial) -> int:
+        asked.append(trial)
+        return 24
+
+    trials = list(make_trials(found, GPU, Level.FAST, group_limit))
+    groups = {t.group for t in trials if t.group is not None}
+    limits = Limits(24, GPU.max_work_item_sizes)
+    expected = set()
+    for c in found:
+        launch = open_launch(c.kernel.launch(c.node, c.kernel.defaults(c.node, GPU), GPU))
+        assert launch is not None
+        made = [*fast(launch.grid, limits), *fast_conv(launch.grid, limits, GPU), *default(limits)]
+        rank = len(launch.grid)
+        expected |= {g[:rank] for g in [*made, *paddle(launch.grid, limits)]} - {default_group(launch.grid, GPU)}
+    assert groups == expected
+    assert len(asked) == len(set(asked)), "each set of parameters is asked for once"
 
 
 def test_the_untuned_choice_comes_first_and_the_order_is_the_same_each_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -61,10 +62,22 @@ def test_one_percent_is_noise() -> None:
 
 
 def test_wrong_outputs_never_win() -> None:
-    found, _ = run_search(lambda t: None if t == WRONG else TIMES.get(t, 20.0))
+    found, _ = run_search(lambda t: math.inf if t == WRONG else TIMES.get(t, 20.0))
     assert found.best == FASTEST
-    assert found.wrong == [WRONG]
+    assert (found.wrong, found.refused) == ([WRONG], [])
     assert WRONG not in found.times
+
+
+def test_a_refusal_is_not_a_wrong_output() -> None:
+    found, _ = run_search(lambda t: {WRONG: math.inf, SLOW: None}.get(t, TIMES.get(t, 20.0)))
+    assert (found.wrong, found.refused) == ([WRONG], [SLOW])
+    assert found.best == FASTEST
+
+
+@pytest.mark.parametrize("failure", [None, math.inf])
+def test_a_default_that_fails_ends_the_search(failure: float | None) -> None:
+    found, replay = run_search(lambda t: failure)
+    assert (found.best, replay.asked) == (None, [DEFAULT])
 
 
 def test_nothing_is_compared_with_an_untuned_choice_that_does_not_run() -> None:
@@ -94,7 +107,7 @@ def test_known_times_are_not_measured_again() -> None:
     found, replay = run_search(lambda t: TIMES.get(t, 20.0), known=known, on_trial=lambda t, _: told.append(t))
     assert set(replay.asked) == {DEFAULT, FASTEST}, "the untuned choice, and the winner to confirm it"
     assert told == [DEFAULT]
-    assert (found.best, found.wrong) == (FASTEST, [WRONG])
+    assert (found.best, found.refused) == (FASTEST, [WRONG])
 
 
 @pytest.mark.parametrize("lie", [150.0, 0.5])
@@ -248,6 +261,25 @@ def test_wide_measures_other_layouts_apart() -> None:
     assert all(x.chosen for x in fast)
     assert {x.layout for x in wide if x.op == "Conv"} > {x.layout for x in fast if x.op == "Conv"}
     assert len({e.binding for e in database.entries()}) > len({x.layout for x in fast})
+
+
+def test_work_groups_stay_within_what_each_kernel_runs_with() -> None:
+    """The seeds' generators are given CL_KERNEL_WORK_GROUP_SIZE of the built kernel, not the device's limit alone."""
+    groups = {}
+    for most in (None, 48):
+        replay = Replay(lambda trial: 1.0, most_items=most)
+        make_tuner(TuningDatabase(None), replay, Level.WIDE)[0].tune(placed_nodes(conv_graph(), CPU))
+        groups[most] = {t.group for t in replay.asked if t.group is not None}
+    assert max(math.prod(g) for g in groups[None]) > 48
+    assert 1 < max(math.prod(g) for g in groups[48]) <= 48
+
+
+def test_the_report_tells_refusals_from_wrong_outputs() -> None:
+    replay = Replay(lambda t: 1.0 if t.group is None else None if math.prod(t.group) > 48 else math.inf)
+    layers = make_tuner(TuningDatabase(None), replay)[0].tune(placed_nodes(conv_graph(), CPU))
+    groups = [t.group for t in set(replay.asked) if t.group is not None]
+    assert sum(x.refused for x in layers) == sum(math.prod(g) > 48 for g in groups) > 0
+    assert sum(x.wrong for x in layers) == sum(math.prod(g) <= 48 for g in groups) > 0
 
 
 def test_an_untuned_choice_that_fails_leaves_no_entry() -> None:

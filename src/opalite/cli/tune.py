@@ -112,10 +112,12 @@ def _print_layers(console: Console, tuning: GraphTuning) -> None:
 def _cells(layer: LayerTuning) -> Sequence[str]:
     if not layer.seconds:
         return ("", "", "", "", f"{layer.state.value}: {layer.note}")
-    wrong = f" ({layer.wrong} failed)" if layer.wrong else ""
+    counts = [(layer.refused, "refused"), (layer.wrong, "wrong")]
+    failed = ", ".join(f"{count} {word}" for count, word in counts if count)
     where = "" if layer.chosen else f" in {layer.layout}"
     times = (f"{1e6 * layer.default_s:.1f}", f"{1e6 * layer.seconds:.1f}", f"{layer.gain:.2f}")
-    trials = f"{layer.trials}{wrong}" if layer.trials else layer.state.value
+    trials = f"{layer.trials}" if layer.trials else layer.state.value
+    trials += f" ({failed})" if failed else ""
     return (*times, trials, ("unchanged" if layer.after == layer.before else layer.after) + where)
 
 

@@ -167,7 +167,7 @@ class TuningDatabase:
     # Trials
 
     def trials(self, device: str, node: str) -> dict[Key, float | None]:
-        """Seconds of everything measured on a node; None for what failed or computed something else."""
+        """Seconds of everything measured on a node: infinite for what computed something else, None for refusals."""
         query = "select kernel, binding, params, grp, seconds from trial where device=? and node=?"
         return {(k, b, p, g): s for k, b, p, g, s in self._rows(query, (device, node))}
 

@@ -89,14 +89,27 @@ class Trial:
 
 Point = Mapping[str, Any]
 _Points = Callable[[Candidate, DeviceInfo], Sequence[Point]]
-_Groups = Callable[[Grid, DeviceInfo], Sequence[wg.Group]]
+_Groups = Callable[[Grid, wg.Limits, DeviceInfo], Sequence[wg.Group]]
+
+GroupLimit = Callable[[Trial], int | None]
+"""Most work-items in a group of a trial's kernel (CL_KERNEL_WORK_GROUP_SIZE); None leaves it to the device's limit."""
 
 
-def make_trials(candidates: Sequence[Candidate], device: DeviceInfo, level: Level) -> Iterator[Trial]:
+def make_trials(
+    candidates: Sequence[Candidate], device: DeviceInfo, level: Level, group_limit: GroupLimit = lambda trial: None
+) -> Iterator[Trial]:
     """Trials of `level` in the order to measure them, none twice. The first is the untuned first candidate.
 
     Those of lower levels come first; within one they are shuffled: a budget that runs out leaves an even sample.
+    `group_limit` is asked once for each set of parameters whose work-groups are searched.
     """
+    limits: dict[Trial, wg.Limits] = {}
+
+    def limits_of(trial: Trial) -> wg.Limits:
+        if trial not in limits:
+            limits[trial] = wg.Limits.of(device, group_limit(trial))
+        return limits[trial]
+
     seen: set[Trial] = set()
     rng = random.Random(SEED)
     for c in candidates:
@@ -106,7 +119,7 @@ def make_trials(candidates: Sequence[Candidate], device: DeviceInfo, level: Leve
             points = [(c, p) for c in candidates for p in points_of(c, device)]
             rng.shuffle(points)
             for c, params in points:
-                for group in _own(c, params, device, groups_of):
+                for group in _own(c, params, device, groups_of, limits_of):
                     yield from _fresh(_trial(c, params, group), seen)
 
 
@@ -120,7 +133,13 @@ def _fresh(trial: Trial, seen: set[Trial]) -> Iterator[Trial]:
         yield trial
 
 
-def _own(c: Candidate, params: Point, device: DeviceInfo, groups_of: _Groups | None) -> Iterator[Grid | None]:
+def _own(
+    c: Candidate,
+    params: Point,
+    device: DeviceInfo,
+    groups_of: _Groups | None,
+    limits_of: Callable[[Trial], wg.Limits],
+) -> Iterator[Grid | None]:
     """Work-groups for the launch that leaves its own open; None, the untuned one, where there is nothing to choose."""
     if groups_of is None:
         yield None
@@ -130,7 +149,8 @@ def _own(c: Candidate, params: Point, device: DeviceInfo, groups_of: _Groups | N
         return
     rank = len(launch.grid)
     untuned = default_group(launch.grid, device)
-    for group in dict.fromkeys(g[:rank] for g in groups_of(launch.grid, device)):
+    limits = limits_of(_trial(c, params, None))
+    for group in dict.fromkeys(g[:rank] for g in groups_of(launch.grid, limits, device)):
         if group != untuned:
             yield group
 
@@ -174,30 +194,29 @@ def _sample(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
     return points if len(points) <= WIDE_POINTS else random.Random(SEED).sample(points, WIDE_POINTS)
 
 
-def _seeds(grid: Grid, device: DeviceInfo) -> Sequence[wg.Group]:
-    limits = wg.Limits.of(device)
+def _seeds(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
     return [*wg.fast(grid, limits), *wg.fast_conv(grid, limits, device), *wg.default(limits), *wg.paddle(grid, limits)]
 
 
-def _few_divisors(grid: Grid, device: DeviceInfo) -> Sequence[wg.Group]:
-    return _some(_divisors(grid, device))[:NORMAL_GROUPS]
+def _few_divisors(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
+    return _some(_divisors(grid, limits, device))[:NORMAL_GROUPS]
 
 
-def _some_groups(grid: Grid, device: DeviceInfo) -> Sequence[wg.Group]:
+def _some_groups(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
     # A grid of prime extents has hardly any divisors; beside it lie numbers that have many.
-    return [*_some(_divisors(grid, device)), *_some(_unaligned(grid, device))]
+    return [*_some(_divisors(grid, limits, device)), *_some(_unaligned(grid, limits, device))]
 
 
 def _some(groups: Sequence[wg.Group]) -> Sequence[wg.Group]:
     return random.Random(SEED).sample(groups, min(WIDE_GROUPS, len(groups)))
 
 
-def _divisors(grid: Grid, device: DeviceInfo) -> Sequence[wg.Group]:
-    return wg.exhaustive(grid, wg.Limits.of(device))
+def _divisors(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
+    return wg.exhaustive(grid, limits)
 
 
-def _unaligned(grid: Grid, device: DeviceInfo) -> Sequence[wg.Group]:
-    return wg.exhaustive(grid, wg.Limits.of(device), wg.Alignment.NO_ALIGNMENT)
+def _unaligned(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
+    return wg.exhaustive(grid, limits, wg.Alignment.NO_ALIGNMENT)
 
 
 _PASSES: Mapping[Level, Sequence[tuple[_Points, _Groups | None]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Any
 
@@ -27,8 +28,12 @@ ROUNDED = 1e-3  # share of integers that may differ by one where they were round
 _READY = 4  # trials that stay prepared, for measuring two of them in turn
 
 
+class WrongResultError(DeviceError):
+    """A trial ran, and computed something else than the untuned kernel."""
+
+
 class NodeBench:
-    """Callable with a Trial: its least device seconds, or None, with the reason in `reasons`.
+    """Callable with a Trial: its least device seconds, or what else `Measure` says, with the reason in `reasons`.
 
     The first trial measured is the untuned one: its outputs are what others must give. Inputs are seeded random,
     constants the node's own.
@@ -38,6 +43,7 @@ class NodeBench:
         self.rt = rt
         self.node = node
         self.reasons: dict[Trial, str] = {}
+        self._failed: dict[Trial, float | None] = {}
         self._arrays: list[Array | None] | None = None
         self._workspaces: dict[Binding, Workspace] = {}
         self._ready: OrderedDict[Trial, list[PreparedLaunch]] = OrderedDict()
@@ -46,9 +52,9 @@ class NodeBench:
         self._best_s = float("inf")
 
     def __call__(self, trial: Trial) -> float | None:
-        """Seconds of `trial`; None if it does not build, does not run, or computes something else."""
-        if trial in self.reasons:
-            return None
+        """Seconds of `trial`; infinite if it computes something else, None if it does not build or run."""
+        if trial in self._failed:
+            return self._failed[trial]
         try:
             launches = self._prepared(trial)
             if trial not in self._checked:
@@ -57,11 +63,19 @@ class NodeBench:
         except DeviceError as e:
             self.reasons[trial] = str(e)
             self._ready.pop(trial, None)
-            return None
+            self._failed[trial] = math.inf if isinstance(e, WrongResultError) else None
+            return self._failed[trial]
         if FEW_EVENTS in self.rt.info.quirks:  # Mali frees what a kernel's events held with the kernel
             self._ready.pop(trial, None)
         self._best_s = min(self._best_s, seconds)
         return seconds
+
+    def group_limit(self, trial: Trial) -> int | None:
+        """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build."""
+        try:
+            return self._workspace(trial.binding).group_limit(trial.kernel, trial.settings)
+        except DeviceError:
+            return None  # measuring the trial tells why
 
     def _prepared(self, trial: Trial) -> list[PreparedLaunch]:
         launches = self._ready.get(trial)
@@ -90,13 +104,16 @@ class NodeBench:
         return self._workspaces[binding]
 
     def _check(self, trial: Trial, launches: list[PreparedLaunch]) -> None:
-        """Run once; DeviceError unless the outputs are those of the first trial, and nothing else was written."""
+        """Run once; WrongResultError unless outputs are those of the first trial, and nothing else was written."""
         space = self._workspace(trial.binding)
         space.poison()
         self.rt.finish()
         for event in [launch.enqueue(self.rt.profiling_queue) for launch in launches]:
             wait_for(event, self.rt.info.name)
-        found = space.results()
+        try:
+            found = space.results()
+        except DeviceError as e:  # written past an output's end, or to lanes past C
+            raise WrongResultError(str(e)) from e
         if self._expected is None:
             self._expected = found
         rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
@@ -104,7 +121,7 @@ class NodeBench:
             stored = v.type.storage if self.node.op.name == "PlaceCast" else column(self.node.precision, v.dtype)
             why = difference(got, want, tolerance("tuning", stored), rounded)
             if why:
-                raise DeviceError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
+                raise WrongResultError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
         self._checked.add(trial)
 
 

@@ -32,7 +32,8 @@ class LayerTuning:
     default_s: float = 0.0
     seconds: float = 0.0
     trials: int = 0
-    wrong: int = 0
+    wrong: int = 0  # trials that computed something else
+    refused: int = 0  # trials that did not build, or that the device did not run
     state: State = State.MEASURED
     complete: bool = True  # whether every trial of the level fitted into the budget
     note: str = ""

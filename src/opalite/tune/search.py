@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ CONFIRM_ROUNDS = 7
 CONFIRM_GAIN = 0.02  # the winner must beat the default by this share when both are measured in turn
 
 Measure = Callable[[Trial], float | None]
-"""Seconds of one trial (the least of several runs), or None if it does not build, or its output is wrong."""
+"""Seconds of one trial (the least of several runs): infinite if it computes something else, None if it is refused, as
+it does not build, or the device does not run it."""
 
 
 @dataclass
@@ -32,7 +34,8 @@ class Found:
     seconds: float
     default_seconds: float
     times: dict[Trial, float] = field(default_factory=dict)
-    wrong: list[Trial] = field(default_factory=list)
+    wrong: list[Trial] = field(default_factory=list)  # computed something else
+    refused: list[Trial] = field(default_factory=list)  # did not build, or not run
     complete: bool = True
 
     @property
@@ -53,19 +56,18 @@ def search(
 ) -> Found:
     """The fastest of `trials` in their order. The first is the default: always measured, kept unless beaten.
 
-    `known` times of an earlier search are taken over, None for those that failed. `on_trial` is told of each new one.
+    `known` times of an earlier search are taken over. `on_trial` is told of each new one.
     """
     known = known or {}
-    times: dict[Trial, float] = {}
-    wrong: list[Trial] = []
+    found = Found(None, math.inf, math.inf)
+    times = found.times
     first: Trial | None = None
     started = clock()
-    complete = True
     for trial in trials:
         is_first = first is None
         first = first or trial
         if not is_first and clock() - started > budget_s:
-            complete = False
+            found.complete = False
             break
         if trial in known and not is_first:
             seconds = known[trial]
@@ -73,20 +75,21 @@ def search(
             seconds = measure(trial)
             if on_trial is not None:
                 on_trial(trial, seconds)
-        if seconds is not None:
+        if seconds is not None and seconds < math.inf:
             times[trial] = seconds
             continue
-        wrong.append(trial)
+        (found.refused if seconds is None else found.wrong).append(trial)
         if is_first:
             break
     if first is None or first not in times:
-        return Found(None, float("inf"), float("inf"), times, wrong, complete)
+        return found
     believed = drop_outliers(times, device)
     best = min(believed, key=lambda t: believed[t], default=first)
     if best is first:
-        return Found(first, times[first], times[first], times, wrong, complete)
-    best, seconds, default_seconds = confirm(first, best, measure, times[first])
-    return Found(best, seconds, default_seconds, times, wrong, complete)
+        found.best, found.seconds, found.default_seconds = first, times[first], times[first]
+    else:
+        found.best, found.seconds, found.default_seconds = confirm(first, best, measure, times[first])
+    return found
 
 
 def drop_outliers(times: dict[Trial, float], device: DeviceInfo) -> dict[Trial, float]:
@@ -115,14 +118,14 @@ def confirm(default: Trial, winner: Trial, measure: Measure, default_seconds: fl
 def take_turns(
     a: Callable[[], float | None], b: Callable[[], float | None], rounds: int
 ) -> list[tuple[float, float]] | None:
-    """Times of `a` and `b`, each round beginning with the other one; None as soon as one of them fails."""
+    """Times of `a` and `b`, each round beginning with the other one; None as soon as one of them has none."""
     found = []
     for i in range(rounds):
         if i % 2 == 0:
             first, second = a(), b()
         else:
             second, first = b(), a()
-        if first is None or second is None:
+        if first is None or second is None or math.inf in (first, second):
             return None
         found.append((first, second))
     return found

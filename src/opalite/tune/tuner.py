@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ..ir.graph import Node
 from ..ir.place import Layout
@@ -17,8 +17,20 @@ from .digest import kernel_digest
 from .levels import BUDGETS, Level, Trial, make_trials
 from .lookup import Lookup
 from .report import LayerTuning, State
-from .search import Found, Measure, drop_outliers, search
+from .search import Found, drop_outliers, search
 from .signature import binding_signature
+
+
+class Bench(Protocol):
+    """Measures trials of one node (`measure.NodeBench`, or recorded times in tests)."""
+
+    reasons: dict[Trial, str]  # why trials have no time
+
+    def __call__(self, trial: Trial) -> float | None:
+        """See `search.Measure`."""
+
+    def group_limit(self, trial: Trial) -> int | None:
+        """See `levels.GroupLimit`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class Job:
 class Tuner:
     """Searches what `lookup` has no entry of, and stores what it finds at once, so that it may be stopped anywhere.
 
-    make_measure: a function that measures trials of a node (`measure.NodeBench`, or recorded times in tests).
+    make_bench: what measures trials of a node.
     watch: told of every trial. `layers` is the report, in the order of the work.
     """
 
@@ -61,7 +73,7 @@ class Tuner:
         self,
         lookup: Lookup,
         level: Level,
-        make_measure: Callable[[Node], Measure],
+        make_bench: Callable[[Node], Bench],
         *,
         watch: Callable[[Progress], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -69,7 +81,7 @@ class Tuner:
         self.lookup = lookup
         self.level = level
         self.layers: list[LayerTuning] = []
-        self._make_measure = make_measure
+        self._make_bench = make_bench
         self._watch = watch
         self._clock = clock
 
@@ -105,7 +117,7 @@ class Tuner:
         if left_s <= 0:
             return replace(job.row, state=State.NOT_REACHED, note="the budget ran out; tune again to go on")
         lookup, key = self.lookup, self.lookup.signature(job.node)
-        measure = self._make_measure(job.node)
+        bench = self._make_bench(job.node)
         tried, best_s = 0, float("inf")
 
         def on_trial(trial: Trial, seconds: float | None) -> None:
@@ -116,26 +128,26 @@ class Tuner:
                 self._watch(Progress(done, total, job.names[0], tried, best_s))
 
         found = search(
-            make_trials(job.candidates, lookup.device, self.level),
-            measure,
+            make_trials(job.candidates, lookup.device, self.level, bench.group_limit),
+            bench,
             lookup.device,
             budget_s=min(BUDGETS[self.level].node_s, left_s),
             clock=self._clock,
             known=self._recalled(job, key),
             on_trial=on_trial,
         )
+        row = replace(job.row, wrong=len(found.wrong), refused=len(found.refused))
         if found.best is None:
-            reason = next(iter(getattr(measure, "reasons", {}).values()), "the untuned kernel did not run")
-            return replace(job.row, state=State.FAILED, note=reason, wrong=len(found.wrong))
+            reason = next(iter(bench.reasons.values()), "the untuned kernel did not run")
+            return replace(row, state=State.FAILED, note=reason)
         self._store(job, key, found)
         return replace(
-            job.row,
+            row,
             before=str(self._untuned(job)),
             after=str(found.best),
             default_s=found.default_seconds,
             seconds=found.seconds,
             trials=len(found.times),
-            wrong=len(found.wrong),
             complete=found.complete,
         )
 

@@ -17,7 +17,7 @@ from ..kernels.images import blocks_to_texels, texels_to_blocks
 from ..kernels.launches import launches_of
 from ..kernels.packing import pack_array, unpack_array
 from ..kernels.sources import option_text, program_text
-from ..kernels.workgroups import size_launches
+from ..kernels.workgroups import open_launch, size_launches
 
 Array = np.ndarray[Any, Any]
 GUARD = 64  # bytes of a known pattern past the end of every output
@@ -65,6 +65,14 @@ class Workspace:
             self._prepare(kernel, launch, grid, local, group, scratch)
             for launch, grid, local in size_launches(launches, self.rt.info, group)
         ]
+
+    def group_limit(self, kernel: Kernel, params: Params) -> int | None:
+        """Most work-items in a group of the launch that leaves its own open, as it is built; None if there is none."""
+        launch = open_launch(launches_of(kernel, self.node, params, self.rt.info))
+        if launch is None:
+            return None
+        ((_, grid, local),) = size_launches([launch], self.rt.info)
+        return self._prepare(kernel, launch, grid, local, None, {}).work_group_limit(self.rt.device)
 
     def results(self) -> list[Array]:
         """The logical outputs. DeviceError if guard bytes were overwritten, or lanes past C are not zero."""
