@@ -458,6 +458,22 @@ def test_clearing_keeps_tuning(empty_cache: TuningDatabase, tmp_path: Path) -> N
     assert next(empty_cache.entries()).device == "a device"
 
 
+def test_hits_and_misses_of_processes_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPALITE_PLANS", "1")
+    said = [real("run", "net.onnx", "--shape", "x:1x3x16x16", "--iterations", "1").stdout for _ in range(2)]
+    first, second = (dict(re.findall(r"(\w+) (\d+/\d+)", s.partition("hits/misses:")[2])) for s in said)
+    programs = int(first["programs"].split("/")[1])
+    assert programs > 0, "what was not there is built, and counted so"
+    assert (first["programs"], second["programs"]) == (f"0/{programs}", f"{programs}/0")
+    assert second["plans"] == "1/0"
+    listed = opalite("cache", "ls")
+    assert re.search(rf"program binaries +{programs} +[\d.]+ +{programs} +{programs} *\n", listed)
+    assert re.search(r"plans of models +1 +[\d.]+ +1 +[1-9]", listed)
+    opalite("cache", "clear")
+    assert re.search(r"program binaries +0 +0.0 +0 +0 *\n", opalite("cache", "ls"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -5,6 +5,7 @@
     pocl/<processor>/…        PoCL's own cache of work-group functions, one folder a program
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)
+    counts.txt                hits and misses of all caches (tally.py)
 
 Needs no OpenCL.
 """

@@ -26,6 +26,7 @@ from .build_worker import PART
 from .counters import Counters
 from .failures import translate
 from .store import FORMAT, BinaryStore, digest
+from .tally import note
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows
@@ -153,6 +154,7 @@ class ProgramCache:
         text, options = PART.join(t for t, _ in parts), PART.join(_quiet(o) for _, o in parts)
         key = self._key(text, options)
         program = self._find(key)
+        note("programs", program is not None)
         if program is not None:
             self._counters.programs_loaded += 1
             return program
@@ -199,10 +201,12 @@ class ProgramCache:
         program = self._accept(self._offered.pop((text, options), bytes)())
         if program is not None:
             self.stats.offered += 1
+            note("programs", True)
             self._counters.programs_loaded += 1
             return program
         key = self._key(text, options)
         program = self._find(key)
+        note("programs", program is not None)
         if program is not None:
             self.stats.disk_hits += 1
             self._counters.programs_loaded += 1

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.content import content_key
+from .tally import note
 
 Array = np.ndarray[Any, Any]
 
@@ -45,6 +46,7 @@ class WeightStore:
         name = (key or content_key(array), image)
         with self._lock:
             found = self._held.get(name)
+            note("weights", found is not None)
             if found is not None:
                 self.hits += 1
                 return found

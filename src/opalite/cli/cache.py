@@ -11,6 +11,7 @@ from rich.table import Table
 from .. import knobs
 from ..cl.cachefolder import cache_folder, units
 from ..cl.cachefolder import clear as clear_programs
+from ..cl.tally import Count, all_counts, forget_counts
 from ..errors import InputError
 from ..tune.database import TuningDatabase, open_database
 from ..tune.exchange import export_json, import_json
@@ -33,7 +34,10 @@ def command() -> None:
 
 @command.command("ls")
 def list_() -> None:
-    """List what is kept: programs and plans by kind, tuning results by device."""
+    """List what is kept, programs and plans by kind, tuning results by device, and how often it was of use.
+
+    Hits and misses are those of all processes that ended since the cache was cleared. Weights are shared in memory.
+    """
     folder = cache_folder()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -44,15 +48,22 @@ def list_() -> None:
     state = "" if knobs.get("OPALITE_CACHE") else "; OPALITE_CACHE=0 keeps it out of use"
     console.print(f"cache folder {folder}, at most {knobs.get('OPALITE_CACHE_MB')} MiB{state}", soft_wrap=True)
     table = Table(box=None)
-    for title in ("what", "entries", "MiB"):
+    for title in ("what", "entries", "MiB", "hits", "misses"):
         table.add_column(title, justify="left" if title == "what" else "right")
+    asked = all_counts(folder)
     for kind, words in _KINDS.items():
-        table.add_row(words, str(counts[kind]), f"{sizes[kind] / 2**20:.1f}")
+        table.add_row(words, str(counts[kind]), f"{sizes[kind] / 2**20:.1f}", *_cells(asked.get(f"{kind}s")))
     path = database_path()
     if path is not None and path.is_file():
         for device, entries in sorted(Counter(e.device for e in open_database().entries()).items()):
             table.add_row(f"tuning of {device}", str(entries), "")
+    table.add_row("tuning in all", "", "", *_cells(asked["tuning"]))
+    table.add_row("weights that sessions share", "", "", *_cells(asked["weights"]))
     console.print(table)
+
+
+def _cells(count: Count | None) -> tuple[str, str]:
+    return ("", "") if count is None else (str(count.hits), str(count.misses))
 
 
 @command.command("clear")
@@ -63,6 +74,7 @@ def clear(tuning: bool) -> None:
     Do not call this while another process builds programs.
     """
     freed = clear_programs(cache_folder())
+    forget_counts(cache_folder())
     click.echo(f"freed {freed / 2**20:.1f} MiB of programs and plans")
     if tuning:
         path = database_path()

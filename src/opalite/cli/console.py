@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from .. import knobs
+from ..cl.tally import process_counts
 
 _WIDTH = 160  # columns where output goes to a file or a pipe, so that tables are not cut at 80
 
@@ -15,3 +16,9 @@ def make_console() -> Console:
     if not console.is_terminal and not knobs.foreign("COLUMNS"):
         console.width = _WIDTH
     return console
+
+
+def print_caches(console: Console) -> None:
+    """One line: how often this process's caches had what was asked for."""
+    counts = ", ".join(f"{name} {c.hits}/{c.misses}" for name, c in process_counts().items())
+    console.print(f"caches   hits/misses: {counts}")

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..run.explain import Explanation, memory_line
-from .console import make_console
+from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, session_kwargs, session_options
 from .wanted import wanted_inputs
@@ -92,3 +92,4 @@ def _print_nodes(console: Console, explanation: Explanation, limit: int) -> None
         console.print(memory_line(m), soft_wrap=True)
     for note in explanation.notes:
         console.print(note, soft_wrap=True)
+    print_caches(console)

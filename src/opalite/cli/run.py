@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from .console import make_console
+from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_writable, read_labels, save_outputs, top_classes
@@ -101,6 +101,7 @@ def command(
     if top_k:
         _print_top(console, np.asarray(results[0]), top_k, words)
     _print_times(console, first, rows)
+    print_caches(console)
     if save is not None:
         save_outputs(Path(save), dict(zip(names, results, strict=True)))
         console.print(f"wrote    {save}")

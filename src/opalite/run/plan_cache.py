@@ -24,6 +24,7 @@ from .. import knobs
 from ..cl.cachefolder import cache_folder, discard, trim
 from ..cl.runtime import Runtime
 from ..cl.store import digest
+from ..cl.tally import note
 from ..cl.tensor import DeviceTensor
 from ..errors import BundleError
 from ..plan.bundle import SUFFIX, Bundle, save_bundle
@@ -51,12 +52,15 @@ class PlanCache:
         """The plan used last, which tells what the model's inputs and outputs are; None is a miss."""
         found = [(used, path) for path in self.folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
         source = next((s for _, path in sorted(found, reverse=True) if (s := self._load(path)) is not None), None)
-        self.misses += source is None
+        if source is None:
+            self.misses += 1
+            note("plans", False)
         return source
 
     def find(self, feeds: Feeds) -> BundleSource | None:
         """The plan for inputs of these types, ready to run."""
         source = self._load(self._path(feeds)) if fits(feeds) else None
+        note("plans", source is not None)
         if source is None:
             self.misses += 1
         else:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..cl.tally import note
 from .files import database_path
 from .levels import Level
 from .signature import size_distance
@@ -132,6 +133,7 @@ class TuningDatabase:
         """The exact entry, or None."""
         query = f"select {_COLUMNS} from entry where device=? and kernel=? and binding=? and node=?"
         rows = self._rows(query, (device, kernel, binding, node))
+        note("tuning", bool(rows))
         if not rows:
             self.misses += 1
             return None
