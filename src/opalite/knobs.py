@@ -117,7 +117,13 @@ _declare(
 )
 _declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
-_declare("OPALITE_STEP_LOOP", _flag, False, "1 joins the launches of a program that runs often into one, on PoCL.")
+_declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
+_declare(
+    "OPALITE_STAY_US",
+    _number(0),
+    1000,
+    "Microseconds that a worker thread looks out for the next run before it sleeps, on PoCL; 0 lets it sleep at once.",
+)
 _declare(
     "OPALITE_RECORD",
     _flag,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.launch import Recording
+from opalite.cl.resident import ResidentLoop, may_stay
 from opalite.cl.runtime import Runtime
 from opalite.run import step_loop
 from opalite.run.executor import Executable
@@ -62,7 +65,19 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
 
 
 def launches_of(phases: list[Any]) -> int:
-    return sum(len(p.launches) for p in phases if isinstance(p, Recording))
+    return sum(len(p.launches) for p in phases if isinstance(p, Recording | ResidentLoop))
+
+
+def loop_of(executable: Executable) -> ResidentLoop:
+    (found,) = [p for p in executable._phases if isinstance(p, ResidentLoop)]
+    return found
+
+
+@pytest.fixture
+def staying(linking: Runtime) -> Runtime:
+    if not may_stay(linking):
+        pytest.skip(f"{linking.info.name} cannot be spoken to through memory")
+    return linking
 
 
 def test_loop_gives_what_launches_give(linking: Runtime) -> None:
@@ -117,3 +132,95 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     (executable,) = session._compiler.ran
     assert executable._loops.is_over
     assert executable._phases is executable._plain
+
+
+@pytest.mark.parametrize("joins", [None, False, True])
+def test_worker_that_stays_computes_every_run(
+    staying: Runtime, joins: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether others join or not, and when the worker has left meanwhile."""
+    monkeypatch.setenv("OPALITE_STAY_US", "20000")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = [{"x": noise(1, 3, 12, 10, seed=seed)} for seed in range(5)]
+    expected = [session.run(None, f) for f in feeds]
+    _, executable = run_until_linked(session, feeds[0])
+    loop = loop_of(executable)
+    loop._joins = joins
+    enqueued = staying.counters.enqueues
+    for i in range(300):
+        got = session.run(None, feeds[i % 5])
+        for a, b in zip(got, expected[i % 5], strict=True):
+            np.testing.assert_array_equal(a, b)
+        if i % 100 == 50:
+            time.sleep(0.2)  # the worker leaves
+    if joins is False:
+        assert staying.counters.enqueues - enqueued < 100  # most runs launched nothing
+    assert loop._joins is not None
+
+
+def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
+    loop = loop_of(executable)
+    for times, expected in (
+        ([[3e-4] * 4, []], True),
+        ([[9e-5] * 4, [5e-5] * 4], False),
+        ([[5e-5] * 4, [9e-5] * 4], True),
+    ):
+        loop._joins, loop._times = None, {True: list(times[0][:-1]), False: list(times[1])}
+        loop._learn(True, times[0][-1])
+        assert loop._joins is expected
+    assert "joined by a step loop" in executable.queueing
+
+
+def test_sessions_take_turns_with_the_worker(staying: Runtime) -> None:
+    """One that stays leaves for another session, in the same thread or in another."""
+    feeds = {"x": noise(1, 3, 12, 10, seed=9)}
+    sessions = [opalite.InferenceSession(layers(seed).SerializeToString(), device=staying.info.id) for seed in (0, 5)]
+    expected = [s.run(None, feeds) for s in sessions]
+    for s in sessions:
+        run_until_linked(s, feeds)
+    failures: list[str] = []
+
+    def work(numbers: list[int]) -> None:
+        for i in numbers:
+            for a, b in zip(sessions[i].run(None, feeds), expected[i], strict=True):
+                if not np.array_equal(a, b):
+                    failures.append(f"session {i}")
+
+    work([0, 1] * 50)
+    threads = [threading.Thread(target=work, args=([i] * 100,)) for i in (0, 1, 0)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that a worker looks at outlives it, however long it was to stay."""
+    monkeypatch.setenv("OPALITE_STAY_US", "2000000")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
+    loop = loop_of(executable)
+    session.run(None, {"x": noise(1, 3, 12, 10)})
+    words, left, sent = loop._words, loop._left, loop._sent
+    assert words[left] != sent  # it is there
+    session.close()
+    del session, executable, loop
+    gc.collect()
+    assert words[left] == sent
+
+
+def test_nobody_stays_if_told_so(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_STAY_US", "0")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    first = session.run(None, feeds)
+    got, executable = run_until_linked(session, feeds)
+    assert not any(isinstance(p, ResidentLoop) for p in executable._phases)
+    assert launches_of(executable._phases) == 2
+    for _ in range(20):
+        got = session.run(None, feeds)
+    for a, b in zip(got, first, strict=True):
+        np.testing.assert_array_equal(a, b)

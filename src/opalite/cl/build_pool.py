@@ -23,6 +23,7 @@ from .pocl import worker_environment
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
+_BACKGROUND, _NICENESS = 10, 15
 _CHUNK = 1 << 16
 
 
@@ -33,7 +34,9 @@ class BuildPool:
     this process, however it ends.
     """
 
-    def __init__(self, index: str, version: str, limit: int) -> None:
+    def __init__(self, index: str, version: str, limit: int, *, background: bool = False) -> None:
+        """background: let all other processes go first, and take ten times as long for a program if need be."""
+        self._background = background
         self._index = index
         self._version = version
         self._limit = limit
@@ -59,7 +62,8 @@ class BuildPool:
             weakref.finalize(self, _stop_all, self._workers)  # at exit it runs before the folder's own
         with suppress(OSError):
             while len(self._workers) < wanted:
-                self._workers.append(_Worker(self._command(), worker_environment(self._folder.name)))
+                patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)
+                self._workers.append(_Worker(self._command(), worker_environment(self._folder.name), *patience))
 
     def build(self, specs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out."""
@@ -82,13 +86,16 @@ class BuildPool:
             self._folder = None
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version]
+        return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (
+            [str(_NICENESS)] if self._background else []
+        )
 
 
 class _Worker:
     """One process with what is on the way to and from it."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], start_s: float, build_s: float) -> None:
+        self._build_s = build_s
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -99,7 +106,7 @@ class _Worker:
         os.set_blocking(self.stdout, False)
         self.ready = False
         self.task: int | None = None
-        self.deadline = time.monotonic() + START_S
+        self.deadline = time.monotonic() + start_s
         self.outgoing = b""
         self._incoming = bytearray()
 
@@ -118,7 +125,7 @@ class _Worker:
         raw_options, raw_text = options.encode(), text.encode()
         self.outgoing = REQUEST.pack(len(raw_options), len(raw_text)) + raw_options + raw_text
         self.task = task
-        self.deadline = time.monotonic() + BUILD_S
+        self.deadline = time.monotonic() + self._build_s
 
     def send(self) -> None:
         """Write what fits of the request. OSError if the process is gone."""

@@ -1,6 +1,6 @@
 """A process that builds programs for another one (build_pool.py): PoCL compiles under one lock for a whole process.
 
-    python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION
+    python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION [NICENESS]
 
 A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
 answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
@@ -27,8 +27,9 @@ IDLE_S = 10.0
 _FIRST = "kernel void first(global int *x) { *x = 0; }"
 
 
-def main(index: str, version: str) -> int:
+def main(index: str, version: str, niceness: str = "0") -> int:
     """Exit status 0; 1 if the device is not the one that was meant."""
+    os.nice(int(niceness))
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not get between answers
     platform, device_number = map(int, index.split(":"))

@@ -78,10 +78,13 @@ class ProgramCache:
         self._offered: dict[tuple[str, str], Callable[[], bytes]] = {}  # binaries of bundles
         self._lock = threading.Lock()
         self._pool: BuildPool | None = None
+        self._link_pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
         if self._serial and index and os.name == "posix" and _workers() > 1:
             self._pool = BuildPool(index, info.version, _workers())
+            # Linking takes as long as all the builds, beside a program that runs and should not be slowed down.
+            self._link_pool = BuildPool(index, info.version, 1, background=True)
 
     def expect_builds(self) -> None:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
@@ -158,9 +161,9 @@ class ProgramCache:
         if program is not None:
             self._counters.programs_loaded += 1
             return program
-        if self._pool is None:
+        if self._link_pool is None:
             return None
-        for _, binary in self._pool.build([(text, options)]):
+        for _, binary in self._link_pool.build([(text, options)]):
             program = self._accept(binary)
             if program is not None:
                 self._counters.programs_built += 1
@@ -286,8 +289,9 @@ class ProgramCache:
 
     def close(self) -> None:
         """End worker processes."""
-        if self._pool is not None:
-            self._pool.close()
+        for pool in (self._pool, self._link_pool):
+            if pool is not None:
+                pool.close()
 
 
 def _workers() -> int:

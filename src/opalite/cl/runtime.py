@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -50,6 +51,7 @@ class Runtime:
             self.queue = cl.CommandQueue(self.context, device)
         self._profiling_queue: cl.CommandQueue | None = None
         self._replay: Replay | str | None = None  # None until asked
+        self._resident: weakref.ref[Any] | None = None
         store = None
         if knobs.get("OPALITE_CACHE"):
             store = BinaryStore(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
@@ -137,6 +139,12 @@ class Runtime:
         """Wait until everything enqueued is done."""
         with cl_errors("Waiting for the device", self.info.name):
             self.queue.finish()
+
+    def take_residence(self, loop: Any) -> Any:
+        """Note that `loop`, or nobody for None, may keep a worker from now on; whose worker should leave, if any."""
+        before, self._resident = self._resident, None if loop is None else weakref.ref(loop)
+        found = None if before is None else before()
+        return None if found is loop else found
 
     # Memory
 

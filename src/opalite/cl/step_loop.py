@@ -15,6 +15,7 @@ import numpy as np
 import pyopencl as cl
 
 from .launch import PreparedLaunch
+from .resident import ResidentLoop
 from .runtime import Runtime
 
 Array = np.ndarray[Any, Any]
@@ -33,9 +34,11 @@ class StepRow:
 class StepTable:
     """The steps of one linked program on the device, from which loops over parts of them are made."""
 
-    def __init__(self, rt: Runtime, program: cl._Program, rows: Sequence[StepRow], shape: int, counters: int) -> None:
+    def __init__(
+        self, rt: Runtime, program: cl._Program, rows: Sequence[StepRow], shape: int, counters: int, label: str
+    ) -> None:
         """`shape` and `counters` are the numbers of a row of the tables that the program reads."""
-        self._rt, self._program = rt, program
+        self._rt, self._program, self._rows, self._label = rt, program, len(rows), label
         addresses = self._find_addresses([a for row in rows for a in row.args if not isinstance(a, int)])
         args: list[int] = []
         shapes = np.zeros((len(rows), shape), np.uint32)
@@ -47,14 +50,25 @@ class StepTable:
         self._shapes = self._upload(shapes)
         self._counters = self._upload(np.zeros((len(rows), counters), np.uint32))
 
-    def loop(self, first: int, last: int, label: str) -> tuple[PreparedLaunch, PreparedLaunch]:
+    def loop(self, first: int, last: int) -> tuple[PreparedLaunch, PreparedLaunch]:
         """The launch that runs rows `first` to `last`, and the one that sets their counters back after it."""
         rt, workers = self._rt, self._rt.info.compute_units
         part = (np.uint32(first), np.uint32(last))
         args: list[StepArgument] = [self._args, self._shapes, self._counters, *part, np.uint32(workers)]
-        run = rt.prepare(self._program, "run_steps", args, (workers,), (1,), label)
-        clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), label)
+        run = rt.prepare(self._program, "run_steps", args, (workers,), (1,), self._label)
+        clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), self._label)
         return run, clear
+
+    def stay(self, words: Sequence[str], spins: int) -> ResidentLoop:
+        """All rows as one loop whose worker stays between runs. The table must not be run in another way."""
+        rt = self._rt
+
+        def serve(control: cl.Buffer, workers: int, stays: int) -> PreparedLaunch:
+            numbers = (np.uint32(self._rows), np.uint32(rt.info.compute_units), np.uint32(stays))
+            args: list[StepArgument] = [self._args, self._shapes, self._counters, control, *numbers]
+            return rt.prepare(self._program, "serve_steps", args, (workers,), (1,), self._label)
+
+        return ResidentLoop(rt, serve, words, spins)
 
     def _upload(self, array: Array) -> cl.Buffer:
         buffer = self._rt.allocate(array.nbytes)

@@ -53,6 +53,11 @@ COUNTERS = 32
 """Numbers of a row of the table of counters: work-groups taken, and after half a row work-groups done."""
 
 
+CONTROL = ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "JOINED")
+"""Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
+asked for, the run finished, whether the host sleeps until then, whether workers should leave, how many have left, and
+how many that came for one run have done with it."""
+
 SPINS, LEAST_SPINS = 20000, 100
 """Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
 it has often waited in vain."""
@@ -115,60 +120,104 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
 def loop_text(functions: int) -> str:
     """The program that calls `step_0` to `step_{functions - 1}`.
 
-    run_steps: each work-item is a worker. It takes work-groups of the first step until none is left, a share of what is
-    left at a time, waits until all are done, and goes on to the next step. A worker waits only for work-groups that
-    other workers have begun, so any number of them comes to the end, however late they start.
-    clear_steps: sets the counters back. address: where memory lies.
+    A worker takes work-groups of the first step until none is left, a share of what is left at a time, waits until all
+    are done, and goes on to the next step. It waits only for work-groups that other workers have begun, so any number
+    of workers comes to the end, however late they start. Counters only grow: in run `turn` of a loop they start at
+    `turn` times the work-groups of a step, and a worker that comes when the run is over finds nothing to do.
+
+    run_steps: each work-item is a worker of run 0; clear_steps sets the counters back after it.
+    serve_steps: a worker of the run that the host has asked for (cl/resident.py), which then looks out for the next.
+    address: where memory lies.
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
-    cases = "".join(f"        case {i}: step_{i}(a, s + 3, b, e); break;\n" for i in range(functions))
-    return f"""{declared}
+    cases = "".join(f"        case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
+    words = "".join(f"#define {name} {16 * i}\n" for i, name in enumerate(CONTROL))
+    return f"""{declared}{words}
 #if defined(__x86_64__) || defined(__i386__)
 #define RELAX() __builtin_ia32_pause()
 #else
 #define RELAX()
 #endif
-// Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
-// waited long sleeps for moments (nanosleep), and the system can move the worker that holds the work.
-static inline void wait_turn(bool is_long) {{
 #if defined(__x86_64__) && defined(__linux__)
+static inline void system_call(long number, long a, long b, long c) {{
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+}}
+#define SLEEP(time) system_call(35, (long)(time), 0, 0) /* nanosleep */
+#define WAKE(word) system_call(202, (long)(word), 129, 1) /* futex: wake one of this process */
+#else
+#define SLEEP(time) RELAX()
+#define WAKE(word)
+#endif
+// Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
+// waited long sleeps for moments, and the system can move the worker that holds the work.
+static inline void wait_turn(bool is_long) {{
     if (is_long) {{
         const long time[2] = {{0, 20000}};
-        long result;
-        __asm__ volatile("syscall" : "=a"(result) : "0"(35L), "D"(time), "S"(0L) : "rcx", "r11", "memory");
-        return;
+        SLEEP(time);
+    }} else {{
+        RELAX();
     }}
-#endif
-    RELAX();
 }}
-kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
-                      uint last, uint workers) {{
-    if (__atomic_load_n(counters + (last - 1) * {COUNTERS} + {COUNTERS // 2}, __ATOMIC_ACQUIRE)
-        == shapes[(last - 1) * {SHAPE} + 2]) return;
+static void walk_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                       uint last, uint workers, uint turn) {{
+    global uint *end = counters + (last - 1) * {COUNTERS} + {COUNTERS // 2};
+    const uint total = shapes[(last - 1) * {SHAPE} + 2];
+    if (__atomic_load_n(end, __ATOMIC_ACQUIRE) - turn * total >= total) return;
     uint patience = {SPINS};
     for (uint i = first; i < last; ++i) {{
         global const uint *s = shapes + i * {SHAPE};
         global const ulong *a = args + s[1];
         global uint *taken = counters + i * {COUNTERS}, *done = taken + {COUNTERS // 2};
-        const uint all = s[2];
-        for (;;) {{
-            const uint before = __atomic_load_n(taken, __ATOMIC_RELAXED);
-            if (before >= all) break;
-            const uint share = max(1u, (all - before) / (2 * workers));
-            const uint b = __atomic_fetch_add(taken, share, __ATOMIC_ACQ_REL), e = min(all, b + share);
-            if (b >= all) break;
+        const uint all = s[2], start = turn * all;
+        uint before = __atomic_load_n(taken, __ATOMIC_RELAXED);
+        while (before - start < all) {{
+            const uint b = before - start, share = max(1u, (all - b) / (2 * workers));
+            if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+                continue;
             switch (s[0]) {{
 {cases}            }}
-            __atomic_fetch_add(done, e - b, __ATOMIC_ACQ_REL);
+            __atomic_fetch_add(done, share, __ATOMIC_ACQ_REL);
+            before = __atomic_load_n(taken, __ATOMIC_RELAXED);
         }}
-        uint turn = 0;
-        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) < all; ++turn) wait_turn(turn >= patience);
+        uint turns = 0;
+        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);
         // Who had to sleep expects to have to again: on a busy machine most waits are long.
-        patience = turn > patience ? max(patience / 4, {LEAST_SPINS}u) : min(patience + patience / 4, {SPINS}u);
+        patience = turns > patience ? max(patience / 4, {LEAST_SPINS}u) : min(patience + patience / 4, {SPINS}u);
     }}
+}}
+kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                      uint last, uint workers) {{
+    walk_steps(args, shapes, counters, first, last, workers, 0);
 }}
 kernel void clear_steps(global uint *counters, uint first, uint last) {{
     for (uint i = first; i < last; ++i) counters[i * {COUNTERS}] = counters[i * {COUNTERS} + {COUNTERS // 2}] = 0;
+}}
+kernel void serve_steps(global const ulong *args, global const uint *shapes, global uint *counters,
+                        global uint *control, uint last, uint workers, uint spins) {{
+    uint served = __atomic_load_n(control + FINISHED, __ATOMIC_ACQUIRE);
+    for (;;) {{
+        const uint asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
+        if (asked != served) {{
+            walk_steps(args, shapes, counters, 0, last, workers, asked - 1);
+            uint before = asked - 1;  // a later run may be over already
+            __atomic_compare_exchange_n(control + FINISHED, &before, asked, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+            if (__atomic_exchange_n(control + SLEEPER, 0, __ATOMIC_SEQ_CST)) WAKE(control + FINISHED);
+            served = asked;
+        }}
+        if (spins == 0) break;
+        for (uint i = 0; i < spins && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {{
+            if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;
+            RELAX();
+        }}
+        if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) != served) continue;
+        // The host looks at LEFT after asking, and this looks at ASKED after LEFT: one of them notices.
+        __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (__atomic_load_n(control + ASKED, __ATOMIC_SEQ_CST) == served) return;
+        __atomic_fetch_sub(control + LEFT, 1, __ATOMIC_SEQ_CST);
+    }}
+    __atomic_fetch_add(control + JOINED, 1, __ATOMIC_SEQ_CST);
 }}
 kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
 """

@@ -16,6 +16,7 @@ import numpy as np
 from ..cl.events import LaunchTimes, read_times
 from ..cl.launch import LocalBytes, PreparedLaunch, Recording
 from ..cl.replay import Replay
+from ..cl.resident import ResidentLoop
 from ..cl.runtime import Runtime
 from ..cl.tensor import Crossing, DeviceTensor
 from ..cl.weights import SharedWeight
@@ -44,7 +45,7 @@ Array = np.ndarray[Any, Any]
 Recorder = Callable[[Any, LaunchTimes], None]
 """Called with the LaunchStep and the times of each launch of a profiled run."""
 HostRunner = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
-Phase = Recording | UploadStep | DownloadStep | HostStep | ReferenceStep
+Phase = Recording | ResidentLoop | UploadStep | DownloadStep | HostStep | ReferenceStep
 """A step, or all the launches between two steps of another kind."""
 
 
@@ -125,7 +126,7 @@ class Executable:
         replayed = [r for r in recordings if r.replays]
         parts = [f"launches: {launches}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
         if self._phases is not self._plain:
-            parts.append(f"joined by step loops into {enqueued}")
+            parts.append(self._loop_words(enqueued))
         if replayed:
             count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
             parts.append(f"replayed as {count} from the second run on ({self._replay})")
@@ -137,6 +138,10 @@ class Executable:
             parts.append(f"flushed every {self.rt.flush_every}")
         return "; ".join(parts)
 
+    def _loop_words(self, enqueued: int) -> str:
+        staying = [p.description for p in self._phases if isinstance(p, ResidentLoop)]
+        return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"
+
     def _arg(self, a: StepArg) -> Any:
         if isinstance(a, SlotArg):
             return self._memory[a.slot]
@@ -145,8 +150,10 @@ class Executable:
         assert isinstance(a, ScalarArg)
         return a.value
 
-    def _make_phases(self, launches: Mapping[int, Sequence[PreparedLaunch]]) -> list[Phase]:
-        """Steps in order, with what is launched for each launch step put together.
+    def _make_phases(
+        self, launches: Mapping[int, Sequence[PreparedLaunch]], loop: ResidentLoop | None = None
+    ) -> list[Phase]:
+        """Steps in order, with what is launched for each launch step put together, or `loop` for all of them.
 
         What the host has is uploaded before all, and what it does not read is downloaded after all, so that launches
         stay in one stretch. Slots of inputs and outputs are nobody else's, so that this is safe.
@@ -163,14 +170,16 @@ class Executable:
             if isinstance(step, LaunchStep):
                 waiting.extend(launches[i])
             elif id(step) not in moved:
-                self._add_recording(phases, waiting)
+                self._add_recording(phases, waiting, loop)
                 waiting = []
                 phases.append(step)
-        self._add_recording(phases, waiting)
+        self._add_recording(phases, waiting, loop)
         return phases + last
 
-    def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch]) -> None:
-        if launches:
+    def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch], loop: ResidentLoop | None) -> None:
+        if launches and loop is not None:
+            phases.append(loop)
+        elif launches:
             recording = self.rt.record(launches, replay=True)
             self.exchange.recordings.append(recording)
             phases.append(recording)
@@ -192,6 +201,11 @@ class Executable:
             self._last = self._plain  # loops hold the addresses of the slots' own memory
         else:
             self._last = self._current_phases()
+        if (
+            not any(isinstance(p, ResidentLoop) for p in self._last)
+            and (idle := self.rt.take_residence(None)) is not None
+        ):
+            idle.leave()
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
             timing = self._run_phases(hosts, kept, pending)
@@ -215,7 +229,11 @@ class Executable:
                     self._run_recorded(phase)
                 finished = False
                 continue
-            if isinstance(phase, UploadStep):
+            if isinstance(phase, ResidentLoop):
+                phase.run()
+                now = clock()
+                timing.compute_s += now - mark
+            elif isinstance(phase, UploadStep):
                 pending.append(exchange.upload(phase, hosts[phase.host]))
                 now = clock()
                 timing.upload_s += now - mark
@@ -250,8 +268,11 @@ class Executable:
     def _current_phases(self) -> list[Phase]:
         """The phases to run next: with step loops from the time on when they are ready."""
         if not self._loops.is_over and (loops := self._loops.poll()) is not None:
-            launches = {i: [launch] for i, launch in self.launches.items()} | loops
-            self._phases = self._make_phases(launches)
+            launches = {i: [launch] for i, launch in self.launches.items()}
+            if isinstance(loops, ResidentLoop):
+                self._phases = self._make_phases(launches, loops)
+            else:
+                self._phases = self._make_phases(launches | loops)
         return self._phases
 
     def replay(self) -> None:
@@ -260,7 +281,7 @@ class Executable:
         OpaliteError where a host step stands between launches.
         """
         for phase in self._last:
-            if isinstance(phase, Recording):
+            if isinstance(phase, Recording | ResidentLoop):
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")

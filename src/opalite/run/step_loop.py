@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import knobs
 from ..cl.launch import PreparedLaunch
+from ..cl.resident import ResidentLoop, may_stay
 from ..cl.runtime import Runtime
 from ..cl.step_loop import StepRow, StepTable
 from ..plan.program import LaunchStep, Program, ScalarArg, SlotArg
 from ..plan.step_text import (
+    CONTROL,
     COUNTERS,
     SHAPE,
     function_text,
@@ -27,6 +29,11 @@ from ..plan.step_text import (
     step_refusal,
 )
 
+Loops: TypeAlias = "ResidentLoop | dict[int, list[PreparedLaunch]]"
+"""One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
+stretch's loop, the others nothing."""
+
+LOOKS_A_US = 12  # of a waiting worker in memory, each with a pause; on some processors a few times as many
 WORTH_RUNS = 20  # of a program, before it is linked
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
 
@@ -42,14 +49,11 @@ class LoopBuilder:
         self._runs = 0
         self._thread: threading.Thread | None = None
         self._linked: Any = None
-        self._steps = [s for s in program.steps if isinstance(s, LaunchStep)] if is_worth(rt) else []
+        self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
         self.is_over = len(self._steps) < 2
 
-    def poll(self) -> dict[int, list[PreparedLaunch]] | None:
-        """Launches to run in place of a stretch of steps, by the number of the stretch's first step among all steps.
-
-        Those that other stretches begin after are left out: an empty list takes their place.
-        """
+    def poll(self) -> Loops | None:
+        """What to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:
             return None
         self._runs += 1
@@ -86,17 +90,20 @@ class LoopBuilder:
         if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
             self._linked = self._rt.programs.link(self._parts)
 
-    def _make_loops(self) -> dict[int, list[PreparedLaunch]]:
+    def _make_loops(self) -> Loops:
         steps = self._program.steps
         stretches = _stretches(steps, self._function)
-        table = StepTable(
-            self._rt, self._linked, [self._row(i) for stretch in stretches for i in stretch], SHAPE, COUNTERS
-        )
+        rows = [self._row(i) for stretch in stretches for i in stretch]
+        label = f"steps of {self._program.name or 'the model'}"
+        table = StepTable(self._rt, self._linked, rows, SHAPE, COUNTERS, label)
+        spins = int(knobs.get("OPALITE_STAY_US") * LOOKS_A_US)
+        if len(rows) == len(self._steps) and len(stretches) == 1 and spins and may_stay(self._rt):
+            return table.stay(CONTROL, spins)
         found: dict[int, list[PreparedLaunch]] = {}
         first = 0
         for stretch in stretches:
             last = first + len(stretch)
-            found[stretch[0]] = list(table.loop(first, last, f"steps of {self._program.name or 'the model'}"))
+            found[stretch[0]] = list(table.loop(first, last))
             found.update((i, []) for i in stretch[1:])
             first = last
         return found

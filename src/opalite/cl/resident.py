@@ -1,0 +1,170 @@
+"""ResidentLoop: a step loop whose first worker stays for a while after a run and takes the next one from memory.
+
+Waking a thread costs 30 µs and more (measured on a virtual machine: 16 to 80, and milliseconds where the core has to
+be woken too), which a run pays three times when it is launched: the thread that takes the launch, the others, and the
+caller at the end. A worker that stays looks at a word in memory that the host writes. Others join when a run
+is long enough for them. Only for devices whose memory is the host's, and processors that keep stores in order (x86).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from .launch import PreparedLaunch
+from .runtime import Runtime
+from .tensor import aligned_bytes
+
+_TRIALS = 4  # runs of each way, alone and joined, before the faster one stays
+_ALONE_S = 200e-6  # a run that takes longer than this with all workers is not tried with one
+_LOOKS = 3000  # of the host, before it sleeps: some 150 µs
+_NAP_S = 0.005  # longest sleep of the host before it looks whether a worker is there
+_FUTEX, _WAIT = 202, 128  # of threads of one process
+
+
+class ResidentLoop:
+    """Steps of a model, run by workers that the host speaks to through memory. One thread at a time may call `run`.
+
+    The workers' kernels are those of plan/step_text.py, whose CONTROL names the words of `control`.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        serve: Callable[[Any, int, int], PreparedLaunch],
+        words: Sequence[str],
+        spins: int,
+    ) -> None:
+        """serve(control, workers, spins) prepares the launch of that many workers, which stay for `spins` looks."""
+        self._rt = rt
+        host = aligned_bytes(64 * len(words), 4096)
+        control = rt.memory.wrapped(host, writable=True)
+        assert control is not None, "asked for on a device that does not share memory"
+        self._words = memoryview(host.data).cast("I")
+        self._asked, self._finished, self._sleeper, self._leave, self._left, self._joined = (
+            16 * words.index(w) for w in ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "JOINED")
+        )
+        self._address = host.__array_interface__["data"][0] + 4 * self._finished
+        others = rt.info.compute_units - 1
+        self.first = serve(control, 1, spins)
+        self.others = serve(control, others, 0) if others else None
+        # Queues of their own: nobody else's commands wait behind a worker that stays.
+        self._queues = [cl.CommandQueue(rt.context, rt.device) for _ in range(2)]
+        self._run = self._sent = self._joiners = 0
+        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._joins: bool | None = None if others else False
+        weakref.finalize(self, _dismiss, host, self._leave, self._queues)
+
+    @property
+    def launches(self) -> list[PreparedLaunch]:
+        """What stands for the model's launches."""
+        return [self.first]
+
+    @property
+    def description(self) -> str:
+        """How a run goes, in words."""
+        if self._joins is None:
+            return "one worker stays between runs"
+        return "one worker stays between runs" + (", others join" if self._joins else " and does all of the work")
+
+    def run(self) -> None:
+        """Run all steps once, and wait. What the host has written before is what they see."""
+        others = self._rt.take_residence(self)
+        if others is not None:
+            others.leave()
+        joins = self._joins if self._joins is not None else self._next_trial()
+        started = time.perf_counter()
+        try:
+            self._ask(joins)
+        finally:
+            self._wait(not joins)
+        if self._joins is None:
+            self._learn(joins, time.perf_counter() - started)
+
+    def leave(self) -> None:
+        """Have the worker that stays leave as soon as it has nothing to do."""
+        self._words[self._leave] = 1
+
+    def _ask(self, joins: bool) -> None:
+        words = self._words
+        words[self._leave] = 0
+        self._run = run = (self._run + 1) & 0xFFFFFFFF
+        words[self._asked] = run
+        if words[self._left] == self._sent:
+            self._send()
+        if joins and words[self._joined] == self._joiners:
+            assert self.others is not None
+            self._joiners = (self._joiners + self._rt.info.compute_units - 1) & 0xFFFFFFFF
+            self.others.enqueue(self._queues[1])
+            self._queues[1].flush()
+
+    def _send(self) -> None:
+        """Launch the worker that stays."""
+        self._sent = (self._sent + 1) & 0xFFFFFFFF
+        self.first.enqueue(self._queues[0])
+        self._queues[0].flush()
+
+    def _wait(self, is_short: bool) -> None:
+        words, finished, run = self._words, self._finished, self._run
+        if is_short:
+            for _ in range(_LOOKS):
+                if words[finished] == run:
+                    return
+        sleep = _sleeper()
+        while (seen := words[finished]) != run:
+            # A worker that left just as this run was asked for is seen here at the latest.
+            if words[self._left] == self._sent:
+                self._send()
+            words[self._sleeper] = 1
+            sleep(self._address, seen)
+        words[self._sleeper] = 0
+
+    def _next_trial(self) -> bool:
+        """Whether others join the next run, while it is not known what is faster."""
+        return len(self._times[True]) <= len(self._times[False])
+
+    def _learn(self, joins: bool, seconds: float) -> None:
+        times = self._times
+        times[joins].append(seconds)
+        if len(times[True]) >= _TRIALS and min(times[True]) > _ALONE_S:
+            self._joins = True
+        elif len(times[False]) >= _TRIALS:
+            self._joins = min(times[True]) < min(times[False])
+
+
+def may_stay(rt: Runtime) -> bool:
+    """Whether host and workers see each other's memory at once, and in the order it was written."""
+    return rt.shares_memory and platform.machine().lower() in ("x86_64", "amd64")
+
+
+def _dismiss(host: np.ndarray[Any, Any], leave: int, queues: Sequence[cl.CommandQueue]) -> None:
+    """To be called when nobody can ask any more: the words must live as long as a worker looks at them."""
+    memoryview(host.data).cast("I")[leave] = 1
+    for queue in queues:
+        queue.finish()
+
+
+@cache
+def _sleeper() -> Callable[[int, int], None]:
+    """A function that sleeps while the word at an address has a value, for _NAP_S at most or a moment."""
+    if sys.platform != "linux":
+        return lambda address, seen: time.sleep(50e-6)
+    library = ctypes.CDLL(None)
+    nap = (ctypes.c_long * 2)(0, int(_NAP_S * 1e9))
+    call = library.syscall
+    call.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+    where = ctypes.addressof(nap)
+
+    def sleep(address: int, seen: int, nap: Any = nap) -> None:
+        call(_FUTEX, address, _WAIT, seen, where)
+
+    return sleep
