@@ -28,17 +28,17 @@ from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
-from opalite.kernels import mma_stages
+from opalite.kernels import mma, mma_stages
 from opalite.kernels.base import Binding, Kernel, ceil_div, kernels_for
 from opalite.kernels.sources import option_text, program_text
-from opalite.ops.expr import parse_expr
+from opalite.ops.expr import evaluate, parse_expr
 from opalite.ops.view import Movement
 from opalite.run.node import make_node
 from opalite.tune.workspace import Workspace
 
 ERROR = 1e-2
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
-HELD += ("PoolPacked",)
+HELD += ("PoolPacked", "MatmulNormalized")
 F32 = DType.FLOAT32
 
 
@@ -52,10 +52,12 @@ class Layer:
     sizes: tuple[int, ...]
     batch: int = 1
     residual: bool = False
+    gelu: bool = False
 
     def node(self, batch: int, *, filled: bool = True) -> tuple[Node, list[Any]]:
         """The layer on random inputs, stored in halves, and its arrays; unless `filled`, arrays without memory."""
         make = {"Conv": self._conv, "Depthwise": self._conv, "Pool": self._pool, "MatMul": self._product}
+        make["NormalizedMatMul"] = self._product
         return make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
 
     def _conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
@@ -89,8 +91,12 @@ class Layer:
         if self.residual:
             arrays.append(_random(rng, batch * m, n))
             text, types = "add($0, $1); add(%0, $2)", [F32] * 3
-        attrs = {"trans_a": False, "trans_b": False, "epilogue": parse_expr(text, types)}
-        return make_node("MatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16), arrays
+        if self.gelu:
+            text += "; mul(%0, 0.70710678:f32); erf(%1); add(%2, 1.0:f32); mul(%0, %3); mul(%4, 0.5:f32)"
+        attrs: dict[str, Any] = {"trans_a": False, "trans_b": False, "epilogue": parse_expr(text, types)}
+        if self.op == "NormalizedMatMul":
+            attrs["epsilon"] = 1e-5
+        return make_node(self.op, attrs, arrays, const=(1, 2), precision=DType.FLOAT16), arrays
 
     def _attention(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
         length, heads, size = self.sizes
@@ -114,6 +120,9 @@ LAYERS = (
     Layer("vit output", "MatMul", (197, 768, 768), 1, True),
     Layer("vit mlp in", "MatMul", (197, 768, 3072)),
     Layer("vit mlp out", "MatMul", (197, 3072, 768), 1, True),
+    Layer("vit normal products", "NormalizedMatMul", (197, 768, 2304)),
+    Layer("vit normal mlp in", "NormalizedMatMul", (197, 768, 3072)),
+    Layer("vit normal mlp in gelu", "NormalizedMatMul", (197, 768, 3072), 1, False, True),
     Layer("vit attention", "Attention", (197, 12, 64)),
     Layer("vgg 512 at 28", "Conv", (512, 512, 28, 3, 1)),
     Layer("vgg 512 at 14", "Conv", (512, 512, 14, 3, 1)),
@@ -159,14 +168,21 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
         points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) for s in shapes]
         return [(i, p) for i, p in enumerate(points) if kernel.illegal(node, p, rt.info) is None]
-    if kernel.name not in ("ConvStaged", "MatmulStaged"):
+    if kernel.name not in ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma"):
         return []
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
         sizes = (y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4))
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
-    return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in mma_stages.legal_tiles(rt.info)]
+    if kernel.name.endswith("Mma"):
+        positions, channels, quads = sizes
+        steps = ceil_div(quads, mma.QUADS)
+        return [
+            (mma.tile_cycles(p, positions, channels, steps, rt.info), p) for p in mma.legal_tiles(steps, rt.info)
+        ]
+    tiles = [p for p in mma_stages.legal_tiles(rt.info) if kernel.illegal(node, p, rt.info) is None]
+    return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in tiles]
 
 
 def reference(node: Node, arrays: list[Any]) -> Any:
@@ -181,8 +197,8 @@ def reference(node: Node, arrays: list[Any]) -> Any:
         y = torch.nn.functional.conv2d(x, w, b, a["strides"], a["pads"][:2], 1, a["group"]).cpu().numpy()
     else:
         y = node.op.reference(node.attrs, arrays[: node.op.arity])[0]
-    if node.op.name == "MatMul":
-        y = y + arrays[2]
+    if node.op.name.endswith("MatMul"):
+        return evaluate(node.attrs["epilogue"], [y, *arrays[2:]], y.shape)
     if len(arrays) == 4 and arrays[3] is not None:
         y = y + arrays[3]
     return np.maximum(y, 0) if node.op.name == "Conv" else y
@@ -274,7 +290,7 @@ def main() -> int:
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for kernels.jsonl")
     parser.add_argument("--budget", type=float, default=600.0, help="seconds after which no layer begins")
-    parser.add_argument("--only", default="", help="layers whose name holds this text")
+    parser.add_argument("--only", default="", help="layers whose name holds one of these texts, with commas")
     parser.add_argument("--first", type=int, default=None, help="this many of them; they are in order of importance")
     parser.add_argument("--skip", type=int, default=0, help="all but this many of the first")
     parser.add_argument("--tiles", type=int, default=3, help="parameters beside the untuned ones")
@@ -283,7 +299,8 @@ def main() -> int:
     parser.add_argument("--prepare", action="store_true", help="compile and end")
     options = parser.parse_args()
     started = time.monotonic()
-    layers = [layer for layer in LAYERS if options.only in layer.name][options.skip : options.first]
+    wanted = options.only.split(",")
+    layers = [layer for layer in LAYERS if any(text in layer.name for text in wanted)][options.skip : options.first]
     rt = find_runtime(options.device)
     if options.build:
         build(rt, layers, options.tiles, options.build)

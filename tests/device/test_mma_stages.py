@@ -98,6 +98,29 @@ def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, val
     check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, arrays, None if values is None else tile(values))
 
 
+NORMAL_TILES = [None, (2, 1, 2, 2, 2, 2, 4), (1, 2, 1, 2, 2, 2, 3), (1, 1, 4, 1, 1, 1, 3), (1, 3, 2, 1, 4, 4, 2)]
+
+
+@pytest.mark.parametrize("values", NORMAL_TILES)
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_product_of_normalised_rows(units: Runtime, trans_b: bool, values: tuple[int, ...] | None) -> None:
+    """Rows of means and deviations of their own; one is constant."""
+    rng = np.random.default_rng(0)
+    m, n, k = 53, 68, 200
+    a = rng.standard_normal((m, k), np.float32) * rng.uniform(0.1, 3, (m, 1)).astype(np.float32)
+    a += rng.uniform(-4, 4, (m, 1)).astype(np.float32)
+    a[7] = 0.5
+    b = rng.standard_normal((k, n), np.float32) / k**0.5
+    a, b = a.astype(np.float16).astype(np.float32), b.astype(np.float16).astype(np.float32)
+    bias = rng.standard_normal(n, np.float32)
+    attrs: dict[str, Any] = {"trans_a": False, "trans_b": trans_b, "epsilon": 1e-5}
+    attrs["epilogue"] = parse_expr("add($0, $1)", [DType.FLOAT32] * 2)
+    arrays = [a, np.ascontiguousarray(b.T) if trans_b else b, bias]
+    node = make_node("NormalizedMatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
+    params = None if values is None else tile(values)
+    check_kernel(units, find_kernel("NormalizedMatMul", "MatmulNormalized"), node, arrays, params)
+
+
 ATTENTIONS = {  # q[B,H,S,D], heads and length of keys, mask, causal
     "plain": ((1, 2, 37, 64), 2, 53, None, False),
     "shared heads": ((2, 6, 70, 32), 2, 131, None, False),

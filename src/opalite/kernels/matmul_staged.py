@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
 from ..ops.base import Cost
-from .base import Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .base import Arg, Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .epilogue import rows_epilogue
 from .matmul_flat import common_defines, common_refusal
 from .matmul_problem import problem_of
@@ -25,6 +26,11 @@ class MatmulStaged(Kernel):
     op = "MatMul"
     source = "matmul_staged.cl"
     space: ClassVar[Space] = SPACE
+    further_defines: ClassVar[Mapping[str, Any]] = {}
+
+    def further_args(self, node: Node) -> tuple[Arg, ...]:
+        """What a kernel that does more takes behind the sizes."""
+        return ()
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         p = problem_of(node)
@@ -65,6 +71,6 @@ class MatmulStaged(Kernel):
         grid, group = tile_grid(params, p.m, p.n)
         turns = ceil_div(p.k, 4 * SLAB * slabs)
         sizes = (p.m, p.n, p.k, ceil_div(p.n, 16), turns * 2 * slabs, turns)
-        args = (node.x, weights, node.y, *sizes, *epilogue.args)
-        defines = common_defines(node, p, 4) | tile_defines(params)
+        args = (node.x, weights, node.y, *sizes, *self.further_args(node), *epilogue.args)
+        defines = common_defines(node, p, 4) | tile_defines(params) | self.further_defines
         return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,21 +21,26 @@ MOST_ITEMS = 256  # the limit that the driver reports for these kernels, even wh
 
 SPACE: Space = {
     "WM": (1, 2, 4),
-    "WN": (1, 2, 4),
+    "WN": (1, 2, 4, 3),
     "PW": (1, 2, 4),
     "NW": (1, 2, 4),
     "SPLIT": (1, 2, 4, 8),
     "STAGES": (2, 4),
 }
 
-# Clock cycles of one multiprocessor, as the H200 showed them or its documents tell.
-_MULTIPLY = 3.2  # one pair of mma.m16n8k16 by its four matrix units
-_LOAD = 1.0  # 128 bytes from the first-level cache
-_LATENCY = 700.0  # until the loads on their way arrive from the second level
-_L2_BYTES = 40.0  # bytes a clock that the second level gives one multiprocessor
-_REDUCE = 250.0  # adding up partial sums
-_STORE = 0.6  # one result through the epilogue to memory
-_BEGIN_AND_END = 4000.0  # until the first loads arrive, and from the last stores to the next launch
+# Clock cycles of one multiprocessor of an H200, fitted together with those of mma_stages.py to some 700 tiles of layers of
+# common networks, for the choices to lose little (a fifth off in the mean); benchmarks/gpu_choice.py compares what they
+# choose with what was measured.
+_MULTIPLY = 2.0  # one pair of mma.m16n8k16
+_LOAD_ROWS = 18.0  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
+_LOAD_WEIGHTS = 6.83  # 16 channels of a step
+_LATENCY = 1118.0  # until the loads on their way have arrived
+_L2_BYTES = 130.0  # bytes a clock that the caches give one multiprocessor
+_REDUCE = 500.0  # adding up partial sums
+_STORE = 0.673  # one result through the epilogue to memory
+_BEGIN_AND_END = 4500.0  # until the first loads arrive, and from the last stores to the next launch
+_MIXED = 0.068  # share of each of the busy, the waiting and the fetching time that hides behind none of the others
+_EVEN = 0.052  # how far a last, partly filled turn of work-groups counts by its share alone
 _REGISTERS = 65536
 
 
@@ -64,21 +69,23 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
 
 def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> dict[str, int]:
     """The tile with the least estimated time for `positions` x `channels` results of `steps` steps."""
-    best, found = float("inf"), {}
+    return min(
+        legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={}
+    )
+
+
+def legal_tiles(steps: int, device: DeviceInfo) -> Iterator[dict[str, int]]:
+    """Tiles worth considering for `steps` steps."""
     for wm, wn, warps_p, warps_n, split in _SHAPES:
         params = {"WM": wm, "WN": wn, "PW": warps_p, "NW": warps_n, "SPLIT": split, "STAGES": 4 if wm * wn <= 4 else 2}
-        if split > steps or tile_illegal(params, device) is not None:
-            continue
-        cycles = tile_cycles(params, positions, channels, steps, device)
-        if cycles < best:
-            best, found = cycles, params
-    return found
+        if split <= steps and tile_illegal(params, device) is None:
+            yield params
 
 
 _SHAPES = tuple(
     (wm, wn, warps_p, warps_n, split)
     for wm in (1, 2, 4)
-    for wn in (1, 2, 4)
+    for wn in (1, 2, 3, 4)
     for warps_p, warps_n in ((1, 1), (2, 1), (2, 2), (4, 1), (1, 2), (4, 2))
     for split in (1, 2, 4, 8)
     if 2 <= warps_p * warps_n * split <= 8
@@ -92,12 +99,12 @@ def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps:
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)
     warps = params["PW"] * params["NW"] * split
     resident = max(1, min(64 // warps, _REGISTERS // (_registers(params) * warps * WAVE)))
-    per_unit = ceil_div(groups, device.compute_units)
-    turns = ceil_div(steps, split)
-    busy = max(_MULTIPLY * wm * wn, _LOAD * (8 * wm + 4 * wn)) * turns * warps * per_unit
-    waiting = _LATENCY * ceil_div(turns, params["STAGES"]) * ceil_div(per_unit, resident)
+    turns, waves = ceil_div(steps, split), ceil_div(groups, device.compute_units)
+    per_unit = (1 - _EVEN) * waves + _EVEN * max(1.0, groups / device.compute_units)
+    busy = max(_MULTIPLY * wm * wn, _LOAD_ROWS * wm + _LOAD_WEIGHTS * wn) * turns * warps * per_unit
+    waiting = _LATENCY * ceil_div(turns, params["STAGES"]) * ceil_div(waves, resident)
     fetched = (rows + columns) * steps * QUADS * 8 * per_unit / _L2_BYTES
-    steady = max(busy, waiting, fetched) + 0.2 * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
+    steady = max(busy, waiting, fetched) + _MIXED * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
     return _BEGIN_AND_END + steady + _STORE * rows * columns * per_unit
 
 

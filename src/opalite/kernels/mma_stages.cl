@@ -11,6 +11,8 @@
 // calling SUM_STAGES
 //   COPY_INPUT(stage, turn)     starts the copies of x for a stage: BM positions, SL slabs, at local uint4 *stage
 //   INPUT(stage, u, position)   uint4: this thread's quads of slab u, as first and second step
+// and may define
+//   SEEN(a, turn)               looks at what INPUT gave for the warp's positions: const uint4 a[WM][2]
 #ifndef WM
 #define WM 1
 #define WN 1
@@ -66,6 +68,10 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
     }
 }
 
+#ifndef SEEN
+#define SEEN(a, turn)
+#endif
+
 // sum += all `turns` stages. Every work-item of the group comes by.
 #define SUM_STAGES(sum, turns) do { \
         for (int s_ = 0; s_ < STAGES - 1; ++s_) { \
@@ -91,6 +97,7 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
                 UNROLLED \
                 for (int i_ = 0; i_ < WM * 2; ++i_) \
                     a_[i_ / 2][i_ % 2] = INPUT(stage_, slab_, WARP_P * 16 * WM + i_ * 8 + LANE / 4); \
+                SEEN(a_, turn_); \
                 multiply_slab(sum, a_, stage_ + INPUT_STAGE + (WARP_N * WN * STEPS + 2 * slab_) * 32 + LANE, units_); \
             } \
             slot_ = slot_ + 1 == STAGES ? 0 : slot_ + 1; \

@@ -15,7 +15,7 @@ SLAB = 8  # quads of four channels that two instructions take
 
 SPACE: Space = {
     "WM": (4, 2, 1),
-    "WN": (4, 2, 1),
+    "WN": (4, 2, 1, 3),
     "PW": (2, 1, 4),
     "NW": (2, 1, 4),
     "SPLIT": (1, 2, 4),
@@ -23,15 +23,16 @@ SPACE: Space = {
     "STAGES": (3, 2, 4),
 }
 
-# Clock cycles of one multiprocessor of an H200, fitted to 108 tiles of layers of common networks;
-# benchmarks/gpu_choice.py compares what they choose with what was measured.
-_MULTIPLY = 5.5  # one pair of mma.m16n8k16: the matrix units give this instruction some 60% of their peak
-_LOCAL_BYTES = 128.0  # bytes a clock that local memory gives
-_L2_BYTES = 52.0  # bytes a clock that the second level gives one multiprocessor
-_COPY = 7.4  # a warp's instruction that starts copies, with what finds their addresses
-_ALONE = 1.55  # how much longer a work-group takes for a stage that no other fills the gaps of
-_STORE = 0.2  # one result through the epilogue to memory
-_BEGIN_AND_END = 6150.0  # until the first stages have arrived, and from the last stores to the next launch
+# Clock cycles of one multiprocessor of an H200, fitted as those of mma.py.
+_MULTIPLY = 6.5  # one pair of mma.m16n8k16: the matrix units give this instruction some 60% of their peak
+_LOCAL_BYTES = 100.0  # bytes a clock that local memory gives
+_L2_BYTES = 60.8  # bytes a clock that the second level gives one multiprocessor
+_COPY = 3.83  # a warp's instruction that starts copies, with what finds their addresses
+_ALONE = 2.68  # how much longer a work-group takes for a stage that no other fills the gaps of
+_STORE = 0.3  # one result through the epilogue to memory
+_PARTIAL = 0.049  # one partial sum through local memory
+_BEGIN_AND_END = 6700.0  # until the first stages have arrived, and from the last stores to the next launch
+_EVEN = 0.087  # how far a last, partly filled turn of work-groups counts by its share alone
 _SCHEDULERS = 4  # of a multiprocessor; fewer warps leave some idle
 _REGISTERS = 65536
 _LOCAL = 208 << 10  # bytes of local memory that the work-groups of a multiprocessor share
@@ -81,11 +82,12 @@ def legal_tiles(device: DeviceInfo) -> Iterator[dict[str, int]]:
 _SHAPES = (
     # WM WN PW NW SPLIT SL STAGES
     (4, 4, 2, 2, 1, 1, 3),
+    (2, 4, 2, 2, 1, 1, 3),  # of tiles that are expected to take as long, wide ones were faster
+    (2, 4, 2, 2, 1, 1, 4),
     (4, 2, 2, 4, 1, 1, 3),
     (4, 4, 4, 1, 1, 1, 2),
     (4, 2, 2, 2, 1, 1, 4),
     (2, 4, 4, 1, 1, 1, 4),
-    (2, 4, 2, 2, 1, 1, 4),
     (4, 2, 4, 1, 1, 1, 2),
     (2, 2, 4, 1, 1, 1, 4),
     (4, 1, 4, 1, 1, 1, 2),
@@ -101,6 +103,16 @@ _SHAPES = (
     (2, 1, 1, 2, 4, 4, 3),
     (1, 2, 1, 2, 2, 2, 4),
     (1, 1, 2, 2, 2, 4, 3),
+    (2, 3, 2, 2, 1, 1, 4),
+    (2, 3, 2, 2, 1, 2, 2),
+    (1, 3, 4, 2, 1, 1, 4),
+    (2, 3, 2, 1, 2, 2, 3),
+    (1, 3, 2, 1, 2, 2, 4),
+    (1, 3, 2, 1, 4, 4, 2),
+    (2, 3, 1, 1, 4, 4, 2),
+    (1, 4, 4, 2, 1, 1, 4),
+    (1, 4, 4, 1, 2, 2, 3),
+    (1, 4, 2, 1, 4, 4, 2),
 )
 
 
@@ -126,10 +138,11 @@ def tile_cycles(
     copies = _COPY * (rows / (2 if paired else 1) + columns / 2) * SLAB * params["SL"] / WAVE
     busy = max(multiply, (read + copied) / _LOCAL_BYTES, copied / _L2_BYTES) + copies
     alone = _ALONE * (multiply + copies) * _SCHEDULERS / min(_SCHEDULERS, warps)
-    per_unit = ceil_div(groups, device.compute_units)
+    turn = groups / device.compute_units
+    per_unit = (1 - _EVEN) * ceil_div(groups, device.compute_units) + _EVEN * max(1.0, turn)
     full, last = divmod(per_unit, _resident(params))
     waves = full * max(_resident(params) * busy, alone) + (max(last * busy, alone) if last else 0)
-    sums = 2 * 4 * params["SPLIT"] / _LOCAL_BYTES if params["SPLIT"] > 1 else 0  # partial ones, written and read
+    sums = _PARTIAL * params["SPLIT"] if params["SPLIT"] > 1 else 0
     return _BEGIN_AND_END + turns * waves + (_STORE + sums) * rows * columns * per_unit
 
 

@@ -8,6 +8,7 @@
 //   COPY_DONE                             closes a group of copies
 //   SWAPPED(v, d)                         float v of lane ^ d
 //   HALVES(low, high)                     two floats as halves in a uint
+//   SOME_WARPS(condition)                 before a block that warps without the condition may leave out, but need not
 //   ZERO                                  0 for sums to begin with
 //   UNROLLED                              before a loop whose body uses these
 //   COPY_WAIT(n)                          until all groups of this work-item but the last n, a number, have arrived
@@ -105,6 +106,7 @@ static inline void units_wait(Units *u, int left) {
 #define TURNED(r, p) units_turned(units_, r, p)
 #define SWAPPED(v, d) units_swapped(units_, v, d)
 #define HALVES(low, high) units_halves(units_, low, high)
+#define SOME_WARPS(condition)
 #define COPY(bytes, to, from, exists) units_copy(units_, bytes, to, from, exists)
 #define COPY_DONE ++units_->groups
 #define COPY_WAIT(n) units_wait(units_, n)
@@ -135,6 +137,7 @@ static inline uint units_halves(float low, float high) {
 }
 #define SWAPPED(v, d) units_swapped(v, d)
 #define HALVES(low, high) units_halves(low, high)
+#define SOME_WARPS(condition) if (condition)
 #define COPY_8(to, from, exists) \
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" \
                  : : "r"(LOCAL_AT(to)), "l"((ulong)(size_t)(from)), "r"((exists) ? 8 : 0))

@@ -14,6 +14,7 @@ from .fold import fold_constants
 from .fold_affine import fold_affine
 from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, inline_scalars
+from .fuse_norm import fuse_norm
 from .link import link_epilogues
 from .pick import pick_kernels
 from .rewrite import Context, Rule, run_rule
@@ -73,6 +74,7 @@ def place(
     `measured` times of kernels take the place of the cost model's.
     """
     ctx = ctx or Context()
+    run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
     run_rule(graph, "link_epilogues", link_epilogues(device, memory), ctx)
     pick_kernels(graph, device, strict, memory, measured)
     insert_casts(graph, device, measured)

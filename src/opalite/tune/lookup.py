@@ -2,7 +2,8 @@
 
 Layers, the first that answers leads: the exact entry of this device; the exact entry that the package ships for the
 device's family; the user's entry of other sizes. Only the first is a time that picking believes; the others give
-parameters and say so.
+parameters and say so. Shipped entries go by the kernel's name, not by the digest of its sources: what was measured with
+an earlier version is a good guess still, and parameters that a kernel no longer has or accepts are left aside.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Lookup:
         return self._near(node, kernel, binding)
 
     def _shipped(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
-        key = (kernel_digest(kernel), binding_signature(binding), self.signature(node))
+        key = (kernel.name, binding_signature(binding), self.signature(node))
         for name, path in shipped_layers(self.device):
             e = _shipped_entries(path).get(key)
             if e is not None:
@@ -86,7 +87,7 @@ class Lookup:
 
 @cache
 def _shipped_entries(path: Path) -> Mapping[tuple[str, str, str], Entry]:
-    return {(e.kernel, e.binding, e.node): e for e in from_json(path.read_text())}
+    return {(e.kernel.partition(":")[0], e.binding, e.node): e for e in from_json(path.read_text())}
 
 
 def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, Setting]:

@@ -1,0 +1,43 @@
+"""NormalizedMatMul: a product whose left rows are normalised first, as one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Types, need, register_op, tensor
+from .matmul import MatMul
+
+
+@register_op
+class NormalizedMatMul(MatMul):
+    """y[..., m, n] = sum over k of normal(a)[..., m, k] * b[k, n], normal(a) = (a - mean) / sqrt(variance + epsilon) by rows.
+
+    Inputs a[..., M, K] of floats, b[K, N]. attrs: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K]. Layer
+    normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.
+    """
+
+    name = "NormalizedMatMul"
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        super().check_shape(attrs, ins)
+        a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
+        need(a.dtype.is_float, f"rows that are normalised hold floats, got {a}")
+        need(b.rank == 2, f"b must be one matrix, got {b}")
+        need(not attrs["trans_a"], "a must be stored by rows")
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        a = arrays[0]
+        assert a is not None
+        wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
+        with np.errstate(all="ignore"):
+            centered = wide - wide.mean(-1, keepdims=True)
+            normal = centered / np.sqrt((centered * centered).mean(-1, keepdims=True) + attrs["epsilon"])
+        return super().reference(attrs, [normal.astype(a.dtype), *arrays[1:]])
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        """The product's, and what normalising takes (ops/normalize.py) but no further bytes."""
+        product = super().cost(attrs, ins, outs)
+        return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)

@@ -1,0 +1,116 @@
+"""Let a product normalise the rows it reads, where a kernel does that faster than two launches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node, Value
+from ..ir.patch import Patch
+from ..ir.place import Memory
+from ..ops.base import get_op
+from ..ops.expr import parse_expr
+from .candidates import find_options
+from .fold_affine import constant_like
+from .names import output_like
+from .rewrite import Rule, Sweep
+
+_LOST = 1e-3  # share of a column's norm; rounding to normal halves moves it by 2 to 5e-4
+
+
+def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+    """The rule for `device`; `memory` as in `find_options`.
+
+    Layer normalisation over the last axis whose only reader is a product with a constant becomes part of it: its scale
+    goes into the constant, its bias times the constant is added by the epilogue. A Reshape that keeps the rows may stand
+    between.
+    """
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if node.op.name != "MatMul" or node.attrs["trans_a"] or node.attrs.get("epilogue") is not None:
+            return None
+        between, norm = _source(node, sweep)
+        if norm is None or not _is_row_norm(norm):
+            return None
+        w, parameters = node.input(1), (norm.get(1), norm.get(2))
+        if w.data is None or len(w.shape) != 2 or any(v is not None and v.data is None for v in parameters):
+            return "the matrix, scale and bias must be constants"
+        if norm.precision is not node.precision:
+            return f"the rows are computed in {norm.precision.value}, the product in {node.precision.value}"
+        made, added = _fused(norm, node, between)
+        if made.y.type.storage is DType.FLOAT16 and not _fits_half(made.input(1)):
+            return "scale and matrix together lose digits in half storage"
+        after, refusals = find_options(made, device, memory)
+        if not after:
+            return next(iter(refusals.values()), "no kernel normalises rows for a product")
+        apart = sum(_least(n, device, memory) for n in (norm, node))
+        if after[0].seconds >= apart:
+            return f"apart they are expected to take {apart * 1e6:.1f} us, together {after[0].seconds * 1e6:.1f}"
+        removed = [norm, node] if between is None else [norm, between, node]
+        return Patch(removed, [*added, made], {node.y: made.y})
+
+    return rule
+
+
+def _fits_half(matrix: Value) -> bool:
+    """Whether rounding to halves moves each column by little more than the rounding of normal numbers does."""
+    wide = np.asarray(matrix.data, np.float64)
+    with np.errstate(over="ignore"):
+        lost = np.linalg.norm(wide.astype(np.float16) - wide, axis=0)
+    return bool(np.all(lost <= _LOST * np.linalg.norm(wide, axis=0)))
+
+
+def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
+    """(Reshape between or None, what computes the rows that only `node` reads or None)."""
+    between: Node | None = None
+    reader, v = node, node.x
+    maker = v.producer
+    if maker is not None and maker.op.name == "Reshape" and maker.x.shape[-1:] == v.shape[-1:]:
+        if sweep.only_use(v) is not node:
+            return None, None
+        between, reader, v = maker, maker, maker.x
+    return between, v.producer if sweep.only_use(v) is reader else None
+
+
+def _is_row_norm(node: Node) -> bool:
+    if node.op.name != "Normalize" or node.attrs.get("epilogue") is not None:
+        return False
+    return node.attrs["kind"] == "layer" and node.attrs["axis"] % len(node.x.shape) == len(node.x.shape) - 1
+
+
+def _least(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
+    options, _ = find_options(node, device, memory)
+    return options[0].seconds if options else math.inf
+
+
+def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Node]]:
+    """(the product of normalised rows, the nodes that it needs before it)."""
+    x, w = norm.x, node.input(1)
+    added: list[Node] = []
+    if between is not None:
+        rows = output_like(between)
+        rows.type = rows.type.with_place(x.type.place)
+        moved = Node(between.op, [x, *between.inputs[1:]], [rows], dict(between.attrs), between.name, between.origin)
+        moved.precision, moved.precision_reason = between.precision, between.precision_reason
+        added.append(moved)
+        x = rows
+    matrix = np.asarray(w.data, np.float64)
+    matrix = matrix.T if node.attrs["trans_b"] else matrix
+    attrs = {"trans_a": False, "trans_b": False, "epsilon": float(norm.attrs["epsilon"])}
+    scale, bias = (None if v is None else _wide(v, matrix.shape[0]) for v in (norm.get(1), norm.get(2)))
+    inputs: list[Value | None] = [x, constant_like(w, matrix if scale is None else matrix * scale[:, None])]
+    if bias is not None:
+        inputs.append(constant_like(w, bias @ matrix))
+        attrs["epilogue"] = parse_expr("add($0, $1)", [node.y.dtype] * 2)
+    origin = "+".join(dict.fromkeys(p for p in (*norm.origin.split("+"), *node.origin.split("+")) if p))
+    made = Node(get_op("NormalizedMatMul"), inputs, [output_like(node)], attrs, node.name, origin)
+    made.precision, made.precision_reason = node.precision, node.precision_reason
+    return made, added
+
+
+def _wide(v: Value, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    assert v.data is not None
+    return np.broadcast_to(np.asarray(v.data, np.float64).reshape(-1), (count,))
