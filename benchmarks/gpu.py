@@ -82,7 +82,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
     parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--tinygrad", default="", help="networks to time with tinygrad's OpenCL, too, at batch 1 in fp32")
+    parser.add_argument(
+        "--tinygrad", default="", help="networks to time with tinygrad's OpenCL, too, at batch 1 in fp32"
+    )
     parser.add_argument("--commit", default="", help="what to record as measured; by default what git says")
     parser.add_argument("--json", type=Path, help="file for everything that was measured")
     return parser.parse_args()

@@ -178,9 +178,7 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)
-        return [
-            (mma.tile_cycles(p, positions, channels, steps, rt.info), p) for p in mma.legal_tiles(steps, rt.info)
-        ]
+        return [(mma.tile_cycles(p, positions, channels, steps, rt.info), p) for p in mma.legal_tiles(steps, rt.info)]
     tiles = [p for p in mma_stages.legal_tiles(rt.info) if kernel.illegal(node, p, rt.info) is None]
     return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in tiles]
 

@@ -87,6 +87,6 @@ def test_the_reference_is_a_product_of_normal_rows() -> None:
     attrs: dict[str, Any] = {"trans_a": False, "trans_b": False, "epsilon": 0.25}
     want = (a - a.mean(1, keepdims=True)) / np.sqrt(a.var(1, keepdims=True) + 0.25) @ b
     np.testing.assert_allclose(get_op("NormalizedMatMul").reference(attrs, [a, b])[0], want)
+    types = [TensorType(DType.FLOAT32, s) for s in ((5, 16), (2, 16, 4))]
     with pytest.raises(ShapeError, match="one matrix"):
-        types = [TensorType(DType.FLOAT32, s) for s in ((5, 16), (2, 16, 4))]
         get_op("NormalizedMatMul").check_shape(attrs, types)

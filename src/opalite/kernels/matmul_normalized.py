@@ -1,4 +1,4 @@
-"""Products of normalised rows with a constant right side on matrix units: the normalisation costs no launch of its own."""
+"""Products of normalised rows with a constant right side on matrix units: no launch for the normalisation."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class MatmulNormalized(MatmulStaged):
 
 
 def _fits(params: Params) -> bool:
-    """Whether statistics lie in the stages' memory: those of all warps in turn, the rows' beside the sums of a SPLIT."""
+    """Whether statistics lie in the stages' memory: first those of all warps, then the rows' beside partial sums."""
     rows, columns = tile_size(params)
     parts = 8 * rows * params["NW"] * params["SPLIT"]
     sums = 4 * rows * columns * params["SPLIT"] if params["SPLIT"] > 1 else 0
-    return max(parts, sums) + 8 * rows <= stage_bytes(params)
+    return max(int(parts), int(sums)) + 8 * rows <= stage_bytes(params)

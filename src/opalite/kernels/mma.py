@@ -28,8 +28,8 @@ SPACE: Space = {
     "STAGES": (2, 4),
 }
 
-# Clock cycles of one multiprocessor of an H200, fitted together with those of mma_stages.py to some 700 tiles of layers of
-# common networks, for the choices to lose little (a fifth off in the mean); benchmarks/gpu_choice.py compares what they
+# Clock cycles of one multiprocessor of an H200, fitted together with those of mma_stages.py to some 700 tiles of layers
+# of common networks, so that choices lose little; off by a fifth in the mean. benchmarks/gpu_choice.py compares what they
 # choose with what was measured.
 _MULTIPLY = 2.0  # one pair of mma.m16n8k16
 _LOAD_ROWS = 18.0  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
@@ -69,9 +69,7 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
 
 def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> dict[str, int]:
     """The tile with the least estimated time for `positions` x `channels` results of `steps` steps."""
-    return min(
-        legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={}
-    )
+    return min(legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={})
 
 
 def legal_tiles(steps: int, device: DeviceInfo) -> Iterator[dict[str, int]]:

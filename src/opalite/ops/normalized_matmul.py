@@ -13,7 +13,7 @@ from .matmul import MatMul
 
 @register_op
 class NormalizedMatMul(MatMul):
-    """y[..., m, n] = sum over k of normal(a)[..., m, k] * b[k, n], normal(a) = (a - mean) / sqrt(variance + epsilon) by rows.
+    """y[..., m, n] = sum over k of r[..., m, k] * b[k, n] with r = (a - mean) / sqrt(variance + epsilon) by rows of a.
 
     Inputs a[..., M, K] of floats, b[K, N]. attrs: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K]. Layer
     normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,8 @@ def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule
     """The rule for `device`; `memory` as in `find_options`.
 
     Layer normalisation over the last axis whose only reader is a product with a constant becomes part of it: its scale
-    goes into the constant, its bias times the constant is added by the epilogue. A Reshape that keeps the rows may stand
-    between.
+    goes into the constant, its bias times the constant is added by the epilogue. A Reshape that keeps the rows may
+    stand between.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -60,7 +61,7 @@ def _fits_half(matrix: Value) -> bool:
     wide = np.asarray(matrix.data, np.float64)
     with np.errstate(over="ignore"):
         lost = np.linalg.norm(wide.astype(np.float16) - wide, axis=0)
-    return bool(np.all(lost <= _LOST * np.linalg.norm(wide, axis=0)))
+    return bool((lost <= _LOST * np.linalg.norm(wide, axis=0)).all())
 
 
 def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
@@ -78,7 +79,8 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
 def _is_row_norm(node: Node) -> bool:
     if node.op.name != "Normalize" or node.attrs.get("epilogue") is not None:
         return False
-    return node.attrs["kind"] == "layer" and node.attrs["axis"] % len(node.x.shape) == len(node.x.shape) - 1
+    rank, axis = len(node.x.shape), int(node.attrs["axis"])
+    return node.attrs["kind"] == "layer" and axis % rank == rank - 1
 
 
 def _least(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
@@ -99,7 +101,7 @@ def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Nod
         x = rows
     matrix = np.asarray(w.data, np.float64)
     matrix = matrix.T if node.attrs["trans_b"] else matrix
-    attrs = {"trans_a": False, "trans_b": False, "epsilon": float(norm.attrs["epsilon"])}
+    attrs: dict[str, Any] = {"trans_a": False, "trans_b": False, "epsilon": float(norm.attrs["epsilon"])}
     scale, bias = (None if v is None else _wide(v, matrix.shape[0]) for v in (norm.get(1), norm.get(2)))
     inputs: list[Value | None] = [x, constant_like(w, matrix if scale is None else matrix * scale[:, None])]
     if bias is not None:
