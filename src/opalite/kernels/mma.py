@@ -29,8 +29,8 @@ SPACE: Space = {
 }
 
 # Clock cycles of one multiprocessor of an H200, fitted together with those of mma_stages.py to some 700 tiles of layers
-# of common networks, so that choices lose little; off by a fifth in the mean. benchmarks/gpu_choice.py compares what they
-# choose with what was measured.
+# of common networks, so that choices lose little; off by a fifth in the mean. benchmarks/gpu_choice.py compares what
+# they choose with what was measured.
 _MULTIPLY = 2.0  # one pair of mma.m16n8k16
 _LOAD_ROWS = 18.0  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
 _LOAD_WEIGHTS = 6.83  # 16 channels of a step

@@ -115,6 +115,7 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
 #define AT_POSITION(i, h) (FIRST_POSITION + (i) * 16 + (h) * 8 + LANE / 4)
 #define AT_BLOCK(j) ((FIRST_TILE + (j)) * 4 + LANE % 4)
 #if SPLIT > 1
+#define SHARE ((VECTORS + SPLIT - 1) / SPLIT)  // vectors that a warp finishes
 #define STORE_ALL(sum) do { \
         barrier(CLK_LOCAL_MEM_FENCE); \
         local float4 *mine = (local float4 *)stages + (WARP_N * PW + WARP_P) * (SPLIT * VECTORS * 32) + LANE; \
@@ -122,12 +123,19 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
         for (int v = 0; v < VECTORS; ++v) \
             mine[(WARP_K * VECTORS + v) * 32] = RESULT(sum, v / 2 / WN, v / 2 % WN, v % 2); \
         barrier(CLK_LOCAL_MEM_FENCE); \
-        for (int v = WARP_K; v < VECTORS; v += SPLIT) { \
+        float4 out[SHARE]; \
+        UNROLLED \
+        for (int i = 0; i < SHARE; ++i) { \
+            const int v = min(i * SPLIT + WARP_K, VECTORS - 1); \
             float4 total = mine[v * 32]; \
             UNROLLED \
             for (int k = 1; k < SPLIT; ++k) total += mine[(k * VECTORS + v) * 32]; \
-            const float4 out = FINISH(total, AT_POSITION(v / 2 / WN, v % 2), AT_BLOCK(v / 2 % WN)); \
-            PUT(out, AT_POSITION(v / 2 / WN, v % 2), AT_BLOCK(v / 2 % WN)); \
+            out[i] = FINISH(total, AT_POSITION(v / 2 / WN, v % 2), AT_BLOCK(v / 2 % WN)); \
+        } \
+        UNROLLED \
+        for (int i = 0; i < SHARE; ++i) { \
+            const int v = i * SPLIT + WARP_K; \
+            if (v < VECTORS) PUT(out[i], AT_POSITION(v / 2 / WN, v % 2), AT_BLOCK(v / 2 % WN)); \
         } \
     } while (0)
 #else
