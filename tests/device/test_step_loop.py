@@ -162,13 +162,15 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
-    for times, expected in (
-        ([[3e-4] * 4, []], True),
-        ([[9e-5] * 4, [5e-5] * 4], False),
-        ([[5e-5] * 4, [9e-5] * 4], True),
+    for joined, alone, expected in (
+        ([3e-4] * 4, [], True),
+        ([8e-5] * 4, [9e-5] * 4, False),
+        ([7e-5] * 4, [9e-5] * 4, True),
+        ([4e-5] * 4, [5.5e-5], False),
+        ([7e-5] * 4, [9e-5], None),
     ):
-        loop._joins, loop._times = None, {True: list(times[0][:-1]), False: list(times[1])}
-        loop._learn(True, times[0][-1])
+        loop._joins, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
+        loop._learn(True, joined[-1])
         assert loop._joins is expected
     assert "joined by a step loop" in executable.queueing
 

@@ -26,6 +26,8 @@ from .tensor import aligned_bytes
 
 _TRIALS = 4  # runs of each way, alone and joined, before the faster one stays
 _ALONE_S = 200e-6  # a run that takes longer than this with all workers is not tried with one
+_SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would be over by then
+_GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
 _LOOKS = 3000  # of the host, before it sleeps: some 150 µs
 _NAP_S = 0.005  # longest sleep of the host before it looks whether a worker is there
 _FUTEX, _WAIT = 202, 128  # of threads of one process
@@ -137,8 +139,10 @@ class ResidentLoop:
         times[joins].append(seconds)
         if len(times[True]) >= _TRIALS and min(times[True]) > _ALONE_S:
             self._joins = True
+        elif times[False] and min(times[False]) < _SHORT_S:
+            self._joins = False
         elif len(times[False]) >= _TRIALS:
-            self._joins = min(times[True]) < min(times[False])
+            self._joins = min(times[True]) < _GAIN * min(times[False])
 
 
 def may_stay(rt: Runtime) -> bool:

@@ -126,3 +126,16 @@ class Exchange:
 def read_on_host(steps: Sequence[Step]) -> set[int]:
     """Host slots that operators on the host read."""
     return {n for s in steps if isinstance(s, HostStep | ReferenceStep) for n in s.inputs}
+
+
+def transfers_outside(program: Program) -> tuple[list[Step], list[Step]]:
+    """Uploads of what the host has from the start, and downloads that nothing on the host reads.
+
+    They may go before and after all other steps, so that launches stay in one stretch: slots of inputs and outputs are
+    nobody else's.
+    """
+    at_hand = {p.host for p in program.inputs} | program.host_consts.keys()
+    read = read_on_host(program.steps)
+    first: list[Step] = [s for s in program.steps if isinstance(s, UploadStep) and s.host in at_hand]
+    last: list[Step] = [s for s in program.steps if isinstance(s, DownloadStep) and s.host not in read]
+    return first, last

@@ -35,7 +35,7 @@ from ..plan.program import (
     Storage,
     UploadStep,
 )
-from .exchange import Exchange, Target, read_on_host
+from .exchange import Exchange, Target, transfers_outside
 from .progress import build_progress
 from .slot_memory import pool_slots
 from .step_loop import LoopBuilder
@@ -155,16 +155,12 @@ class Executable:
     ) -> list[Phase]:
         """Steps in order, with what is launched for each launch step put together, or `loop` for all of them.
 
-        What the host has is uploaded before all, and what it does not read is downloaded after all, so that launches
-        stay in one stretch. Slots of inputs and outputs are nobody else's, so that this is safe.
+        What the host has is uploaded before all, and what it does not read is downloaded after all.
         """
         steps = self.program.steps
-        at_hand = {p.host for p in self.program.inputs} | self.program.host_consts.keys()
-        read = read_on_host(steps)
-        first: list[Phase] = [s for s in steps if isinstance(s, UploadStep) and s.host in at_hand]
-        last: list[Phase] = [s for s in steps if isinstance(s, DownloadStep) and s.host not in read]
+        first, last = transfers_outside(self.program)
         moved = {id(s) for s in (*first, *last)}
-        phases = first
+        phases: list[Phase] = [s for s in first if not isinstance(s, LaunchStep)]
         waiting: list[PreparedLaunch] = []
         for i, step in enumerate(steps):
             if isinstance(step, LaunchStep):
@@ -174,7 +170,7 @@ class Executable:
                 waiting = []
                 phases.append(step)
         self._add_recording(phases, waiting, loop)
-        return phases + last
+        return phases + [s for s in last if not isinstance(s, LaunchStep)]
 
     def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch], loop: ResidentLoop | None) -> None:
         if launches and loop is not None:

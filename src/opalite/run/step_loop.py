@@ -8,7 +8,7 @@ step stays a launch between two loops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from .. import knobs
@@ -28,6 +28,7 @@ from ..plan.step_text import (
     signature,
     step_refusal,
 )
+from .exchange import transfers_outside
 
 Loops: TypeAlias = "ResidentLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
@@ -50,7 +51,7 @@ class LoopBuilder:
         self._thread: threading.Thread | None = None
         self._linked: Any = None
         self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
-        self.is_over = len(self._steps) < 2
+        self.is_over = not self._steps
 
     def poll(self) -> Loops | None:
         """What to run in place of launches from now on; None while nothing is ready."""
@@ -91,13 +92,15 @@ class LoopBuilder:
             self._linked = self._rt.programs.link(self._parts)
 
     def _make_loops(self) -> Loops:
-        steps = self._program.steps
-        stretches = _stretches(steps, self._function)
+        stretches = _stretches(self._program, self._function)
+        stays = len(stretches) == 1 and len(stretches[0]) == len(self._steps)
+        if not stays:
+            stretches = [stretch for stretch in stretches if len(stretch) > 1]
         rows = [self._row(i) for stretch in stretches for i in stretch]
         label = f"steps of {self._program.name or 'the model'}"
         table = StepTable(self._rt, self._linked, rows, SHAPE, COUNTERS, label)
         spins = int(knobs.get("OPALITE_STAY_US") * LOOKS_A_US)
-        if len(rows) == len(self._steps) and len(stretches) == 1 and spins and may_stay(self._rt):
+        if stays and spins and may_stay(self._rt):
             return table.stay(CONTROL, spins)
         found: dict[int, list[PreparedLaunch]] = {}
         first = 0
@@ -128,12 +131,13 @@ def is_worth(rt: Runtime) -> bool:
     return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl" and rt.info.compute_units > 1
 
 
-def _stretches(steps: Sequence[object], functions: Mapping[int, int]) -> list[list[int]]:
-    """Numbers of neighbouring steps that are functions, two or more; empty launches between them do not count."""
+def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
+    """Numbers of neighbouring steps that are functions; empty launches and what is moved away do not count."""
+    moved = {id(s) for steps in transfers_outside(program) for s in steps}
     found: list[list[int]] = [[]]
-    for i, step in enumerate(steps):
+    for i, step in enumerate(program.steps):
         if i in functions:
             found[-1].append(i)
-        elif not (isinstance(step, LaunchStep) and not all(step.grid)):
+        elif id(step) not in moved and not (isinstance(step, LaunchStep) and not all(step.grid)):
             found.append([])
-    return [stretch for stretch in found if len(stretch) > 1]
+    return [stretch for stretch in found if stretch]
