@@ -163,11 +163,11 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
     for joined, alone, expected in (
-        ([3e-4] * 4, [], True),
-        ([8e-5] * 4, [9e-5] * 4, False),
-        ([7e-5] * 4, [9e-5] * 4, True),
-        ([4e-5] * 4, [5.5e-5], False),
-        ([7e-5] * 4, [9e-5], None),
+        ([3e-4] * 10, [], True),
+        ([8e-5] * 10, [9e-5] * 10, False),
+        ([7e-5] * 10, [9e-5] * 10, True),
+        ([4e-5] * 10, [5.5e-5], False),
+        ([7e-5] * 10, [9e-5], None),
     ):
         loop._joins, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
         loop._learn(True, joined[-1])

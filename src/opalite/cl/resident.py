@@ -24,7 +24,7 @@ from .launch import PreparedLaunch
 from .runtime import Runtime
 from .tensor import aligned_bytes
 
-_TRIALS = 4  # runs of each way, alone and joined, before the faster one stays
+_TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
 _ALONE_S = 200e-6  # a run that takes longer than this with all workers is not tried with one
 _SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would be over by then
 _GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
