@@ -12,7 +12,7 @@ from ..cl.tensor import DeviceTensor
 from ..errors import BundleError, InputError, PlacementError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
-from ..plan.bundle import Bundle, load_bundle
+from ..plan.bundle import Bundle, Variant, load_bundle
 from ..plan.program import HostStep, Program, ReferenceStep
 from .compiler import Compiler
 from .exchange import Target
@@ -38,6 +38,7 @@ class BundleSource:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self._ready: dict[int, Executable] = {}
+        self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
 
     def _loaded(self) -> Bundle:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
@@ -55,11 +56,19 @@ class BundleSource:
 
     def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""
-        _ = self._loaded().find(device, shapes).program
+        _ = self._find(device, shapes).program
+
+    def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
+        key = tuple(shapes.items())
+        found = self._variants.get(key)
+        if found is None:
+            found = self._variants[key] = self._loaded().find(device, shapes)
+        return found
 
     def reset(self) -> None:
         """Forget what is on the device."""
         self._ready = {}
+        self._variants = {}
         self._bundle = None
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +92,7 @@ class BundleSource:
         targets: Mapping[str, Target] | None = None,
     ) -> list[Any]:
         """The outputs in order."""
-        variant = self._loaded().find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
+        variant = self._find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
         program = variant.program
         executable = self._ready.get(id(variant))
         if executable is None:
@@ -97,7 +106,8 @@ class BundleSource:
             executable = Executable(compiler.rt, program, compiler.host_runner())
             timing.build_s += executable.build_s
             self._ready[id(variant)] = executable
-        compiler.notes.extend(n for n in self.notes if n not in compiler.notes)
+        if self.notes:
+            compiler.notes.extend(n for n in self.notes if n not in compiler.notes)
         compiler.trace(program)
         compiler.ran.append(executable)
         executable.recorder = compiler.recorder

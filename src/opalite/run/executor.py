@@ -88,6 +88,7 @@ class Executable:
         self.exchange = Exchange(rt, program, self._crossings, self.launches)
         self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
         self._last = self._plain  # the phases of the last run
+        self._stays = False  # whether a worker that stays runs all launches of `_phases`
         self._loops = LoopBuilder(rt, program if step_loops else Program(program.name), self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -197,21 +198,21 @@ class Executable:
             self._last = self._plain  # loops hold the addresses of the slots' own memory
         else:
             self._last = self._current_phases()
-        if (
-            not any(isinstance(p, ResidentLoop) for p in self._last)
-            and (idle := self.rt.take_residence(None)) is not None
-        ):
+        stays = self._stays and self._last is not self._plain
+        if not stays and (idle := self.rt.take_residence(None)) is not None:
             idle.leave()
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
-            timing = self._run_phases(hosts, kept, pending)
+            timing = self._run_phases(hosts, kept, pending, stays)
         except BaseException:
             with suppress(OpaliteError):
                 self.rt.finish()  # memory may go now, and must not be in use
             raise
         return [hosts[port.host] for port in program.outputs], timing
 
-    def _run_phases(self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any]) -> Timing:
+    def _run_phases(
+        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], stays: bool
+    ) -> Timing:
         rt, exchange = self.rt, self.exchange
         timing = Timing()
         clock = time.perf_counter
@@ -226,6 +227,8 @@ class Executable:
                 finished = False
                 continue
             if isinstance(phase, ResidentLoop):
+                if any(p is not None for p in pending):
+                    rt.finish()
                 phase.run()
                 now = clock()
                 timing.compute_s += now - mark
@@ -253,8 +256,10 @@ class Executable:
                 now = clock()
                 timing.host_s += now - mark
             mark = now
-        exchange.copy_kept()
-        rt.finish()
+        # Where a worker that stays has done it all, nothing is on the queue.
+        if not stays or any(p is not None for p in pending):
+            exchange.copy_kept()
+            rt.finish()
         if finished:
             timing.download_s += clock() - mark
         else:
@@ -265,6 +270,7 @@ class Executable:
         """The phases to run next: with step loops from the time on when they are ready."""
         if not self._loops.is_over and (loops := self._loops.poll()) is not None:
             launches = {i: [launch] for i, launch in self.launches.items()}
+            self._stays = isinstance(loops, ResidentLoop)
             if isinstance(loops, ResidentLoop):
                 self._phases = self._make_phases(launches, loops)
             else:
