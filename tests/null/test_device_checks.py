@@ -176,3 +176,22 @@ def test_pocl_caches_beside_ours_unless_the_user_said_where(tmp_path: Path, monk
     monkeypatch.setenv("POCL_CACHE_DIR", "/mine")
     pocl.prepare_environment(tmp_path)
     assert os.environ["POCL_CACHE_DIR"] == "/mine"
+
+
+@pytest.mark.parametrize(
+    "cores, allowed, limit, expected",
+    [(4, 4, "", "1"), (4, 4, "4", "1"), (4, 2, "", None), (4, 4, "2", None), (4, 4, "8", None)],
+)
+def test_threads_are_pinned_where_every_core_is_theirs(
+    cores: int, allowed: int, limit: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pocl.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(pocl.os, "sched_getaffinity", lambda pid: set(range(allowed)), raising=False)
+    monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", limit)
+    monkeypatch.setenv("POCL_AFFINITY", "")
+    monkeypatch.delenv("POCL_AFFINITY")
+    pocl.prepare_environment(None)
+    assert os.environ.get("POCL_AFFINITY") == expected
+    monkeypatch.setenv("POCL_AFFINITY", "0")
+    pocl.prepare_environment(None)
+    assert os.environ["POCL_AFFINITY"] == "0"  # what the user has set stays
