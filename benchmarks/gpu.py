@@ -5,9 +5,10 @@
 
 Every time is wall clock from the call until the device has finished, with the input on the device; transfers are given
 apart. `error` is the norm of the difference to float64 over its norm. Without PyTorch the networks of
-`benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32. Rows come in order of
-importance, and the file is written after each, so that `--budget` may end the work anywhere. With `--without` every row
-is measured a second time without those kernels.
+`benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32. Each row is measured in a
+process of its own: what PyTorch's compiler leaves behind would disturb the next. Rows come in order of importance, and
+the file is written after each, so that `--budget` may end the work anywhere. With `--without` every row is measured a
+second time without those kernels.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
     parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--row", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--peaks", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--tinygrad", default="", help="networks to time with tinygrad's OpenCL, too, at batch 1 in fp32"
     )
@@ -111,7 +115,7 @@ Row = tuple[str, int, str]
 def rows(options: argparse.Namespace) -> list[Row]:
     """(network, batch, precision) of everything that was asked for, in order of importance."""
     batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
-    asked = [(n, b, p) for n in options.networks.split(",") for b in batches for p in precisions]
+    asked = [(n, b, p) for b in batches for n in options.networks.split(",") for p in precisions]
     return sorted(asked, key=lambda row: FIRST.index(row) if row in FIRST else len(FIRST))
 
 
@@ -164,6 +168,27 @@ def problem(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
     return data, x.numpy(), want, module
 
 
+def measure_apart(row: Row, peaks: Peaks) -> dict[str, Any]:
+    """The record of one row, by a child process with the same options."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "row.json"
+        command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(path)]
+        command += ["--row", ",".join(map(str, row)), "--peaks", f"{peaks.flops},{peaks.bandwidth}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not path.exists():
+            raise RuntimeError(done.stderr[-2000:])
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+
+def measure_row(options: argparse.Namespace) -> None:
+    """Measure the one row that a parent asked for."""
+    name, batch, precision = options.row.split(",")
+    flops, bandwidth = map(float, options.peaks.split(","))
+    record = measure((name, int(batch), precision), options, Peaks(flops, bandwidth))
+    options.json.write_text(json.dumps(record))
+
+
 def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, Any]:
     """The record of one row."""
     name, batch, precision = row
@@ -176,7 +201,10 @@ def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, An
     if options.without:
         record |= _without(data, x, want, precision, options)
     if module is not None:
-        record |= _torch_times(module, x, want, precision, options)
+        try:
+            record |= _torch_times(module, x, want, precision, options)
+        except Exception as e:
+            record["torch_failed"] = f"{type(e).__name__}: {e}"[:2000]
     if name in options.tinygrad.split(",") and row[1:] == (1, "fp32"):
         record["tinygrad"] = tinygrad_ms(data, x, options.repeats)
     return record
@@ -295,6 +323,9 @@ def main() -> int:
     if options.warm_row:
         warm_row(options)
         return 0
+    if options.row:
+        measure_row(options)
+        return 0
     if options.warm:
         warm(options)
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
@@ -308,7 +339,7 @@ def main() -> int:
             print(f"left out from {row} on: the budget is spent")
             break
         try:
-            records.append(measure(row, options, peaks))
+            records.append(measure_apart(row, peaks))
             show(records[-1])
         except Exception:
             failed = True

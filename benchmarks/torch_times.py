@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import torch._inductor.config
 
 WARM_UP = 10
 
@@ -35,7 +36,7 @@ def measure(model: Any, x: Any, dtype: Any, *, compiled: bool, repeats: int) -> 
             times = {"eager": _median_ms(lambda n=net, i=images: n(i), repeats)}
             times["graph"] = _median_ms(_capture(net, images), repeats)
             if compiled and memory is torch.channels_last:
-                torch._dynamo.reset()
+                torch._inductor.config.compile_threads = 1  # idle workers would disturb what is timed next
                 fast = torch.compile(net, mode="reduce-overhead")
                 times["compile"] = _median_ms(lambda f=fast, i=images: f(i), repeats)
         for way, ms in times.items():

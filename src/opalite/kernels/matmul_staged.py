@@ -72,5 +72,5 @@ class MatmulStaged(Kernel):
         turns = ceil_div(p.k, 4 * SLAB * slabs)
         sizes = (p.m, p.n, p.k, ceil_div(p.n, 16), turns * 2 * slabs, turns)
         args = (node.x, weights, node.y, *sizes, *self.further_args(node), *epilogue.args)
-        defines = common_defines(node, p, 4) | tile_defines(params) | self.further_defines
+        defines = common_defines(node, p, 4) | tile_defines(params) | dict(self.further_defines)
         return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]
