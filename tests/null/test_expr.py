@@ -257,11 +257,11 @@ def test_vector_types() -> None:
 def test_loads_and_stores() -> None:
     assert load(F16, F32, 4, "p", "i") == "vload_half4(0, p + i)"
     assert load(F32, F32, 1, "p", "i") == "*(p + i)"
-    assert load(BOOL, BOOL, 8, "p", "i") == "convert_int8(VLOAD_NARROW(uchar, 8, p + i))"
-    assert load(F32, F64, 2, "p", "i") == "convert_double2(vload2(0, p + i))"
+    assert load(BOOL, BOOL, 8, "p", "i") == "convert_int8(VLOAD_AT(uchar, 8, p + i))"
+    assert load(F32, F64, 2, "p", "i") == "convert_double2(VLOAD_AT(float, 2, p + i))"
     assert store(F16, F32, 1, "p", "i", "v") == "vstore_half(v, i, p);"
-    assert store(I8, I8, 16, "p", "i", "v") == "VSTORE_NARROW(char, 16, v, p + i);"
-    assert store(BF16, F32, 2, "p", "i", "v") == "VSTORE_NARROW(ushort, 2, bf16_bits_float2(v), p + i);"
+    assert store(I8, I8, 16, "p", "i", "v") == "VSTORE_AT(char, 16, v, p + i);"
+    assert store(BF16, F32, 2, "p", "i", "v") == "VSTORE_AT(ushort, 2, bf16_bits_float2(v), p + i);"
 
 
 # -- Walking broadcast operands --------------------------------------------------------------------------------

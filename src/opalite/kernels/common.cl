@@ -54,8 +54,9 @@
 #define HLOAD(n, i, p) CAT(HLOAD_, n)(i, p)
 #define HSTORE(n, v, i, p) CAT(HSTORE_, n)(v, i, p)
 
-// VLOAD_NARROW(t, n, p), VSTORE_NARROW(t, n, v, p): n elements of a one- or two-byte type t at any element's address.
-// CPUs get under-aligned types, since PoCL splits vload and vstore of narrow elements into lanes.
+// VLOAD_AT(t, n, p), VSTORE_AT(t, n, v, p): n elements of a type t of up to four bytes at any element's address in global
+// memory. CPUs get under-aligned types: PoCL splits vload and vstore of narrow elements into lanes, and those of four bytes
+// into pairs (vload16: eight loads, seven shuffles), which its compiler joins again at great length.
 #if defined(__x86_64__) || defined(__aarch64__)
 #define UNALIGNED(t, size) \
     typedef t##2 t##2_at __attribute__((aligned(size))); \
@@ -66,11 +67,14 @@ UNALIGNED(char, 1)
 UNALIGNED(uchar, 1)
 UNALIGNED(short, 2)
 UNALIGNED(ushort, 2)
-#define VLOAD_NARROW(t, n, p) (*(const global t##n##_at *)(p))
-#define VSTORE_NARROW(t, n, v, p) (*(global t##n##_at *)(p) = (v))
+UNALIGNED(int, 4)
+UNALIGNED(uint, 4)
+UNALIGNED(float, 4)
+#define VLOAD_AT(t, n, p) (*(const global t##n##_at *)(p))
+#define VSTORE_AT(t, n, v, p) (*(global t##n##_at *)(p) = (v))
 #else
-#define VLOAD_NARROW(t, n, p) VLOAD(n, 0, p)
-#define VSTORE_NARROW(t, n, v, p) VSTORE(n, v, 0, p)
+#define VLOAD_AT(t, n, p) VLOAD(n, 0, p)
+#define VSTORE_AT(t, n, v, p) VSTORE(n, v, 0, p)
 #endif
 
 #define CONVERT_1(t) (t)
@@ -188,8 +192,21 @@ static inline void bf16_store16(global ushort *p, const float *v, int n) {
 #endif
 #define LOAD(p, i) LOADN(1, p, i)
 #define STORE(p, i, v) STOREN(1, p, i, v)
+#if STORAGE == 0 && PACK > 1 && (defined(__x86_64__) || defined(__aarch64__))
+// As VLOAD_AT, in any memory.
+#define FLOATV_AT CAT(VEC_T(float, PACK), _at)
+#define ACCESS(space) \
+    static inline ACCV __attribute__((overloadable)) load_at(space const float *p) { return *(space const FLOATV_AT *)p; } \
+    static inline void __attribute__((overloadable)) store_at(space float *p, ACCV v) { *(space FLOATV_AT *)p = v; }
+ACCESS(global)
+ACCESS(local)
+ACCESS(private)
+#define LOADV(p, i) load_at((p) + (i))
+#define STOREV(p, i, v) store_at((p) + (i), v)
+#else
 #define LOADV(p, i) LOADN(PACK, p, i)
 #define STOREV(p, i, v) STOREN(PACK, p, i, v)
+#endif
 
 // Lane numbers 0..PACK-1, to mask the channels of the last block.
 #if PACK == 16

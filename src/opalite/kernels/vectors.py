@@ -132,15 +132,15 @@ def vector_load(t: Vec, pointer: str) -> str:
     """Elements at `pointer`, an expression of type pointer to global `t.base`."""
     if t.width == 1:
         return f"*({pointer})"
-    return f"VLOAD_NARROW({t.base}, {t.width}, {pointer})" if t.bits < 32 else f"vload{t.width}(0, {pointer})"
+    return f"VLOAD_AT({t.base}, {t.width}, {pointer})" if t.bits <= 32 else f"vload{t.width}(0, {pointer})"
 
 
 def vector_store(t: Vec, pointer: str, value: str) -> str:
     """Expression that stores `value` at `pointer`."""
     if t.width == 1:
         return f"*({pointer}) = {value}"
-    if t.bits < 32:
-        return f"VSTORE_NARROW({t.base}, {t.width}, {value}, {pointer})"
+    if t.bits <= 32:
+        return f"VSTORE_AT({t.base}, {t.width}, {value}, {pointer})"
     return f"vstore{t.width}({value}, 0, {pointer})"
 
 
