@@ -353,6 +353,14 @@ def test_profile_writes_a_trace_and_a_page_of_its_own() -> None:
     page = Path("t.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "conv1" in page
+    timeline, roofline, memory = (page.split(f"<h2>{title}")[1] for title in ("Timeline", "Roofline", "Memory plan"))
+    timeline, roofline, memory = (part.partition("<h2>")[0] for part in (timeline, roofline, memory))
+    (launches,) = map(int, re.findall(r"run, (\d+) launches", text))
+    assert timeline.count("<rect") == launches, "a bar for each launch of the last run"
+    assert roofline.count("<polyline") == 1
+    assert 1 <= roofline.count("<circle") <= launches, "a dot for each launch that computes"
+    assert re.search(r"memory: arena [\d.]+ MB by", memory)
+    assert len(re.findall(r"<title>\S+: \d+ bytes from \d+ on, steps \d+ to \d+</title>", memory)) >= 2
     for outside in ("http", "<script", "<link", "src=", "url("):
         assert outside not in page
     assert "folder does not exist" in opalite("profile", "net.onnx", "--trace", "none/t.json", code=1)

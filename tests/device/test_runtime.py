@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from opalite.cl.counters import Counters
@@ -86,6 +89,27 @@ def test_flushing_in_chunks_changes_nothing(rt: Runtime, program: Any, monkeypat
     recording = rt.record([rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,))] * 5)
     recording.run()
     assert np.all(read(rt, buffer) == 5)
+
+
+@pytest.mark.parametrize(("every", "want"), [(0, "lllll"), (2, "llfllflf"), (5, "lllllf"), (24, "lllllf")])
+def test_the_queue_is_flushed_after_so_many_launches(
+    rt: Runtime, program: Any, monkeypatch: pytest.MonkeyPatch, every: int, want: str
+) -> None:
+    buffer, done = make_buffer(rt, np.zeros(N, np.float32)), []
+    launches = [rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,))] * 5
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", lambda *args: done.append("l"))
+    queue: Any = SimpleNamespace(flush=lambda: done.append("f"))
+    Recording(queue, launches, flush_every=every, raw=False, device="", counters=Counters()).run()
+    assert "".join(done) == want
+
+
+def test_how_often_is_the_devices_affair_unless_it_is_set(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPALITE_FLUSH", raising=False)
+    for family, every in (("mali", 24), ("powervr", 16), ("adreno", 0)):
+        monkeypatch.setattr(rt, "info", dataclasses.replace(rt.info, family=family))
+        assert rt.flush_every == every
+    monkeypatch.setenv("OPALITE_FLUSH", "3")
+    assert rt.flush_every == 3
 
 
 @pytest.mark.parametrize("raw", [False, True])

@@ -6,7 +6,7 @@ import itertools
 
 from opalite.cl.pools import BufferPool
 from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
-from opalite.run.slot_memory import pool_slots
+from opalite.run.slot_memory import Region, arena_regions, pool_slots
 
 
 def launch(*slots: int) -> LaunchStep:
@@ -21,3 +21,11 @@ def test_buffers_are_reused_only_when_their_slot_is_dead() -> None:
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert len({id(found[i]) for i in range(3)}) == 3  # 0 lives to the end, 1 and 2 meet in a launch
     assert found[3] is found[1]
+
+
+def test_regions_tell_where_and_when_memory_is_in_use() -> None:
+    slots = [Slot(0, 64, Storage.DYNAMIC, 0, label="a"), Slot(1, 32, Storage.DYNAMIC, 64, label="b")]
+    slots += [Slot(2, 64, Storage.STATIC), Slot(3, 64, Storage.SEPARATE), Slot(4, 16, Storage.DYNAMIC, 0, label="c")]
+    steps = [launch(2, 0), launch(0, 1), launch(1, 4), launch(4, 3)]
+    found = arena_regions(Program("p", slots=slots, steps=list(steps)))
+    assert found == [Region("a", 0, 64, 0, 1), Region("b", 64, 32, 1, 2), Region("c", 0, 16, 2, 3)]

@@ -15,6 +15,7 @@ from ..plan.report import NodeReport
 from .executor import Executable, HostRunner, Recorder
 from .explain import Explanation
 from .options import CompileOptions
+from .slot_memory import arena_regions
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -126,4 +127,5 @@ class Compiler:
             else:
                 found.nodes.extend(item.placement)
                 found.memory.append(item.memory)
+                found.arenas.append(arena_regions(item))
         return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..plan.program import MemoryReport
 from ..plan.report import NodeReport
+from .slot_memory import Region
 
 
 @dataclass
@@ -16,6 +17,7 @@ class Explanation:
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
     memory: list[MemoryReport] = field(default_factory=list)
+    arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
     notes: list[str] = field(default_factory=list)
     queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
 

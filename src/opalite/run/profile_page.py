@@ -8,6 +8,7 @@ from html import escape
 
 from .explain import Explanation, memory_line
 from .profile import LaunchRecord, Peaks, Profile, Row
+from .slot_memory import Region
 
 _WIDTH = 1060
 _STYLE = """
@@ -49,8 +50,11 @@ def render_page(profile: Profile, explanation: Explanation) -> str:
         _roofline(profile, colours),
         "<h2>By kernel</h2>",
         _table("kernel", kernels, profile.peaks),
-        "<h2>Memory</h2>",
-        *(f"<p>{escape(memory_line(m))}</p>" for m in explanation.memory),
+        "<h2>Memory plan</h2>",
+        *(
+            f"<p>{escape(memory_line(m))}</p>{_arena(regions)}"
+            for m, regions in zip(explanation.memory, explanation.arenas, strict=True)
+        ),
         "<h2>By launch</h2>",
         _table("node", profile.by_node(), profile.peaks),
     ]
@@ -115,6 +119,28 @@ def _roofline(profile: Profile, colours: dict[str, str]) -> str:
         f"<svg width='{_WIDTH}' height='{height}'><polyline points='{line}' fill='none' stroke='#1d2430'/>"
         f"{''.join(dots)}<text x='10' y='{height - 10}' font-size='11'>{label}</text></svg>"
     )
+
+
+def _arena(regions: Sequence[Region]) -> str:
+    """Regions as boxes: steps run to the right, the arena's bytes upwards."""
+    end = max((r.offset + r.nbytes for r in regions), default=0)
+    if not end:
+        return ""
+    height, steps = 220, max(r.last for r in regions) + 1
+
+    def box(number: int, r: Region) -> str:
+        x, width = _WIDTH * r.first / steps, _WIDTH * (r.last + 1 - r.first) / steps
+        y, tall = height * (1 - (r.offset + r.nbytes) / end), height * r.nbytes / end
+        tip = escape(f"{r.label}: {r.nbytes} bytes from {r.offset} on, steps {r.first} to {r.last}")
+        return (
+            f"<rect x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{tall:.1f}' stroke='#fff' stroke-width='.5' "
+            f"fill='{_COLOURS[number % len(_COLOURS)]}' fill-opacity='.75'><title>{tip}</title></rect>"
+        )
+
+    label = f"{len(regions)} tensors in {end / 1e6:.2f} MB; {steps} steps run to the right"
+    text = f"<text x='10' y='{height + 16}' font-size='11'>{label}</text>"
+    boxes = "".join(box(i, r) for i, r in enumerate(regions))
+    return f"<svg width='{_WIDTH}' height='{height + 24}'>{boxes}{text}</svg>"
 
 
 def _table(title: str, rows: Sequence[Row], peaks: Peaks | None) -> str:

@@ -1,14 +1,38 @@
-"""Memory of a Program's intermediates on drivers where sub-buffers of an arena are slow: whole buffers from a pool."""
+"""Memory of a Program's intermediates: where they lie in the arena and when, and whole buffers from a pool for drivers
+on which sub-buffers of an arena are slow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ..cl.pools import BufferPool
 from ..plan.program import DownloadStep, LaunchStep, Program, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Region:
+    """`nbytes` of the arena from byte `offset` on, in use from step `first` of a Program to step `last`."""
+
+    label: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+def arena_regions(program: Program) -> list[Region]:
+    """The regions of the arena that the Program's steps use."""
+    lives: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(program.steps):
+        for slot in _slots_of(step):
+            lives[slot] = (lives.get(slot, (i, i))[0], i)
+    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
+    return [Region(s.label, s.offset, s.nbytes, *lives[s.id]) for s in pooled]
 
 
 def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:
