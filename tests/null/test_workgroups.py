@@ -36,6 +36,9 @@ MALI = DeviceInfo(family="mali", generation="bifrost2")
         ((7, 7, 7), 128, (4, 4, 7)),  # biggest divisor of 7 up to 8; share 18; x = 4; y = min(4, 7)
         ((1, 1, 11), 256, (1, 1, 1)),  # 11 has no divisor up to 8 but 1
         ((3, 5, 2), 1024, (2, 5, 2)),
+        ((13, 17, 19), 256, (7, 17, 1)),  # 19 has no divisor up to 8 but 1; x = ceil(13 / 2); y = min(256 / 7, 17)
+        ((4096, 4096, 64), 256, (32, 1, 8)),  # x takes the whole share of 256 / 8
+        ((4096, 4096, 64), 1, (1, 1, 1)),
     ],
 )
 def test_fast_follows_the_seed(grid: tuple[int, int, int], group: int, want: tuple[int, int, int]) -> None:
@@ -51,6 +54,9 @@ def test_fast_follows_the_seed(grid: tuple[int, int, int], group: int, want: tup
         ((10, 4, 16), MALI, (10, 1, 16)),
         ((4, 4, 1), MALI, (4, 2, 1)),  # y would be the whole even axis: halved
         ((4, 3, 1), MALI, (4, 3, 1)),
+        ((13, 17, 19), MALI, (13, 17, 1)),  # an odd y stays whole
+        ((4096, 4096, 96), MALI, (16, 1, 16)),
+        ((4096, 4096, 96), ADRENO6, (5, 1, 48)),  # biggest divisor of 96 up to 64; share 256 / 48
     ],
 )
 def test_fast_conv_follows_the_seed(grid: tuple[int, int, int], device: DeviceInfo, want: tuple[int, int, int]) -> None:
@@ -80,6 +86,15 @@ def test_exhaustive_product_lies_between_32_and_the_limit() -> None:
     assert (16, 4, 1) in found
     assert (4, 4, 1) not in found
     assert (16, 16, 1) not in found
+
+
+def test_exhaustive_by_hand() -> None:
+    assert exhaustive((37, 1, 1), BIG) == [(37, 1, 1)]
+    assert exhaustive((4099, 1, 1), BIG) == [(1, 1, 1)]  # its only large divisor is over the limit
+    assert exhaustive((64, 64, 64), TINY) == [(1, 1, 1)]
+    small = {(x, y, z) for x in (1, 2) for y in (1, 3) for z in (1, 5)}
+    assert set(exhaustive((2, 3, 5), BIG)) == small  # 30 items in all: corner cases
+    assert set(exhaustive((32, 2, 1), Limits(64, (32, 32, 32)))) == {(16, 2, 1), (32, 1, 1), (32, 2, 1)}
 
 
 def test_exhaustive_levels_differ() -> None:

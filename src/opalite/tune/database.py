@@ -92,7 +92,7 @@ class Verdict:
             return same if self.tuned else "tuned and untuned could not be compared: tuning is set aside"
         times = f"in turn {1e3 * self.untuned_s:.3f} ms untuned and {1e3 * self.tuned_s:.3f} ms tuned"
         if not self.tuned:
-            return f"the whole graph takes {times}: tuning is not faster here and is set aside"
+            return f"the whole graph takes {times}: tuning is not faster in most rounds and is set aside"
         return f"the whole graph takes {times}: {self.untuned_s / self.tuned_s:.2f} times as fast"
 
 
