@@ -15,7 +15,7 @@ from .matmul_problem import problem_of
 from .matmul_staged import MatmulStaged
 from .mma_stages import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 
-_OPERATIONS = 10.0  # for each element of a that a work-group looks at, as measured on an H200
+_OPERATIONS = 32.0  # for each element of a that a work-group looks at: 1.6 us at 197 rows, 12 at 1576, on an H200
 
 
 @register
