@@ -32,6 +32,10 @@ def branching() -> Graph:
     """One packed value with three readers, two of which want it row-major, and a second output in between."""
     g = GraphMaker()
     stem = g.conv("stem", g.input("x", 1, 16, 12, 12), 32)
+    table = g.noise("table", 1, 32, 12, 12)
+    stem = g.map(
+        "shifted", "add", g.map("scaled", "mul", g.add("pooled", "Softmax", stem, axis=1, log=False), table), table
+    )
     again = g.conv("again", stem, 32)
     turned = g.add("turned", "Transpose", stem, perm=(0, 2, 3, 1))
     slice_ = g.add("rolled", "Transpose", stem, perm=(0, 1, 3, 2))
