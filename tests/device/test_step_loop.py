@@ -214,6 +214,19 @@ def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.Mo
     assert words[left] == sent
 
 
+def test_settle_waits_for_the_loop(linking: Runtime) -> None:
+    session = opalite.InferenceSession(layers(seed=7).SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    assert session.settle()  # nothing has run
+    for _ in range(step_loop.WORTH_RUNS + 1):
+        session.run(None, feeds)
+    assert session.settle(PATIENCE_S)
+    session.run(None, feeds)
+    (executable,) = session._compiler.ran
+    assert executable._loops.is_over
+    assert executable._phases is not executable._plain
+
+
 def test_nobody_stays_if_told_so(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_STAY_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)

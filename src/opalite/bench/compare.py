@@ -20,8 +20,8 @@ from .stats import Slice, Spread, accept, difference, ratios
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. Seconds are wall-clock time; `settle` untimed runs come before all else, since engines may go on
-    optimising what runs often; `tolerance` is the slowest probe that is let pass, 1 being calm."""
+    """How to measure. Seconds are wall-clock time; `settle` untimed runs come before all else, twice, since engines
+    may go on optimising what runs often; `tolerance` is the slowest probe that is let pass, 1 being calm."""
 
     threads: int = 2
     rounds: int = 12
@@ -126,7 +126,7 @@ def _measure(
     """Fill in the slices: every engine once a round, in a new order each round, a probe before and after each."""
     for process in processes:
         with process.awake():
-            process.slice(0.0, 0, plan.settle)
+            process.settle(plan.settle)
     order = list(range(len(processes)))
     shuffle = random.Random(plan.seed).shuffle
     before = probe.measure()

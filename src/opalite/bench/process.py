@@ -63,6 +63,10 @@ class EngineProcess:
         with self.awake():
             return self._ask("load", engine=self.engine, **request, extra=dict(extra))
 
+    def settle(self, runs: int) -> None:
+        """Runs that are not timed, until the engine has its final form; to be called inside `awake`."""
+        self._ask("settle", runs=runs)
+
     def slice(self, seconds: float, warmup: int, least: int) -> list[float]:
         """Seconds of each run of a slice; to be called inside `awake`."""
         times: list[float] = self._ask("slice", seconds=seconds, warmup=warmup, least=least)["times"]

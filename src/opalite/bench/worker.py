@@ -1,6 +1,7 @@
 """The process that holds one engine: reads a command a line from stdin, answers each with one line of JSON.
 
     load    {engine, model, threads, names, feeds, extra} -> {version, device, load_s, first_s, memory}
+    settle  {runs} -> {}
     slice   {seconds, warmup, least} -> {times: [seconds of each run]}
     save    {path} -> {} and the last run's outputs in an .npz file
     quit    {}
@@ -57,6 +58,14 @@ class Worker:
             "memory": peak_memory(),
         }
 
+    def settle(self, runs: int) -> dict[str, Any]:
+        """Run until the engine has its final form: what it builds in the background is waited for, and run as often."""
+        assert self.engine is not None, "load comes before settle"
+        for _ in range(2):
+            self.slice(0.0, 0, runs)
+            getattr(self.engine, "settle", lambda: None)()
+        return {}
+
     def slice(self, seconds: float, warmup: int, least: int) -> dict[str, Any]:
         """Time runs for `seconds`, at least `least` of them, after `warmup` untimed ones."""
         assert self.engine is not None, "load comes before slice"
@@ -106,6 +115,7 @@ def main() -> None:
     worker = Worker()
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "load": worker.load,
+        "settle": worker.settle,
         "slice": worker.slice,
         "save": worker.save,
     }

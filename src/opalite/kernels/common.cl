@@ -199,7 +199,9 @@ static inline void bf16_store16(global ushort *p, const float *v, int n) {
     static inline ACCV __attribute__((overloadable)) load_at(space const float *p) { return *(space const FLOATV_AT *)p; } \
     static inline void __attribute__((overloadable)) store_at(space float *p, ACCV v) { *(space FLOATV_AT *)p = v; }
 ACCESS(global)
+#ifndef LOCAL_IS_PRIVATE // in step loops (plan/step_text.py)
 ACCESS(local)
+#endif
 ACCESS(private)
 #define LOADV(p, i) load_at((p) + (i))
 #define STOREV(p, i, v) store_at((p) + (i), v)

@@ -34,6 +34,7 @@ _NUMBERS = (
     "size_t local_x_, size_t local_y_, size_t local_z_"
 )
 _NUMBERING = """#define local
+#define LOCAL_IS_PRIVATE
 #define barrier(flags)
 #define OF_AXIS(d, v) ((d) == 0 ? v##_x_ : (d) == 1 ? v##_y_ : v##_z_)
 #define get_global_id(d) OF_AXIS(d, item)

@@ -277,6 +277,10 @@ class Executable:
                 self._phases = self._make_phases(launches | loops)
         return self._phases
 
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait for what is built in the background; whether it is done."""
+        return self._loops.wait(timeout)
+
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.
 

@@ -188,6 +188,18 @@ class InferenceSession:
             self.last_timing = timing
         return outputs
 
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait, at most `timeout` seconds, for what is built in the background for models that run often.
+
+        On PoCL that is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used
+        from the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks.
+        """
+        with self._lock:
+            executables = list(self._compiler.ran)
+        end = None if timeout is None else time.monotonic() + timeout
+        done = [e.settle(None if end is None else max(0.0, end - time.monotonic())) for e in executables]
+        return all(done)
+
     def replay(self) -> float:
         """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
 

@@ -70,6 +70,13 @@ class LoopBuilder:
         self.is_over = True
         return None if self._linked is None else self._make_loops()
 
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for the worker process, if it is at work; whether it is not any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
     def _plan(self) -> None:
         """Which steps become functions, and the text of each."""
         sources = self._program.sources

@@ -30,7 +30,10 @@ class EngineOptions:
 
 
 class Engine(Protocol):
-    """A loaded model. `version` and `device` are for the report."""
+    """A loaded model. `version` and `device` are for the report.
+
+    One that goes on building in the background may have a method `settle()`, which waits until that is done.
+    """
 
     version: str
     device: str

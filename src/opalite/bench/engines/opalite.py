@@ -21,6 +21,9 @@ class _Opalite:
         results: list[Array] = self._session.run(None, dict(feeds))
         return results
 
+    def settle(self) -> None:
+        self._session.settle()
+
 
 def make_engine(options: EngineOptions) -> Engine:
     """A session. Its threads are the cores that the process may use, which the worker has limited."""
