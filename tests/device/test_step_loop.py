@@ -214,6 +214,20 @@ def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.Mo
     assert words[left] == sent
 
 
+def test_interrupted_wait_leaves_the_next_run_whole(staying: Runtime) -> None:
+    """However often: the next run begins when the one before is over."""
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = [{"x": noise(1, 3, 12, 10, seed=seed)} for seed in (1, 2)]
+    expected = session.run(None, feeds[1])
+    _, executable = run_until_linked(session, feeds[0])
+    loop = loop_of(executable)
+    session.run(None, feeds[0])
+    for joins in (False, True):
+        loop._ask(joins)  # nobody waits
+        for a, b in zip(session.run(None, feeds[1]), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     session = opalite.InferenceSession(layers(seed=7).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}

@@ -61,7 +61,7 @@ class ResidentLoop:
         self.others = serve(control, others, 0) if others else None
         # Queues of their own: nobody else's commands wait behind a worker that stays.
         self._queues = [cl.CommandQueue(rt.context, rt.device) for _ in range(2)]
-        self._run = self._sent = self._joiners = 0
+        self._sent = self._joiners = 0
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if others else False
         weakref.finalize(self, _dismiss, host, self._leave, self._queues)
@@ -84,6 +84,8 @@ class ResidentLoop:
         if others is not None:
             others.leave()
         joins = self._joins if self._joins is not None else self._next_trial()
+        if self._words[self._finished] != self._words[self._asked]:
+            self._wait(False)  # the wait for the run before was interrupted twice
         started = time.perf_counter()
         try:
             self._ask(joins)
@@ -99,8 +101,7 @@ class ResidentLoop:
     def _ask(self, joins: bool) -> None:
         words = self._words
         words[self._leave] = 0
-        self._run = run = (self._run + 1) & 0xFFFFFFFF
-        words[self._asked] = run
+        words[self._asked] = (words[self._asked] + 1) & 0xFFFFFFFF
         if words[self._left] == self._sent:
             self._send()
         if joins and words[self._joined] == self._joiners:
@@ -116,7 +117,8 @@ class ResidentLoop:
         self._queues[0].flush()
 
     def _wait(self, is_short: bool) -> None:
-        words, finished, run = self._words, self._finished, self._run
+        words, finished = self._words, self._finished
+        run = words[self._asked]
         if is_short:
             for _ in range(_LOOKS):
                 if words[finished] == run:
