@@ -9,6 +9,9 @@ from hypothesis import settings
 # Every test plans its models anew; those of the plan cache switch it on.
 os.environ["OPALITE_PLANS"] = "0"
 
+# Several test processes share the cores, so the system places their threads.
+os.environ.setdefault("POCL_AFFINITY", "0")
+
 pytest_plugins = ["tests.onnx.figures"]
 
 settings.register_profile("opalite", deadline=None)  # no test is timed: machines are shared
