@@ -255,3 +255,71 @@ def test_nobody_stays_if_told_so(linking: Runtime, monkeypatch: pytest.MonkeyPat
         got = session.run(None, feeds)
     for a, b in zip(got, first, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], Any]:
+    """A session that takes the short way, feeds for it, and what the short way was asked: its answers, in order."""
+    session = opalite.InferenceSession(layers().SerializeToString(), device=rt.info.id)
+    feeds = {"x": noise(1, 3, 12, 10, seed=3)}
+    run_until_linked(session, feeds)
+    assert session._repeat is not None
+    asked: list[bool] = []
+    short_way = session._repeat.run
+
+    def run(given: Any) -> Any:
+        found = short_way(given)
+        asked.append(found is not None)
+        return found
+
+    session._repeat.run = run  # type: ignore[method-assign]
+    return session, feeds, asked
+
+
+def test_like_runs_take_the_short_way(staying: Runtime) -> None:
+    session, feeds, asked = repeating(staying)
+    plain = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    kept = session.run(None, feeds)
+    copies = [a.copy() for a in kept]
+    for seed in range(4, 9):
+        x = noise(1, 3, 12, 10, seed=seed)
+        got = session.run(None, {"x": x})
+        (d,) = session.run(["d"], {"x": np.asfortranarray(x)})
+        for a, b in zip(got, plain.run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(d, got[1])
+    assert asked == [True] * 11
+    for a, b in zip(kept, copies, strict=True):  # outputs are the caller's
+        np.testing.assert_array_equal(a, b)
+    timing = session.last_timing
+    assert timing.compute_s > 0
+    assert timing.total_s >= timing.upload_s + timing.compute_s + timing.download_s > 0
+    assert timing.first_s > 0
+    assert "joined by a step loop" in str(session.explain().queueing)
+    assert len(session.profile(feeds, iterations=1).wall_s) == 1
+
+
+def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
+    session, feeds, asked = repeating(staying)
+    x = feeds["x"]
+    expected = session.run(None, feeds)
+    for wrong in ({}, {"x": x, "z": x}, {"z": x}, {"x": x.astype(np.float64)}, {"x": x[:, :2]}, {"x": None}):
+        with pytest.raises(opalite.InputError, match=r"x|z"):
+            session.run(None, wrong)
+    with pytest.raises(opalite.InputError, match="dict"):
+        session.run(None, [x])  # type: ignore[arg-type]
+    with pytest.raises(opalite.InputError, match="'no'"):
+        session.run(["no"], feeds)
+    assert asked == [True] + [False] * 6
+    for like in (opalite.OrtValue.ortvalue_from_numpy(x), x.tolist()):
+        for a, b in zip(session.run(None, {"x": like}), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    bound = session.io_binding()
+    bound.bind_ortvalue_input("x", opalite.OrtValue.ortvalue_from_numpy(2 * x, "opencl"))
+    bound.bind_output("d", "opencl")
+    session.run_with_iobinding(bound)
+    for a, b in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    session.close()
+    assert session._repeat is None
+    for a, b in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -6,6 +6,7 @@ on PoCL costs 16 to 50 µs each (docs/running.md). `shares_memory` finds out by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,13 @@ class Crossing:
             self._host[: source.size * dtype.itemsize].view(dtype).reshape(source.shape), source, casting="unsafe"
         )
         return None
+
+    def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
+        """The memory as a row-major array, which is not empty, where host and device share it."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._host is None or not nbytes:
+            return None
+        return self._host[:nbytes].view(dtype).reshape(tuple(shape))
 
     def read(self, array: Array) -> Any:
         """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""

@@ -38,6 +38,7 @@ class BundleSource:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self._ready: dict[int, Executable] = {}
+        self._last: Program | None = None
         self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
 
     def _loaded(self) -> Bundle:
@@ -65,9 +66,14 @@ class BundleSource:
             found = self._variants[key] = self._loaded().find(device, shapes)
         return found
 
+    def whole(self) -> Program | None:
+        """The program of the last run."""
+        return self._last
+
     def reset(self) -> None:
         """Forget what is on the device."""
         self._ready = {}
+        self._last = None
         self._variants = {}
         self._bundle = None
 
@@ -93,7 +99,7 @@ class BundleSource:
     ) -> list[Any]:
         """The outputs in order."""
         variant = self._find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
-        program = variant.program
+        program = self._last = variant.program
         executable = self._ready.get(id(variant))
         if executable is None:
             if compiler.options.strict:

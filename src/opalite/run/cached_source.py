@@ -52,6 +52,11 @@ class CachedSource:
         """The declared shapes, with a guess for open dimensions."""
         return example_shapes(self.inputs)
 
+    def whole(self) -> Program | None:
+        """The program of the last run, if it was all of it."""
+        source = self._onnx or self._plan
+        return None if source is None else source.whole()
+
     def reset(self) -> None:
         """Forget what was compiled."""
         self._plan = None

@@ -78,6 +78,10 @@ class Exchange:
         array: np.ndarray[Any, Any] = np.empty(step.shape, step.dtype.np)
         return array, self._bound[step.slot].read(array)
 
+    def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
+        """The slot's own memory as a row-major array, where the host shares it."""
+        return self._own[slot].shared(dtype, shape)
+
     def keep(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> dict[int, DeviceTensor]:
         """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
 

@@ -277,6 +277,14 @@ class Executable:
                 self._phases = self._make_phases(launches | loops)
         return self._phases
 
+    @property
+    def resident(self) -> ResidentLoop | None:
+        """The loop that did all launches of the last run, if a worker stays for it and the host did nothing between."""
+        if self._last is self._plain or not self._stays:
+            return None
+        inner = [p for p in self._last if not isinstance(p, UploadStep | DownloadStep)]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], ResidentLoop) else None
+
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for what is built in the background; whether it is done."""
         return self._loops.wait(timeout)

@@ -38,5 +38,10 @@ def host_memory(doing: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as e:
-        detail = f" ({e})" if str(e) else ""
-        raise DeviceMemoryError(f"the host ran out of memory{detail} {doing}; use a smaller batch or input") from e
+        raise out_of_memory(e, doing) from e
+
+
+def out_of_memory(error: MemoryError, doing: str) -> DeviceMemoryError:
+    """What to raise for `error`, which came of `doing`."""
+    detail = f" ({error})" if str(error) else ""
+    return DeviceMemoryError(f"the host ran out of memory{detail} {doing}; use a smaller batch or input")

@@ -52,6 +52,7 @@ class OnnxSource:
         )
         # Not the model's own importer, which lives as long as the model: closing releases what segments compiled.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
+        self._last: tuple[Program, Segment] | None = None  # of the last run, if it was all of it
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -61,6 +62,14 @@ class OnnxSource:
         """Forget every segment, and with them what was compiled."""
         m = self._model
         self.importer = ModelImporter(m.graph, m.functions)
+        self._last = None
+
+    def whole(self) -> Program | None:
+        """The program of the last run, if it was all of it."""
+        try:
+            return None if self._last is None else self.complete(*self._last)
+        except BundleError:
+            return None  # such as an output that is an input
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays, checked against the model."""
@@ -123,7 +132,12 @@ class OnnxSource:
         on_plan: OnPlan | None = None,
     ) -> list[Any]:
         """The model's outputs in order."""
-        return _run(self.importer, compiler, feeds, timing, targets or {}, on_plan)
+        self._last = None
+
+        def whole(program: Program, segment: Segment) -> None:
+            self._last = program, segment
+
+        return _run(self.importer, compiler, feeds, timing, targets or {}, on_plan, whole)
 
 
 def _run(
@@ -133,7 +147,10 @@ def _run(
     timing: Timing,
     targets: Mapping[str, Target],
     on_plan: OnPlan | None = None,
+    on_whole: OnPlan | None = None,
 ) -> list[Any]:
+    """on_whole: told of the segment that turns out to be all of the run."""
+
     def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
         return _run(body, compiler, inner, timing, {})
 
@@ -159,6 +176,8 @@ def _run(
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
             executable.is_proven = True
         segment.compiled = executable
+        if on_whole is not None and run.is_whole:
+            on_whole(executable.program, segment)
         compiler.trace(executable.program)
         compiler.ran.append(executable)
         started = clock()

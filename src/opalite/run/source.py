@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..ir.device import DeviceInfo
+from ..plan.program import Program
 from .compiler import Compiler
 from .exchange import Target
 from .ports import ModelMetadata, NodeArg
@@ -36,6 +37,9 @@ class Source(Protocol):
         feeds: arrays or DeviceTensors. targets: outputs that should stay on the device; those that can are the
         DeviceTensors that the targets gave. The first run of a shape gives arrays, for halves may overflow.
         """
+
+    def whole(self) -> Program | None:
+        """The program that was all of the last run, with ports that are the model's own; None where it was not one."""
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""
