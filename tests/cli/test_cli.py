@@ -345,7 +345,15 @@ def test_compile_then_use_the_bundle_without_shapes() -> None:
 
 def test_profile_writes_a_trace_and_a_page_of_its_own() -> None:
     text = opalite("profile", "net.onnx", "--iterations", "2", "--trace", "t.json", "--html", "t.html", "--limit", "1")
-    for word in ("GFLOP/s", "of peak", "measured peaks", "launches", "wrote t.json", "wrote t.html"):
+    for word in (
+        "GFLOP/s",
+        "of peak",
+        "measured peaks",
+        "launches",
+        "wrote t.json",
+        "wrote t.html",
+        "hits/misses: programs",
+    ):
         assert word in text
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     assert {e["name"] for e in events} >= {"process_name", "Softmax node 'prob'"}

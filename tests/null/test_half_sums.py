@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from opalite.ir import DeviceInfo, Graph, Node
+from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Launch, kernels_for
@@ -26,7 +27,10 @@ from .test_image_plans import ADRENO, MALI, load, small_net
 
 # No PoCL has half arithmetic on a CPU, but other drivers may: packs of sixteen are checked as if it had.
 WIDE = dataclasses.replace(load("pocl_avx512"), fp16=True)
-DEVICES = {"adreno": ADRENO, "mali": MALI, "h200": load("nvidia_h200"), "cpu": WIDE}
+# NVIDIA has vectors of halves and no functions on them; clang has both, which half_functions.cl would clash with.
+BARE = load("nvidia_h200")
+NVIDIA = dataclasses.replace(BARE, quirks=(*BARE.quirks, HALF_VECTORS))
+DEVICES = {"adreno": ADRENO, "mali": MALI, "h200": NVIDIA, "cpu": WIDE}
 CLANG = shutil.which("clang")
 
 
@@ -92,6 +96,21 @@ def half_launches(node: Node, device: DeviceInfo) -> Iterator[Launch]:
             found = [x for x in launches if x.defines.get("ACC_HALF")]
             assert bool(found) == sums_in_half(kernel, placed, device), kernel.name
             yield from (dataclasses.replace(x, source=x.source or kernel.source) for x in found)
+
+
+def test_functions_on_halves_come_along_where_the_compiler_has_none() -> None:
+    assert HALF_TYPES in BARE.quirks
+    assert BARE.half_sums
+    for device, own in ((BARE, True), (NVIDIA, False), (ADRENO, False)):
+        assert device.half_functions != own
+        launches = [
+            launch
+            for node in marked(small_net(), Precision.FP16_FAST).nodes
+            if node.op.name in ("Conv", "MatMul")
+            for launch in half_launches(node, device)
+        ]
+        assert launches
+        assert all(("HALF_CHOICES(4)" in x.prelude) == own for x in launches)
 
 
 @pytest.mark.skipif(CLANG is None, reason="clang is not installed")

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import FP16_UNLISTED, HALF_VECTORS, PTX_MMA, find_family
+from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_MMA, find_family
 from . import pocl
 from .cachefolder import cache_folder
 from .store import digest
@@ -43,6 +43,25 @@ kernel void trial(global half *x, global const float *f) {
 }
 """
 
+# What they use where half_functions.cl brings those functions: arithmetic, and functions of one's own on halves.
+_HALF_TYPES_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+typedef half4 half4_at __attribute__((aligned(2)));
+static inline half4 __attribute__((overloadable)) fma(half4 a, half4 b, half4 c) { return a * b + c; }
+static inline half4 __attribute__((overloadable)) vload4(size_t i, const global half *p) {
+    return *(const global half4_at *)(p + 4 * i);
+}
+static inline float4 __attribute__((overloadable)) convert_float4(half4 v) {
+    return (float4)((float)v.x, (float)v.y, (float)v.z, (float)v.w);
+}
+static inline half4 __attribute__((overloadable)) select(half4 a, half4 b, short4 c) { return c ? b : a; }
+kernel void trial(global half *x, global float4 *f, global int4 *n) {
+    const half4 v = select((half4)0, fma(vload4(0, x), (half4)x[5], (half4)x[6]), convert_short4(n[0] < 3));
+    const half16 w = *(global half16 *)x;
+    f[0] = fma(f[1], convert_float4(v + w.hi.lo * (half)2), vload4(2, (global float *)f));
+    *(global half4_at *)(x + 1) = v;
+}
+"""
 
 _MMA_TRIAL = """
 kernel void trial(global float4 *x, global const uint *a) {
@@ -120,7 +139,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """
     if info.kind != "gpu":
         return info
-    trials = {} if info.fp16 else {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL}
+    half = {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL, HALF_TYPES: _HALF_TYPES_TRIAL}
+    trials = {} if info.fp16 else half
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
     if not trials:

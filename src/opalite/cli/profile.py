@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..run.profile import Profile, Row
-from .console import make_console
+from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_writable
@@ -73,6 +73,7 @@ def command(
 
         Path(html).write_text(render_page(profile, session.explain()))
         console.print(f"wrote {html}")
+    print_caches(console)
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Row], profile: Profile) -> None:

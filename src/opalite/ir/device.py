@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .device_family import HALF_VECTORS
+from .device_family import HALF_TYPES, HALF_VECTORS
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,12 @@ class DeviceInfo:
     @property
     def half_sums(self) -> bool:
         """Whether kernels can compute in vectors of halves (fp16_fast)."""
-        return self.fp16 and (self.has("cl_khr_fp16") or HALF_VECTORS in self.quirks)
+        return self.fp16 and (self.half_functions or HALF_TYPES in self.quirks)
+
+    @property
+    def half_functions(self) -> bool:
+        """Whether the compiler brings OpenCL C's functions on halves: loads, conversions, fma, select."""
+        return self.has("cl_khr_fp16") or HALF_VECTORS in self.quirks
 
     @property
     def fast_half(self) -> bool:

@@ -14,6 +14,7 @@ TIMER_OUTLIERS = "timer_outliers"  # profiling events now and then report absurd
 FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for every eighth (Mali)
 FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is not listed
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
+HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 

@@ -1,9 +1,16 @@
 // For kernels on channel-packed tensors, whose vectors lie at multiples of PACK elements: LOADV and STOREV as one access of
 // a whole RGBA block. vload4 promises the alignment of one element only, which some compilers take as four loads.
-#if PACK == 4 && (STORAGE == 0 || defined(HALF_AS_FLOAT))
+#if PACK == 4 && STORAGE <= 1
 #undef LOADV
 #undef STOREV
-#if STORAGE == 0
+#if STORAGE == 1 && !defined(HALF_AS_FLOAT)
+// By pairs: some compilers fail on what is computed from four halves that were loaded as one.
+static inline half4 load_halves(global const half *p) {
+    return (half4)(*(global const half2 *)p, *(global const half2 *)(p + 2));
+}
+#define LOADV(p, i) load_halves((p) + (i))
+#define STOREV(p, i, v) (*(global half4 *)((p) + (i)) = (v))
+#elif STORAGE == 0
 #define LOADV(p, i) (*(global const float4 *)((p) + (i)))
 #define STOREV(p, i, v) (*(global float4 *)((p) + (i)) = (v))
 #else

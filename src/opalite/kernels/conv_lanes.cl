@@ -10,6 +10,12 @@
 #define TM 1
 #endif
 #include "conv_common.cl"
+// Collected sums lie in private memory, in float also where ACC is half: some compilers fail on arrays of halves there.
+#if defined(ACC_HALF)
+#define SUM float
+#else
+#define SUM ACC
+#endif
 
 // Add one block of input channels of one filter tap: pixels v[TW], filters w [TM][PACK].
 static inline void multiply_lanes(ACCV *acc, const ACCV *v, global const REAL *w) {
@@ -22,7 +28,7 @@ static inline void multiply_lanes(ACCV *acc, const ACCV *v, global const REAL *w
 }
 
 // Add up the lanes of the tile's pixels, which are at, at + step... of the group whose sums [TM][GROUP] are collected.
-static inline void sum_lanes(ACC *sums, const ACCV *acc, int at, int step) {
+static inline void sum_lanes(SUM *sums, const ACCV *acc, int at, int step) {
     #pragma unroll
     for (int j = 0; j < TM; ++j) {
         #pragma unroll
@@ -32,7 +38,7 @@ static inline void sum_lanes(ACC *sums, const ACCV *acc, int at, int step) {
 
 // Store the first `count` pixels of a group, from spatial index `at` on, in channels m0, m0 + 1... of which y has `mt`,
 // each of `spatial` pixels.
-static inline void store_group(const ACC *sums, BIAS_PARAM global REAL *restrict y, int n, int m0, int mt, int spatial,
+static inline void store_group(const SUM *sums, BIAS_PARAM global REAL *restrict y, int n, int m0, int mt, int spatial,
                                int at, int count EPILOGUE_PARAMS) {
     for (int j = 0; j < TM && m0 + j < mt; ++j) {
         const int m = m0 + j;
@@ -44,11 +50,11 @@ static inline void store_group(const ACC *sums, BIAS_PARAM global REAL *restrict
 #endif
         int s = 0;
         for (; s + PACK <= count; s += PACK) {
-            const ACCV v = EPILOGUE(VLOAD(PACK, j * GROUP + s, sums) + start, n, m, at + s, mt, spatial);
+            const ACCV v = EPILOGUE(CONVERT_N(PACK, ACC)(VLOAD(PACK, j * GROUP + s, sums)) + start, n, m, at + s, mt, spatial);
             STOREV(y, line + at + s, v);
         }
         for (; s < count; ++s) {
-            const ACC v = EPILOGUE1(sums[j * GROUP + s] + start, n, m, at + s, mt, spatial);
+            const ACC v = EPILOGUE1((ACC)sums[j * GROUP + s] + start, n, m, at + s, mt, spatial);
             STORE(y, line + at + s, v);
         }
     }

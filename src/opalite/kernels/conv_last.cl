@@ -19,7 +19,7 @@ kernel void conv_last(global const REAL *restrict x, global const REAL *restrict
     const int begin = get_global_id(0) * span, end = min(begin + span, parts * oh * od);
     for (int i = begin; i < end; ++i) {
         const int row = i / parts, x0 = (i - row * parts) * GROUP, oz = row / oh, oy = row - oz * oh;
-        ACC sums[TM * GROUP];
+        SUM sums[TM * GROUP];
         for (int t0 = 0; t0 < GROUP && x0 + t0 < ow; t0 += TW) {
             global const REAL *w = weights + (size_t)get_global_id(1) * ib * (KD * KH * KW) * (TM * PACK);
             ACCV acc[TW * TM];

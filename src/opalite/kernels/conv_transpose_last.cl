@@ -22,7 +22,7 @@ kernel void conv_transpose_last(global const REAL *restrict x, global const REAL
     global const REAL *w = weights + (size_t)get_global_id(1) * ib * (KD * KH * KW) * (TM * PACK);
     for (int i = begin; i < end; ++i) {
         const int row = i / parts, x0 = (i - row * parts) * GROUP, oz = row / oh, oy = row - oz * oh;
-        ACC sums[TM * GROUP];
+        SUM sums[TM * GROUP];
         for (int part = 0; part < GROUP / TW; ++part) {
             const int phase = part % SW, t0 = part / SW * TW;
             ACCV acc[TW * TM];

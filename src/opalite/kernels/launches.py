@@ -9,7 +9,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.precision import Precision
 from .base import Kernel, Launch, Params
-from .sources import STORAGE
+from .sources import STORAGE, read_source
 
 
 def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
@@ -18,7 +18,11 @@ def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) 
     if not sums_in_half(kernel, node, device):
         return launches
     half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
-    return [replace(x, defines={**x.defines, **half}) if _holds_half(x, node) else x for x in launches]
+    functions = "" if device.half_functions else read_source("half_functions.cl")
+    return [
+        replace(x, defines={**x.defines, **half}, prelude=functions + x.prelude) if _holds_half(x, node) else x
+        for x in launches
+    ]
 
 
 def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:
