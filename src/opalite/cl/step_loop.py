@@ -63,8 +63,8 @@ class StepTable:
         """All rows as one loop whose worker stays between runs. The table must not be run in another way."""
         rt = self._rt
 
-        def serve(control: cl.Buffer, workers: int, stays: int) -> PreparedLaunch:
-            numbers = (np.uint32(self._rows), np.uint32(rt.info.compute_units), np.uint32(stays))
+        def serve(control: cl.Buffer, workers: int, stays: int, gone: int) -> PreparedLaunch:
+            numbers = tuple(map(np.uint32, (self._rows, rt.info.compute_units, stays, gone)))
             args: list[StepArgument] = [self._args, self._shapes, self._counters, control, *numbers]
             return rt.prepare(self._program, "serve_steps", args, (workers,), (1,), self._label)
 
