@@ -109,6 +109,7 @@ _declare(
     "best",
     "Memory planner: naive, by_size, by_breadth, best_fit, by_lifetime, search, or best.",
 )
+_declare("OPALITE_NESTING", _flag, True, "0 copies in every Concat and Slice, to look for a wrong result.")
 _declare(
     "OPALITE_BUILD_THREADS",
     _number(1),

@@ -271,7 +271,7 @@ def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch
 
 def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
-    with pytest.raises(BundleError, match=r"has bundle version 2, this opalite reads 99; compile it again"):
+    with pytest.raises(BundleError, match=r"has bundle version 3, this opalite reads 99; compile it again"):
         load_bundle(bundle)
 
 
@@ -356,7 +356,7 @@ def test_the_topology_is_plain_json(bundle: Path) -> None:
     raw = bundle.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     topology = json.loads(header["__metadata__"]["opalite"])
-    assert topology["version"] == 2
+    assert topology["version"] == 3
     assert len(topology["variants"]) == 2
     assert json.loads(header["__metadata__"]["program 1"])
 

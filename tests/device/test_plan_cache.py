@@ -195,6 +195,9 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setenv("OPALITE_PLANNER", "naive")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
+        m.setenv("OPALITE_NESTING", "0")
+        keys.append(key_of(model, rt))
+    with monkeypatch.context() as m:
         m.setenv("OPALITE_WITHOUT", "ConvDirect")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:

@@ -19,7 +19,7 @@ from opalite.cl.runtime import Runtime
 from opalite.run import step_loop
 from opalite.run.executor import Executable
 
-from ..helpers.small_models import make_model, noise, port
+from ..helpers.small_models import dense, make_model, noise, port
 
 PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machine
 
@@ -96,6 +96,16 @@ def test_loop_gives_what_launches_give(linking: Runtime) -> None:
     plain = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id).run(None, other)
     for a, b in zip(again, plain, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_loop_over_tensors_inside_others(linking: Runtime) -> None:
+    session = opalite.InferenceSession(dense().SerializeToString(), device=linking.info.id)
+    feeds = {"x": noise(1, 16, 12, 12)}
+    first = session.run(None, feeds)
+    got, executable = run_until_linked(session, feeds)
+    assert launches_of(executable._phases) < launches_of(executable._plain)
+    assert executable.program.memory.nested
+    np.testing.assert_array_equal(got[0], first[0])
 
 
 def test_profile_still_sees_every_launch(linking: Runtime) -> None:

@@ -110,6 +110,28 @@ def tagger(steps: int = 7, inputs: int = 5, hidden: int = 16) -> Any:
     return make_model(nodes, [port("x", [steps, 1, inputs])], [port("y", [steps, 1, 3])], constants)
 
 
+def dense(size: int = 12) -> Any:
+    """A stem that is split, two layers that are joined with all before them, and a head: x [1, 16, size, size] to y."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["stem"], name="stem", pads=[1] * 4),
+        helper.make_node("Split", ["stem"], ["a", "b"], name="split", axis=1, num_outputs=2),
+        helper.make_node("Conv", ["b", "w1"], ["c0"], name="c1", pads=[1] * 4),
+        helper.make_node("Relu", ["c0"], ["c"]),
+        helper.make_node("Concat", ["a", "b", "c"], ["d"], name="join1", axis=1),
+        helper.make_node("Conv", ["d", "w2"], ["e0"], name="c2", pads=[1] * 4),
+        helper.make_node("Relu", ["e0"], ["e"]),
+        helper.make_node("Concat", ["d", "e"], ["f"], name="join2", axis=1),
+        helper.make_node("Conv", ["f", "w3"], ["y"], name="head"),
+    ]
+    constants = {
+        "w0": noise(32, 16, 3, 3, seed=1) / 12,
+        "w1": noise(16, 16, 3, 3, seed=2) / 12,
+        "w2": noise(16, 48, 3, 3, seed=3) / 20,
+        "w3": noise(8, 64, 1, 1, seed=4) / 8,
+    }
+    return make_model(nodes, [port("x", [1, 16, size, size])], [port("y", None)], constants)
+
+
 def inverter(shape: Sequence[int | str] = (1, 3, 8, 8)) -> Any:
     """y = 1 - x: the negative of a picture with values in [0, 1]."""
     nodes = [

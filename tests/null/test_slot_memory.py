@@ -29,3 +29,15 @@ def test_regions_tell_where_and_when_memory_is_in_use() -> None:
     steps = [launch(2, 0), launch(0, 1), launch(1, 4), launch(4, 3)]
     found = arena_regions(Program("p", slots=slots, steps=list(steps)))
     assert found == [Region("a", 0, 64, 0, 1), Region("b", 64, 32, 1, 2), Region("c", 0, 16, 2, 3)]
+
+
+def test_tensors_inside_others() -> None:
+    """The holder is in use while any of them is, and none of them is given a buffer of the pool."""
+    whole, other = Slot(0, 256, Storage.DYNAMIC, 128, label="whole"), Slot(3, 64, Storage.DYNAMIC, 0, label="c")
+    parts = [Slot(i + 1, 128, Storage.DYNAMIC, 128 * (i + 1), label="ab"[i], within=0) for i in range(2)]
+    program = Program("p", slots=[whole, *parts, other], steps=[launch(1, 3), launch(2), launch(0, 3)])
+    found = {r.label: r for r in arena_regions(program)}
+    assert found["whole"] == Region("whole", 128, 256, 0, 2)
+    assert found["a"] == Region("a", 128, 128, 0, 0, "whole")
+    assert found["b"] == Region("b", 256, 128, 1, 1, "whole")
+    assert sorted(pool_slots(program, BufferPool(lambda nbytes: object()))) == [3]

@@ -29,7 +29,7 @@ from .later import LaterList
 from .program import Program
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 2
+VERSION = 3
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]

@@ -11,6 +11,7 @@ import numpy as np
 from .. import knobs
 from ..errors import InputError
 from ..ir.device import DeviceInfo
+from ..ir.device_family import SLOW_SUB_BUFFERS
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
@@ -19,9 +20,11 @@ from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
+from ..ops.base import Cost
 from ..passes.casts import stored_array
-from ..passes.pick import is_free_cast
+from .contents import verify_contents
 from .memory import STRATEGIES, Request, lower_bound, plan_memory
+from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
     DownloadStep,
     HostStep,
@@ -55,6 +58,7 @@ class _Memory:
     label: str
     image: tuple[int, int] | None = None
     dtype: DType = DType.FLOAT32
+    within: tuple[int, int] | None = None  # the slot that holds it, and at which byte
 
 
 @dataclass
@@ -65,7 +69,9 @@ class Emitter:
     device: DeviceInfo
     settings: dict[Node, Setting]
     program: Program
-    slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form) or (node, scratch name) -> slot
+    launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
+    nesting: Nesting = field(default_factory=Nesting)
+    slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
     memory: list[_Memory] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
@@ -85,6 +91,8 @@ class Emitter:
         if v not in self.slots:
             if v.is_const:
                 self.slots[v] = self.add_weight(stored_array(v), v.name, v.type.layout.is_image)
+            elif (spot := self.nesting.find(v)).root is not v:
+                self.slots[v] = self.part(v, spot)
             else:
                 self.slots[v] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
                 if v.type.layout.is_image:
@@ -92,7 +100,20 @@ class Emitter:
                     memory.image, memory.dtype = v.type.layout.image_size(v.shape), v.type.storage
         number = self.slots[v]
         self.memory[number].last = self.now
+        if (within := self.memory[number].within) is not None:
+            self.memory[within[0]].last = self.now
         return number
+
+    def part(self, v: Value, spot: Spot) -> int:
+        """Slot of a value that lies in another's memory: the other's own where it is all of that."""
+        holder = self.slot(spot.root)
+        if (spot.offset, v.type.nbytes) == (0, spot.root.type.nbytes):
+            return holder
+        key = (spot, v.type.nbytes)
+        if key not in self.slots:
+            self.slots[key] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
+            self.memory[self.slots[key]].within = holder, spot.offset
+        return self.slots[key]
 
     def new_slot(self, nbytes: int, storage: Storage, label: str) -> int:
         """A slot first used now."""
@@ -149,27 +170,45 @@ def emit(
     """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups."""
     program = Program(graph.name)
     e = Emitter(graph, device, dict(settings or {}), program)
-    reports: list[NodeReport] = []
+    counts: list[int] = []
     for v in graph.inputs:
         program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:
-        launches = _emit_node(e, node)
-        reports.append(_report(e, node, launches, len(reports)))
+        if node.choice.kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
+            e.settings[node] = e.settings.get(node) or Setting(node.choice.kernel.defaults(node, device))
+            e.launches[node] = launches_of(node.choice.kernel, node, e.settings[node].params, device)
+    e.nesting = find_nesting(graph, e.launches, _alignment(device), _nesting_refusal(device))
+    for node in graph.nodes:
+        counts.append(_emit_node(e, node))
         e.now += 1
     for v in graph.outputs:
         program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     program.host_slots = len(e.hosts)
     program.sources = list(e.sources)
-    program.placement = reports
     _assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
+    if e.nesting.copied:
+        verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    program.placement = [_report(e, n, counts[i], i) for i, n in enumerate(graph.nodes)]
     return program
+
+
+def _alignment(device: DeviceInfo) -> int:
+    """What offsets in the arena are multiples of: what sub-buffers need, and the widest vectors."""
+    return max(device.base_align, 64)
+
+
+def _nesting_refusal(device: DeviceInfo) -> str | None:
+    """Why nothing is nested on `device`, or None."""
+    if not knobs.get("OPALITE_NESTING"):
+        return "OPALITE_NESTING=0"
+    return "launches on parts of buffers are slow on this device" if SLOW_SUB_BUFFERS in device.quirks else None
 
 
 def _emit_node(e: Emitter, node: Node) -> int:
     """Append the steps of one node; returns how many launches it took."""
     steps = e.program.steps
-    if node.op.name == "Reshape" and not node.choice.host_reason:
-        _alias(e, node)
+    if is_alias(node):
+        e.slots[node.y] = e.slot(node.x)
         return 0
     if node.op.name == "PlaceCast":
         x, y = node.x, node.y
@@ -183,9 +222,6 @@ def _emit_node(e: Emitter, node: Node) -> int:
             e.memory[number].storage = Storage.SEPARATE
             steps.append(UploadStep(e.host(x), number, y.type.storage, x.name))
             return 0
-        if x.type.storage is y.type.storage and is_free_cast(x.shape, x.type.layout, y.type.layout):
-            _alias(e, node)
-            return 0
     if node.choice.host_reason:
         _emit_host(e, node)
         return 0
@@ -196,12 +232,6 @@ def _separate(e: Emitter, number: int) -> Storage:
     """Outputs get memory of their own unless they are weights."""
     now = e.memory[number].storage
     return Storage.SEPARATE if now is Storage.DYNAMIC else now
-
-
-def _alias(e: Emitter, node: Node) -> None:
-    """The output is a view of the input's memory."""
-    number = e.slot(node.x)
-    e.slots[node.y] = number
 
 
 def _emit_host(e: Emitter, node: Node) -> None:
@@ -221,11 +251,11 @@ def _emit_launches(e: Emitter, node: Node) -> int:
         for o in node.outputs:
             e.slot(o)
         return 0
-    setting = e.settings.get(node) or Setting(kernel.defaults(node, e.device))
-    e.settings[node] = setting
-    launches = launches_of(kernel, node, setting.params, e.device)
-    ins = [None if v is None else v.type for v in node.inputs]
-    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
+    launches, setting = e.launches[node], e.settings[node]
+    if (copied := e.nesting.copied.get(node)) is not None:
+        launches = [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
+        e.launches[node] = launches
+    cost = _cost(e, node)
     count = 0
     for launch, grid, group in size_launches(launches, e.device, setting.group):
         args = tuple(e.arg(node, a) for a in launch.args)
@@ -245,6 +275,34 @@ def _emit_launches(e: Emitter, node: Node) -> int:
         )
         count += 1
     return count
+
+
+def _cost(e: Emitter, node: Node) -> Cost:
+    """What a node costs, of which nested inputs are no part."""
+    ins = [None if v is None else v.type for v in node.inputs]
+    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
+    return Cost(cost.flops, cost.bytes * _moved_share(e, node))
+
+
+def _moved_share(e: Emitter, node: Node) -> float:
+    """The part of its inputs that a node moves: 1 but for a Concat or Slice with nested inputs."""
+    if (copied := e.nesting.copied.get(node)) is None:
+        return 1.0
+    return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in moved_inputs(node))
+
+
+def _nesting_words(e: Emitter, node: Node) -> str:
+    """What a Concat or Slice copies and why, or in whose memory its output lies; '' for other nodes."""
+    if (copied := e.nesting.copied.get(node)) is None:
+        return ""
+    if copied:
+        which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if node.op.name == "Concat" else ""
+        return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
+    spot = e.nesting.find(node.y)
+    start = e.program.slots[e.slots[spot.root]].offset + spot.offset
+    where = f"from byte {start} of the arena on" + (f", inside %{spot.root.name}" if spot.root is not node.y else "")
+    what = "its inputs are computed in its memory" if node.op.name == "Concat" else "it is part of its input's memory"
+    return f"moves no data: {what}, {where}"
 
 
 def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
@@ -267,8 +325,9 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         why += "; sums in half"
     if node.precision_reason:
         why += f"; in float32: {node.precision_reason}"
-    ins = [None if v is None else v.type for v in node.inputs]
-    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
+    if words := _nesting_words(e, node):
+        why = f"{why}; {words}" if launches else words
+    cost = _cost(e, node)
     epilogue = node.attrs.get("epilogue")
     return NodeReport(
         index,
@@ -276,7 +335,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         node.op.name,
         node.origin,
         target,
-        kernel.name if kernel is not None else "",
+        kernel.name if kernel is not None and (launches or target != "view") else "",
         tuple(f"{o.name}: {o.type}" for o in node.outputs),
         tuple(str(o.type.place) for o in node.outputs),
         dict(setting.params) if setting is not None else {},
@@ -295,7 +354,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         cost.flops,
         cost.bytes,
         str(epilogue) if epilogue is not None else "",
-        choice.option.seconds,
+        choice.option.seconds * _moved_share(e, node),
         choice.option.measured,
         setting.group if setting is not None else None,
     )
@@ -305,19 +364,19 @@ def _assign_memory(e: Emitter, strategy: str) -> None:
     """Offsets for DYNAMIC buffers, pool numbers for images, and the report."""
     if strategy != "best" and strategy not in STRATEGIES:
         raise InputError(f"unknown memory planner {strategy!r}; expected best, {', '.join(STRATEGIES)}")
-    align = max(e.device.base_align, 64)
+    align = _alignment(e.device)
     requests = [
         Request(i, m.nbytes, m.first, m.last)
         for i, m in enumerate(e.memory)
-        if m.storage is Storage.DYNAMIC and m.image is None
+        if m.storage is Storage.DYNAMIC and m.image is None and m.within is None
     ]
     plan, totals = plan_memory(requests, align, strategy)
     images = _assign_images(e)
     program = e.program
     for i, m in enumerate(e.memory):
-        program.slots.append(
-            Slot(i, m.nbytes, m.storage, plan.offsets.get(i, 0), m.image, m.dtype, images.get(i, 0), m.label)
-        )
+        holder, start = m.within or (-1, 0)
+        offset = start + plan.offsets.get(i if m.within is None else holder, 0)
+        program.slots.append(Slot(i, m.nbytes, m.storage, offset, m.image, m.dtype, images.get(i, 0), m.label, holder))
     program.arena_bytes = plan.total
     program.memory = MemoryReport(
         plan.strategy,
@@ -326,6 +385,7 @@ def _assign_memory(e: Emitter, strategy: str) -> None:
         sum(m.nbytes for m in e.memory if m.storage is Storage.STATIC),
         sum(m.nbytes for m in e.memory if m.storage is Storage.SEPARATE),
         sum(w * h * 4 * dtype.size for w, h, dtype in program.image_pool),
+        sum(m.within is not None for m in e.memory),
     )
 
 

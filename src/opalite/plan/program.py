@@ -26,7 +26,10 @@ class Storage(Enum):
 
 @dataclass(frozen=True)
 class Slot:
-    """One device memory region: `offset` in the arena if DYNAMIC, `image` (width, height) in texels for images."""
+    """One device memory region: `offset` in the arena if DYNAMIC, `image` (width, height) in texels for images.
+
+    within: the slot whose memory this one is a part of; -1 if it has its own.
+    """
 
     id: int
     nbytes: int
@@ -36,6 +39,7 @@ class Slot:
     image_dtype: DType = DType.FLOAT32
     image_slot: int = 0  # which image of the pool, for DYNAMIC images
     label: str = ""
+    within: int = -1
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,7 @@ class MemoryReport:
     static: int = 0
     separate: int = 0
     images: int = 0  # of the image pool, apart from the arena
+    nested: int = 0  # tensors that lie inside others; a number, not bytes
 
 
 @dataclass(eq=False)

@@ -83,9 +83,10 @@ def memory_line(m: MemoryReport) -> str:
     """One sentence on a memory plan."""
     totals = ", ".join(f"{name} {total / 1e6:.2f}" for name, total in sorted(m.totals.items(), key=lambda t: t[1]))
     images = f", images {m.images / 1e6:.2f} MB" if m.images else ""
+    nested = f", {m.nested} tensors inside others" if m.nested else ""
     return (
         f"memory: arena {m.totals.get(m.chosen, 0) / 1e6:.2f} MB by {m.chosen} (lower bound {m.lower_bound / 1e6:.2f}; "
-        f"{totals}), weights {m.static / 1e6:.2f} MB, inputs and outputs {m.separate / 1e6:.2f} MB{images}"
+        f"{totals}), weights {m.static / 1e6:.2f} MB, inputs and outputs {m.separate / 1e6:.2f} MB{images}{nested}"
     )
 
 

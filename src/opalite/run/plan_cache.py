@@ -132,14 +132,13 @@ def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: Comp
         contents = _model_digest(model)
     except OSError:
         return None
+    settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
     key = digest(
         contents,
         rt.fingerprint,
         rt.info.to_json(),
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),
-        json.dumps(
-            [options.memory, options.strict, knobs.get("OPALITE_PLANNER"), sorted(knobs.get("OPALITE_WITHOUT"))]
-        ),
+        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_WITHOUT"))]),
         _tuning_state(),
         _package_state(),
     )

@@ -122,7 +122,7 @@ def _roofline(profile: Profile, colours: dict[str, str]) -> str:
 
 
 def _arena(regions: Sequence[Region]) -> str:
-    """Regions as boxes: steps run to the right, the arena's bytes upwards."""
+    """Regions as boxes: steps run to the right, the arena's bytes upwards. Parts lie on what they are parts of."""
     end = max((r.offset + r.nbytes for r in regions), default=0)
     if not end:
         return ""
@@ -131,7 +131,8 @@ def _arena(regions: Sequence[Region]) -> str:
     def box(number: int, r: Region) -> str:
         x, width = _WIDTH * r.first / steps, _WIDTH * (r.last + 1 - r.first) / steps
         y, tall = height * (1 - (r.offset + r.nbytes) / end), height * r.nbytes / end
-        tip = escape(f"{r.label}: {r.nbytes} bytes from {r.offset} on, steps {r.first} to {r.last}")
+        whole = f", inside {r.within}" if r.within else ""
+        tip = escape(f"{r.label}: {r.nbytes} bytes from {r.offset} on{whole}, steps {r.first} to {r.last}")
         return (
             f"<rect x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{tall:.1f}' stroke='#fff' stroke-width='.5' "
             f"fill='{_COLOURS[number % len(_COLOURS)]}' fill-opacity='.75'><title>{tip}</title></rect>"
@@ -139,7 +140,7 @@ def _arena(regions: Sequence[Region]) -> str:
 
     label = f"{len(regions)} tensors in {end / 1e6:.2f} MB; {steps} steps run to the right"
     text = f"<text x='10' y='{height + 16}' font-size='11'>{label}</text>"
-    boxes = "".join(box(i, r) for i, r in enumerate(regions))
+    boxes = "".join(box(i, r) for i, r in sorted(enumerate(regions), key=lambda n: bool(n[1].within)))
     return f"<svg width='{_WIDTH}' height='{height + 24}'>{boxes}{text}</svg>"
 
 

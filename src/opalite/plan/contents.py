@@ -1,0 +1,190 @@
+"""What memory holds, followed from node to node: every value that a node reads must still be there, whole.
+
+Knows nothing of lives, strategies or nesting decisions: only which bytes each launch writes and which it reads. It sees
+values overwritten before their last use, tensors nested at a wrong place, and launches that write what they read.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.graph import Graph, Node, Value
+from ..ir.place import Target
+from ..kernels.base import Launch, Scratch
+from .nesting import pieces, stretch_start
+from .program import Slot, Storage
+
+Run = tuple[int, object, int]
+"""Bytes of something written: how many, of what, from which of its bytes on."""
+
+
+class Bytes:
+    """The content of one memory: for every byte that was written, whose it is and which of its bytes."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []  # sorted, with the runs that begin there
+        self._runs: list[Run] = []
+
+    def write(self, start: int, what: Run) -> None:
+        """Let the bytes from `start` on hold `what`."""
+        end = start + what[0]
+        low = bisect.bisect_left(self._starts, start)
+        high = bisect.bisect_left(self._starts, end)
+        starts, runs = [start], [what]
+        if high and (last := self._starts[high - 1] + self._runs[high - 1][0]) > end:
+            starts.append(end)
+            runs.append(_part(self._runs[high - 1], end - self._starts[high - 1], last - end))
+        if low and self._starts[low - 1] + self._runs[low - 1][0] > start:
+            self._runs[low - 1] = _part(self._runs[low - 1], 0, start - self._starts[low - 1])
+        self._starts[low:high] = starts
+        self._runs[low:high] = runs
+
+    def read(self, start: int, nbytes: int) -> list[Run]:
+        """What `nbytes` from `start` on hold; bytes never written are nobody's (None)."""
+        found: list[Run] = []
+        at, end = start, start + nbytes
+        i = max(bisect.bisect_right(self._starts, start) - 1, 0)
+        while at < end:
+            while i < len(self._starts) and self._starts[i] + self._runs[i][0] <= at:
+                i += 1
+            begin = self._starts[i] if i < len(self._starts) else end
+            if begin > at:
+                found.append((min(begin, end) - at, None, at))
+                at = min(begin, end)
+            else:
+                count = min(begin + self._runs[i][0], end) - at
+                found.append(_part(self._runs[i], at - begin, count))
+                at += count
+        return joined(found)
+
+
+def _part(run: Run, skip: int, count: int) -> Run:
+    return count, run[1], run[2] + skip
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """`runs` with those that go on where the one before ends made one."""
+    found: list[Run] = []
+    for count, what, start in runs:
+        if found and found[-1][1] is what and found[-1][2] + found[-1][0] == start:
+            found[-1] = (found[-1][0] + count, what, found[-1][2])
+        else:
+            found.append((count, what, start))
+    return found
+
+
+def cut(runs: Sequence[Run], start: int, nbytes: int) -> list[Run]:
+    """The stretch [start, start + nbytes) of `runs`."""
+    found, at = [], 0
+    for run in runs:
+        low, high = max(start, at), min(start + nbytes, at + run[0])
+        if low < high:
+            found.append(_part(run, low - at, high - low))
+        at += run[0]
+    return found
+
+
+@dataclass
+class _Follower:
+    launches: Mapping[Node, Sequence[Launch]]
+    copied: Mapping[Node, Mapping[int, str]]
+    numbers: Mapping[object, int]
+    slots: Sequence[Slot]
+
+    def __post_init__(self) -> None:
+        self.memories: dict[int, Bytes] = {}  # the arena is number -1, other memory has its slot's
+        self.contents: dict[Value, list[Run]] = {}
+
+    def place(self, key: object, nbytes: int) -> tuple[int, int, int] | None:
+        """(memory, first byte, end) of a value or scratch; None for images, weights and what no step names."""
+        slot = self.slots[self.numbers[key]] if key in self.numbers else None
+        if slot is None or slot.image is not None or slot.storage is Storage.STATIC:
+            return None
+        assert nbytes <= slot.nbytes, f"slot {slot.id} has {slot.nbytes} bytes, {key!r} takes {nbytes}"
+        return (-1 if slot.storage is Storage.DYNAMIC else slot.id), slot.offset, slot.offset + nbytes
+
+    def check(self, node: Node, v: Value) -> None:
+        """AssertionError if the memory of `v` does not hold `v`."""
+        if v not in self.contents or (place := self.place(v, v.type.nbytes)) is None:
+            return
+        memory, start, end = place
+        held = self.memories.setdefault(memory, Bytes()).read(start, end - start)
+        for (count, what, first), (_, other, begin) in zip(held, self.contents[v], strict=False):
+            whose = f"%{what.name}" if isinstance(what, Value) else "nothing" if what is None else "scratch memory"
+            found = f"{node.label} reads %{v.name}, but {count} bytes of its memory hold {whose}"
+            assert (what, first) == (other, begin), found
+        assert held == self.contents[v], f"{node.label} reads %{v.name}, which is not there whole"
+
+    def write(self, key: object, nbytes: int, first: int = 0) -> tuple[int, int, int] | None:
+        """Let the memory of a value or scratch hold bytes of it; its place."""
+        place = self.place(key, first + nbytes)
+        if place is None:
+            return None
+        memory, start, end = place
+        self.memories.setdefault(memory, Bytes()).write(start + first, (nbytes, key, first))
+        return memory, start + first, end
+
+    def step(self, node: Node) -> None:
+        """Follow one node."""
+        outputs = [v for v in node.outputs if v.type.place.target is Target.OPENCL and v.type.count]
+        launches = self.launches.get(node, ())
+        args = [a for x in launches for a in x.args if isinstance(a, Value | Scratch)]
+        read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
+        for v in read:
+            self.check(node, v)
+        taken = [p for v in read if (p := self.place(v, v.type.nbytes)) is not None]
+        scratch = {a.name: a.nbytes for a in args if isinstance(a, Scratch)}
+        made = [self.write((node, name), nbytes) for name, nbytes in scratch.items()]
+        if not outputs:
+            return
+        if node in self.copied and node.op.name == "Concat":
+            made += self.concat(node)
+        elif node in self.copied and not launches:
+            start = stretch_start(node)
+            assert start is not None, f"{node.label} is no stretch of its input"
+            self.contents[node.y] = cut(self.contents[node.x], start, node.y.type.nbytes)
+        elif launches or node.x.type.place.target is Target.HOST:
+            for v in outputs:
+                made.append(self.write(v, v.type.nbytes))
+                self.contents[v] = [(v.type.nbytes, v, 0)]
+        elif node.x in self.contents:
+            self.contents[node.y] = self.contents[node.x]
+        found = [p for p in made if p is not None]
+        for i, (memory, start, end) in enumerate(found):
+            for other, first, last in (*taken, *found[:i]):
+                apart = memory != other or end <= first or last <= start
+                assert apart, (
+                    f"{node.label} writes bytes {start} to {end}, of which it uses {first} to {last} otherwise"
+                )
+
+    def concat(self, node: Node) -> list[tuple[int, int, int] | None]:
+        """Follow a Concat, some of whose inputs are where they belong; what it writes."""
+        made, whole = [], list[Run]()
+        for i, start in pieces(node).items():
+            v = node.input(i)
+            if i in self.copied[node]:
+                made.append(self.write(node.y, v.type.nbytes, start))
+                whole.append((v.type.nbytes, node.y, start))
+            else:
+                whole += self.contents[v]
+        self.contents[node.y] = joined(whole)
+        return made
+
+
+def verify_contents(
+    graph: Graph,
+    launches: Mapping[Node, Sequence[Launch]],
+    copied: Mapping[Node, Mapping[int, str]],
+    numbers: Mapping[object, int],
+    slots: Sequence[Slot],
+) -> None:
+    """AssertionError if a node of a placed graph reads memory that does not hold what it should read.
+
+    launches: those that each node takes. copied: for each Concat and Slice, the inputs that they move. numbers: slots
+    of values, and of (node, name of scratch memory).
+    """
+    follower = _Follower(launches, copied, numbers, slots)
+    for node in graph.nodes:
+        follower.step(node)
