@@ -42,9 +42,13 @@ class Nesting:
 
     def find(self, v: Value) -> Spot:
         """The memory that `v` lies in: its own, where it lies in no other's."""
+        passed: list[tuple[Value, int]] = []
         offset = 0
         while (spot := self.within.get(v)) is not None:
+            passed.append((v, offset))
             v, offset = spot.root, offset + spot.offset
+        for value, before in passed:  # there directly the next time: Concats nest many deep
+            self.within[value] = Spot(v, offset - before)
         return Spot(v, offset)
 
 
