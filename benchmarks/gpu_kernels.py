@@ -27,18 +27,18 @@ import numpy as np
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.ir.place import packed
+from opalite.ir.place import FLAT, packed
 from opalite.kernels import mma, mma_stages
 from opalite.kernels.base import Binding, Kernel, ceil_div, kernels_for
 from opalite.kernels.sources import option_text, program_text
-from opalite.ops.expr import evaluate, parse_expr
+from opalite.ops.expr import evaluate, parse_expr, trace
 from opalite.ops.view import Movement
 from opalite.run.node import make_node
 from opalite.tune.workspace import Workspace
 
 ERROR = 1e-2
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
-HELD += ("PoolPacked", "MatmulNormalized")
+HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot")
 F32 = DType.FLOAT32
 
 
@@ -57,7 +57,8 @@ class Layer:
     def node(self, batch: int, *, filled: bool = True) -> tuple[Node, list[Any]]:
         """The layer on random inputs, stored in halves, and its arrays; unless `filled`, arrays without memory."""
         make = {"Conv": self._conv, "Depthwise": self._conv, "Pool": self._pool, "MatMul": self._product}
-        make["NormalizedMatMul"] = self._product
+        make |= {"NormalizedMatMul": self._product, "IntegerMatMul": self._integer_product}
+        make |= {"IntegerConv": self._integer_conv, "IntegerDepthwise": self._integer_conv}
         return make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
 
     def _conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
@@ -76,6 +77,25 @@ class Layer:
             layouts.append(y)
         binding = Binding(tuple(layouts), (y,))
         return make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16), arrays
+
+    def _integer_conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        """uint8 by int8 to uint8, as quantised networks have it."""
+        c, m, size, k, stride = self.sizes
+        group = c if self.op == "IntegerDepthwise" else 1
+        arrays = [_bytes(rng, "u1", batch, c, size, size), _bytes(rng, "i1", m, c // group, k, k), _sums(rng, m)]
+        arrays += [np.asarray(117, np.uint8), None, _scales(rng, k * k * c // group, m, 1, 1)]
+        attrs: dict[str, Any] = {"strides": (stride,) * 2, "pads": (k // 2,) * 4, "dilations": (1, 1), "group": group}
+        attrs["epilogue"] = _REQUANTISE
+        y = packed(4)
+        binding = Binding((y, None, None, FLAT, None, None), (y,))
+        return make_node("IntegerConv", attrs, arrays, const=(1, 2, 3, 5), binding=binding), arrays
+
+    def _integer_product(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        m, k, n = self.sizes
+        arrays = [_bytes(rng, "u1", batch * m, k), _bytes(rng, "i1", k, n), np.asarray(117, np.uint8), None]
+        arrays.append(_scales(rng, k, n))
+        attrs = {"trans_a": False, "trans_b": False, "epilogue": _REQUANTISE}
+        return make_node("IntegerMatMul", attrs, arrays, const=(1, 2, 4)), arrays
 
     def _pool(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
         c, _, size, k, stride = self.sizes
@@ -110,6 +130,28 @@ class Layer:
 def _random(rng: Any, *shape: int) -> Any:
     return np.broadcast_to(np.float32(0), shape) if rng is None else rng.standard_normal(shape, np.float32)
 
+
+def _bytes(rng: Any, kind: str, *shape: int) -> Any:
+    ends = np.iinfo(kind)
+    return (
+        np.broadcast_to(np.zeros((), kind), shape) if rng is None else rng.integers(ends.min, ends.max + 1, shape, kind)
+    )
+
+
+def _sums(rng: Any, *shape: int) -> Any:
+    return np.broadcast_to(np.int32(0), shape) if rng is None else rng.integers(-9999, 9999, shape, np.int32)
+
+
+def _scales(rng: Any, terms: int, *shape: int) -> Any:
+    """Scales under which sums of so many terms fill most of a byte."""
+    if rng is None:
+        return np.broadcast_to(np.float32(0), shape)
+    return (rng.uniform(0.5, 1, shape) * 40 / (5000 * terms**0.5)).astype(np.float32)
+
+
+_REQUANTISE = trace(
+    lambda a, scale: ((a.cast(F32) * scale).call("rint") + 117.0).typed("saturate", DType.UINT8), DType.INT32, F32
+)
 
 LAYERS = (
     Layer("resnet b32 layer1 expand", "Conv", (64, 256, 56, 1, 1), 32, True),
@@ -147,6 +189,21 @@ LAYERS = (
     Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
     Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
     Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
+    Layer("int8 resnet b32 layer1 expand", "IntegerConv", (64, 256, 56, 1, 1), 32),
+    Layer("int8 resnet b32 layer1 3x3", "IntegerConv", (64, 64, 56, 3, 1), 32),
+    Layer("int8 resnet b32 layer3 3x3", "IntegerConv", (256, 256, 14, 3, 1), 32),
+    Layer("int8 resnet b1 layer3 3x3", "IntegerConv", (256, 256, 14, 3, 1)),
+    Layer("int8 resnet b1 layer1 expand", "IntegerConv", (64, 256, 56, 1, 1)),
+    Layer("int8 resnet b1 layer4 reduce", "IntegerConv", (2048, 512, 7, 1, 1)),
+    Layer("int8 vgg 512 at 28", "IntegerConv", (512, 512, 28, 3, 1)),
+    Layer("int8 mobilenet b32 project 56", "IntegerConv", (144, 24, 56, 1, 1), 32),
+    Layer("int8 mobilenet b1 project 7", "IntegerConv", (960, 160, 7, 1, 1)),
+    Layer("int8 mobilenet b1 expand 14", "IntegerConv", (96, 576, 14, 1, 1)),
+    Layer("int8 mobilenet b32 depthwise 56", "IntegerDepthwise", (144, 144, 56, 3, 1), 32),
+    Layer("int8 resnet b1 classifier", "IntegerMatMul", (1, 2048, 1000)),
+    Layer("int8 vit mlp in", "IntegerMatMul", (197, 768, 3072)),
+    Layer("int8 square product", "IntegerMatMul", (4096, 4096, 4096)),
+    Layer("square product", "MatMul", (4096, 4096, 4096)),
 )
 
 
@@ -168,6 +225,10 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
         points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) for s in shapes]
         return [(i, p) for i, p in enumerate(points) if kernel.illegal(node, p, rt.info) is None]
+    if node.op.sums is not None:
+        rng = np.random.default_rng(0)
+        points = list(kernel.points(node, rt.info))
+        return [(i, points[k]) for i, k in enumerate(rng.permutation(len(points)))]
     if kernel.name not in ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma"):
         return []
     if node.op.name == "Conv":
@@ -184,7 +245,9 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
 
 
 def reference(node: Node, arrays: list[Any]) -> Any:
-    """The answer in float64 of inputs rounded to halves."""
+    """The answer in float64 of inputs rounded to halves; that of integers is exact."""
+    if node.op.sums is not None:
+        return _exact(node, arrays).astype(np.float64)
     arrays = [None if a is None else a.astype(np.float16).astype(np.float64) for a in arrays]
     if node.op.name == "Conv" and find_spec("torch") is not None:
         import torch
@@ -202,6 +265,22 @@ def reference(node: Node, arrays: list[Any]) -> Any:
     return np.maximum(y, 0) if node.op.name == "Conv" else y
 
 
+def _exact(node: Node, arrays: list[Any]) -> Any:
+    x, w = (a.astype(np.float64) for a in arrays[:2])
+    if node.op.name == "IntegerMatMul":
+        sums = (x - float(arrays[2])) @ w
+    elif find_spec("torch") is not None:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        on = [torch.from_numpy(a).to(device) for a in (x - float(arrays[3]), w, arrays[2].astype(np.float64))]
+        a = node.attrs
+        sums = torch.nn.functional.conv2d(*on, a["strides"], a["pads"][:2], 1, a["group"]).cpu().numpy()
+    else:
+        sums = node.op.reference(node.attrs, arrays[: node.op.arity])[0]
+    return evaluate(node.attrs["epilogue"], [np.rint(sums).astype(np.int32), arrays[-1]], sums.shape)
+
+
 def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
     """A record for each variant of `layer`, checked on up to two images."""
     node, arrays = layer.node(layer.batch)
@@ -217,6 +296,8 @@ def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
                 launch.enqueue(rt.queue)
             got = little.results()[0].astype(np.float64)
             record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+            if node.op.sums is not None and record["error"]:
+                record["failed"] = f"{int((got != want).sum())} of {want.size} integers differ"
             record["us"] = _microseconds(rt, large, kernel, params)
             record["gflops"] = cost.flops / record["us"] * 1e-3
             record["gbytes"] = cost.bytes / record["us"] * 1e-3

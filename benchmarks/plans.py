@@ -35,8 +35,9 @@ def plan(source: OnnxSource, shapes: dict[str, tuple[int, ...]], device: DeviceI
     types = {a.name: TensorType(a.dtype, shapes[a.name]) for a in source.inputs if a.dtype is not None}
     graph = source.only_segment(types).graph
     source.reset()
-    optimise(graph)
-    set_precision(graph, PrecisionPolicy(Precision.FP16 if device.fast_half else Precision.FP32))
+    policy = PrecisionPolicy(Precision.FP16 if device.fast_half else Precision.FP32)
+    optimise(graph, device=device, policy=policy)
+    set_precision(graph, policy)
     place(graph, device, memory=None if device.prefers_images else Memory.BUFFER)
     return emit(graph, device)
 

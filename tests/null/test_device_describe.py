@@ -15,7 +15,7 @@ import pytest
 from opalite.cl import describe as module
 from opalite.cl.describe import describe, fingerprint, location, with_trials
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_MMA
+from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
 
@@ -83,18 +83,19 @@ def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_
     for _ in range(3):
         info = with_trials(None, NVIDIA)
         assert info.fp16
-        assert info.quirks == (FP16_UNLISTED, HALF_VECTORS, HALF_TYPES, PTX_MMA)
+        assert info.quirks == (FP16_UNLISTED, HALF_VECTORS, HALF_TYPES, PTX_MMA, PTX_DOT)
         assert info.half_sums
-    assert len(builds) == 4
+    assert len(builds) == 5
     assert next(iter(json.loads((tmp_path / "facts.json").read_text()).values())) == {
         "name": "NVIDIA H200",
         FP16_UNLISTED: True,
         HALF_VECTORS: True,
         HALF_TYPES: True,
         PTX_MMA: True,
+        PTX_DOT: True,
     }
     with_trials(None, replace(NVIDIA, driver="another"))
-    assert len(builds) == 8
+    assert len(builds) == 10
 
 
 def test_listed_half_and_cpus_are_not_tried(builds: list[str]) -> None:
@@ -111,7 +112,7 @@ def test_a_damaged_file_of_findings_is_written_anew(
     with caplog.at_level(logging.WARNING):
         assert with_trials(None, NVIDIA).fp16
         assert with_trials(None, NVIDIA).fp16
-    assert len(builds) == 4
+    assert len(builds) == 5
     assert len(caplog.records) <= 1
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, PTX_MMA, find_family
+from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, find_family
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -38,7 +38,7 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
         found.wave_size,
         found.lanes,
     )
-    assert set(found.quirks) == set(d.quirks) - {FP16_UNLISTED, HALF_TYPES, PTX_MMA}
+    assert set(found.quirks) == set(d.quirks) - {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_MMA, find_family
+from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, find_family
 from . import pocl
 from .cachefolder import cache_folder
 from .store import digest
@@ -71,6 +71,14 @@ kernel void trial(global float4 *x, global const uint *a) {
         : "+f"(a0), "+f"(a1), "+f"(a2), "+f"(a3)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]));
     x[0] = (float4)(a0, a1, a2, a3);
+}
+"""
+
+_DOT_TRIAL = """
+kernel void trial(global int *x, global const uint *a) {
+    int sum;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a[0]), "r"(a[1]), "r"(x[0]));
+    x[0] = sum;
 }
 """
 
@@ -135,7 +143,8 @@ def location(device: cl.Device) -> str:
 def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
-    That is half arithmetic and, where extensions tell of a PTX compiler, matrix units by inline PTX.
+    That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
+    inline PTX.
     """
     if info.kind != "gpu":
         return info
@@ -143,6 +152,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     trials = {} if info.fp16 else half
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
+        trials[PTX_DOT] = _DOT_TRIAL
     if not trials:
         return info
     known = _facts_file() if knobs.get("OPALITE_CACHE") else None

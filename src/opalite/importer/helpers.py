@@ -167,8 +167,18 @@ def softmax(ctx: NodeContext, v: Value, axis: int = -1, log: bool = False) -> Va
     return ctx.add("Softmax", [v], axis=normalize_axis(axis, len(v.shape)), log=log)
 
 
-def matmul(ctx: NodeContext, a: Value, b: Value, trans_a: bool = False, trans_b: bool = False) -> Value:
-    """NumPy's matmul, vectors included; `trans_*` swaps the last two dimensions first."""
+def matmul(
+    ctx: NodeContext,
+    a: Value,
+    b: Value,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    zeros: tuple[Value | None, Value | None] | None = None,
+) -> Value:
+    """NumPy's matmul, vectors included; `trans_*` swaps the last two dimensions first.
+
+    zeros: zero points of a and b, which are 8-bit integers then; the product is int32.
+    """
     if not a.shape or not b.shape:
         raise ShapeError(f"a matrix product needs at least one dimension on both sides, got {a.type} and {b.type}")
     squeezed: list[int] = []
@@ -179,7 +189,8 @@ def matmul(ctx: NodeContext, a: Value, b: Value, trans_a: bool = False, trans_b:
     if len(a.shape) == 1:
         a = ctx.reshape(a, (1, a.shape[0]))
         squeezed.append(rank - 2)
-    out = ctx.add("MatMul", [a, b], trans_a=trans_a, trans_b=trans_b)
+    op, further = ("MatMul", ()) if zeros is None else ("IntegerMatMul", zeros)
+    out = ctx.add(op, [a, b, *further], trans_a=trans_a, trans_b=trans_b)
     return squeeze(ctx, out, squeezed) if squeezed else out
 
 

@@ -11,9 +11,11 @@ from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
 from ..ops.expr import Sym, coord
+from ..ops.integer import BYTES
 from .context import NodeContext
 from .helpers import along_axis, concat, full, int_list, matmul, slice_axis
 from .onnx_activation import swish_of
+from .quantization import plain_zero
 from .registry import onnx_op
 from .windows import plain_window, split_pads, window_of
 
@@ -163,8 +165,22 @@ def deform_conv(ctx: NodeContext) -> Result:
 @onnx_op("ConvInteger", since=10)
 def conv_integer(ctx: NodeContext) -> Value:
     """Convolution of 8-bit integers less their zero points, exact in int32."""
-    x, w = ctx.input(0), ctx.input(1)
-    return convolve(ctx, centred(ctx, x, ctx.get(2), 1), centred(ctx, w, ctx.get(3), 0), None)
+    return integer_convolution(ctx, ctx.input(0), ctx.input(1), None, ctx.get(2), ctx.get(3))
+
+
+def integer_convolution(
+    ctx: NodeContext, x: Value, w: Value, bias: Value | None, x_zero: Value | None, w_zero: Value | None
+) -> Value:
+    """Convolution of x - x_zero with w - w_zero plus bias, in int32, by the node's attributes."""
+    plain = (x_zero is None or x_zero.type.count == 1) and (w_zero is None or len(w_zero.shape) <= 1)
+    if not plain or x.dtype not in BYTES or w.dtype not in BYTES:
+        return convolve(ctx, centred(ctx, x, x_zero, 1), centred(ctx, w, w_zero, 0), bias)
+    if len(w.shape) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
+    window = window_of(ctx, x, w.shape[2:])
+    inputs = [x, w, bias, plain_zero(x_zero), plain_zero(w_zero)]
+    out: Value = ctx.add("IntegerConv", inputs, group=int(ctx.attr("group", 1)), **window.attrs)
+    return out
 
 
 def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:

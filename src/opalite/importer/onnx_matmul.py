@@ -6,8 +6,10 @@ from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
 from ..ops.expr import Sym
+from ..ops.integer import BYTES
 from .context import NodeContext
 from .helpers import matmul
+from .quantization import plain_zero
 from .registry import onnx_op
 
 
@@ -49,6 +51,10 @@ def matmul_integer(ctx: NodeContext) -> Value:
 
 def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
     """(a - a_zero) (b - b_zero) in int32."""
+    a_zero, b_zero = plain_zero(a_zero), plain_zero(b_zero)
+    plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
+    if plain and a.dtype in BYTES and b.dtype in BYTES:
+        return matmul(ctx, a, b, zeros=(a_zero, b_zero))
     return matmul(ctx, _centred(ctx, a, a_zero, by_row=True), _centred(ctx, b, b_zero, by_row=False))
 
 

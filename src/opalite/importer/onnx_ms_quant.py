@@ -10,16 +10,16 @@ import numpy as np
 from ..errors import ShapeError, UnsupportedOpError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ops.affine import dequantized
 from ..ops.base import normalize_axis
 from ..ops.expr import Sym, where
 from .context import NodeContext
 from .helpers import Array, concat, int_list, matmul, positive_axes, reduce, softmax
-from .onnx_conv import centred
 from .onnx_matmul import integer_product, scale_and_add
 from .onnx_ms_fused import MS, channels_first, channels_last
 from .onnx_pool import pool
 from .onnx_quant import dynamic_quantize
-from .quantization import Quantized, combine, dequantized, plain_zero, quantize, requantize
+from .quantization import Quantized, combine, plain_zero, quantize, requantize
 from .registry import onnx_op
 
 
@@ -187,8 +187,8 @@ def qgemm(ctx: NodeContext) -> Value:
     """alpha * A' B' + C, exact in int32, then rescaled; in float32 where no result scale is given."""
     a, b = ctx.input(0), ctx.input(3)
     turned = bool(ctx.attr("transB", 0))
-    left, right = centred(ctx, a, ctx.get(2), 0), centred(ctx, b, ctx.get(5), 0 if turned else 1)
-    acc = matmul(ctx, left, right, bool(ctx.attr("transA", 0)), turned)
+    zeros = plain_zero(ctx.get(2)), plain_zero(ctx.get(5))
+    acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros)
     acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
     alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
     if ctx.get(7) is None:

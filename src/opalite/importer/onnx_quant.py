@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.graph import Value
+from ..ir.graph import Levels, Value
+from ..ops.affine import dequantized
 from ..ops.expr import Sym, where
 from .context import NodeContext
 from .helpers import along_axis, reduce
-from .onnx_conv import centred, convolve
+from .onnx_conv import integer_convolution
 from .onnx_matmul import by_row_or_column, integer_product
 from .onnx_ms_fused import channels_first, channels_last
 from .protos import elem_dtype
-from .quantization import dequantized, plain_zero, quantize, requantize, spread
+from .quantization import plain_zero, quantize, requantize, spread
 from .registry import onnx_op
 
 Result = Value | Sequence[Value | None]
@@ -62,7 +63,10 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     def real(q: Sym, s: Sym, *z: Sym) -> Sym:
         return dequantized(q, s, z[0] if z else None).cast(dtype)
 
-    return ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
+    y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
+    if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
+        y.levels = Levels(x.data, scale.data, None if zero is None else zero.data)
+    return y
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:
@@ -102,7 +106,7 @@ def qlinear_conv(ctx: NodeContext) -> Result:
     last = bool(ctx.attr("channels_last", 0))
     x, w = channels_first(ctx, ctx.input(0)) if last else ctx.input(0), ctx.input(3)
     bias = ctx.get(8)
-    acc = convolve(ctx, centred(ctx, x, ctx.get(2), 1), centred(ctx, w, ctx.get(5), 0), bias)
+    acc = integer_convolution(ctx, x, w, bias, ctx.get(2), ctx.get(5))
     rank = len(acc.shape)
     factors = [ctx.reshape(ctx.input(1), ()), along_axis(ctx, ctx.input(4), 1, rank)]
     y_zero = ctx.get(7)

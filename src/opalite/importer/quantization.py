@@ -1,4 +1,4 @@
-"""Affine quantisation as expressions: real = (q - zero) * scale, q = saturate(rint(real / scale) + zero)."""
+"""Affine quantisation: scales and zero points as they broadcast, and what quantised operators share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ops.affine import dequantized, quantized
 from ..ops.base import normalize_axis
 from ..ops.expr import Sym
 from .context import NodeContext
@@ -51,18 +52,6 @@ def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) 
 def plain_zero(zero: Value | None) -> Value | None:
     """The zero point, or None if it is known to be zero everywhere."""
     return None if zero is None or (zero.data is not None and not zero.data.astype(np.float32).any()) else zero
-
-
-def dequantized(q: Sym, scale: Sym, zero: Sym | None) -> Sym:
-    """(q - zero) * scale in float32; the difference is exact."""
-    whole = q.cast(DType.INT32) - zero.cast(DType.INT32) if zero is not None else q
-    return whole.cast(DType.FLOAT32) * scale.cast(DType.FLOAT32)
-
-
-def quantized(real: Sym, zero: Sym | None, dtype: DType) -> Sym:
-    """saturate(rint(real) + zero) of a value that is divided by the scale already; halves go to even."""
-    whole = real.call("rint")
-    return (whole + zero.cast(real.dtype) if zero is not None else whole).typed("saturate", dtype)
 
 
 def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .device_family import HALF_TYPES, HALF_VECTORS
+from .device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,13 @@ class DeviceInfo:
     def fast_half(self) -> bool:
         """Whether half storage pays: on GPUs it halves the traffic, CPUs convert at every access."""
         return self.fp16 and not self.is_cpu
+
+    @property
+    def dot_product(self) -> str:
+        """How sums of four products of 8-bit integers are one instruction: "ptx", "khr" (the extension's), or ""."""
+        if PTX_DOT in self.quirks:
+            return "ptx"
+        return "khr" if self.has("cl_khr_integer_dot_product") else ""
 
     @property
     def command_buffer(self) -> bool:

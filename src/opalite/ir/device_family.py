@@ -17,6 +17,7 @@ HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, 
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
+PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 
 
 @dataclass(frozen=True)

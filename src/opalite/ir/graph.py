@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from ..ops.base import Op
 
 
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Integers that a constant was dequantised from: it is (q - zero) * scale, the three broadcasting."""
+
+    q: np.ndarray[Any, Any]
+    scale: np.ndarray[Any, Any]
+    zero: np.ndarray[Any, Any] | None
+
+
 @dataclass(eq=False)
 class Value:
     """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node."""
@@ -28,6 +37,7 @@ class Value:
     type: TensorType
     data: np.ndarray[Any, Any] | None = None
     producer: Node | None = None
+    levels: Levels | None = None
 
     @property
     def is_const(self) -> bool:
@@ -114,7 +124,7 @@ class Graph:
 
         def copied(v: Value) -> Value:
             if v not in made:
-                made[v] = Value(v.name, v.type, v.data)
+                made[v] = Value(v.name, v.type, v.data, levels=v.levels)
             return made[v]
 
         other = Graph(self.name)

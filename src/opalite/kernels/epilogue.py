@@ -38,6 +38,10 @@ _COORDS = {
 }
 
 
+_RESULTS = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT8, DType.UINT8)
+"""What epilogues may turn integer sums into."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """Generated macros for a launch's `prelude` and the kernel arguments they need; empty if there is no chain."""
@@ -94,7 +98,10 @@ def epilogue_refusal(node: Node, kind: str, columns: int | None = None) -> str |
     expr = _chain(node)
     if expr is None:
         return None
-    if not node.y.dtype.is_float or expr.dtype is not node.y.dtype:
+    if node.op.sums is not None:
+        if expr.dtype not in _RESULTS:
+            return f"its epilogue gives {expr.dtype}, which kernels with sums in {node.op.sums} do not store"
+    elif not node.y.dtype.is_float or expr.dtype is not node.y.dtype:
         return f"its epilogue gives {expr.dtype} from {node.y.dtype}; only the same float type is possible"
     if expr.uses_coords:
         return "its epilogue depends on the position in the output"
@@ -278,7 +285,8 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
     helpers: dict[str, str] = {}
 
     def function(name: str, acc: str, width: int) -> str:
-        t = compute_type(node.y.dtype, width)
+        t = compute_type(node.op.sums or node.y.dtype, width)
+        own = acc if node.op.sums is None else str(t)
         code = generate(expr, width, [f"x{i}" for i in range(len(expr.dtypes))], device=device)
         helpers.update(code.helpers)
         reads = "".join(
@@ -286,7 +294,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         )
         result = f"CONVERT_N({width}, ACC)({code.result})"
         return (
-            f"static inline {acc} {name}({acc} v, {', '.join(f'int {c}' for c in coords)}{params}) {{\n"
+            f"static inline {acc} {name}({own} v, {', '.join(f'int {c}' for c in coords)}{params}) {{\n"
             f"    const {t} x0 = {t.convert('v')};\n{reads}{code.body()}    return {result};\n}}\n"
         )
 

@@ -155,8 +155,8 @@ def load(storage: DType, dtype: DType, width: int, pointer: str, index: str, *, 
         text = f"vload_half({index}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {index})"
         if aligned and width == 4:
             text = f"load_half4({pointer} + {index})"
-    elif aligned and storage is DType.FLOAT32 and width == 4:
-        text = f"*(global const float4 *)({pointer} + {index})"
+    elif aligned and storage in (DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8) and width == 4:
+        text = f"*(global const {pointer_type(storage)}4 *)({pointer} + {index})"
     else:
         text = vector_load(Vec(pointer_type(storage), width), f"{pointer} + {index}")
         if storage is DType.BFLOAT16:

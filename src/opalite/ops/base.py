@@ -36,12 +36,14 @@ class Op:
     """One canonical operator. Subclasses are stateless; `register_op` makes the one instance.
 
     `takes_epilogue` says that attrs["epilogue"] may hold an Expr applied to output 0, whose operands $1, $2... are
-    the node's inputs from `arity` on ($0 is the operator's own result).
+    the node's inputs from `arity` on ($0 is the operator's own result). `sums` is the type of that result where an
+    epilogue may turn it into another type.
     """
 
     name: ClassVar[str]
     arity: ClassVar[int] = 1  # inputs of the operator itself, optional ones included
     takes_epilogue: ClassVar[bool] = False
+    sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
 
     def check_shape(self, attrs: Attrs, ins: Types) -> None:

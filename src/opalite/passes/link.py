@@ -7,6 +7,7 @@ A link is made only if the kernel that the writer would get anyway accepts the e
 from __future__ import annotations
 
 from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.place import Memory
@@ -14,6 +15,9 @@ from ..ops.expr import Builder, Expr, In, Ref
 from .candidates import find_options
 from .names import output_like
 from .rewrite import Rule, Sweep
+
+_SMALL = (DType.INT32, DType.INT8, DType.UINT8)
+"""Integers that an epilogue on integer sums may read."""
 
 
 def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
@@ -27,11 +31,12 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
             w = v.producer if v is not None else None
             if v is None or w is None or not w.op.takes_epilogue or v is not w.y or len(w.outputs) != 1:
                 continue
-            if sweep.only_use(v) is node and v.shape == node.y.shape and v.dtype is node.y.dtype and v.dtype.is_float:
+            same = v.dtype is node.y.dtype and v.dtype.is_float
+            if sweep.only_use(v) is node and v.shape == node.y.shape and (same or w.op.sums is not None):
                 writers.append((sweep.position[w], i, w))
         reason = None
         for _, i, writer in sorted(writers, key=lambda t: t[0], reverse=True):
-            if writer.precision is not node.precision:
+            if writer.precision is not node.precision and writer.op.sums is None:
                 reason = f"its input is computed in {writer.precision.value}, this in {node.precision.value}"
                 continue
             linked = _linked(writer, node, i)
@@ -60,7 +65,7 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     inputs: list[Value | None] = list(writer.inputs[:arity])
     inputs += [None] * (arity - len(inputs))
     extra: list[Value] = []
-    dtypes = [writer.y.dtype]
+    dtypes = [writer.op.sums or writer.y.dtype]
 
     def operand_ref(v: Value) -> Ref:
         if v in extra:
@@ -79,10 +84,11 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     value: Ref = In(0) if inner is None else b.inline(inner, [In(0), *inner_refs])
     expr = b.finish(b.inline(outer, [value if r is None else r for r in outer_refs]))
     for ref_dtype in expr.dtypes[1:]:
-        if not ref_dtype.is_float:
+        if not ref_dtype.is_float and (writer.op.sums is None or ref_dtype not in _SMALL):
             return f"an operand is {ref_dtype}"
     attrs = {**writer.attrs, "epilogue": expr}
     origin = "+".join(dict.fromkeys(p for p in (*writer.origin.split("+"), *node.origin.split("+")) if p))
     made = Node(writer.op, [*inputs, *extra], [output_like(node)], attrs, writer.name, origin)
-    made.precision, made.precision_reason = writer.precision, writer.precision_reason
+    like = writer if writer.op.sums is None else node  # integers have no precision of their own
+    made.precision, made.precision_reason = like.precision, like.precision_reason
     return made

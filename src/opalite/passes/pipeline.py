@@ -6,6 +6,7 @@ from ..ir.check import check_graph
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph
 from ..ir.place import Memory
+from ..ir.precision import PrecisionPolicy
 from .attention_views import order_attention_output, view_attention_inputs
 from .candidates import Measured
 from .casts import insert_casts
@@ -15,6 +16,7 @@ from .fold_affine import fold_affine
 from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, inline_scalars
 from .fuse_norm import fuse_norm
+from .integers import from_dequantized, widen
 from .link import link_epilogues
 from .pick import pick_kernels
 from .rewrite import Context, Rule, run_rule
@@ -47,12 +49,22 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
 """Rewrites that hold on any device, in order."""
 
 
-def optimise(graph: Graph, ctx: Context | None = None) -> Context:
-    """Run the portable rewrites on `graph` in place."""
+def optimise(
+    graph: Graph,
+    ctx: Context | None = None,
+    device: DeviceInfo | None = None,
+    policy: PrecisionPolicy | None = None,
+) -> Context:
+    """Run the portable rewrites on `graph` in place.
+
+    device, policy: where and in what precision it will run, which decides in what quantised products are computed.
+    """
     ctx = ctx or Context()
     if ctx.check:
         check_graph(graph, "import")
     graph.prune()
+    run_rule(graph, "from_dequantized", from_dequantized(device, policy), ctx)
+    run_rule(graph, "widen", widen(device), ctx)
     for name, rule in PORTABLE:
         run_rule(graph, name, rule, ctx)
     return ctx

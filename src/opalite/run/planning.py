@@ -24,7 +24,7 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing, policy: Precisi
     """The Program of `graph`, which is consumed, for the runtime and options of `compiler`, nodes as `policy` says."""
     started = time.perf_counter()
     ctx = Context()
-    optimise(graph, ctx)
+    optimise(graph, ctx, compiler.rt.info, policy)
     set_precision(graph, policy)
     check_sizes(graph, compiler.rt.info)
     timing.import_s += time.perf_counter() - started

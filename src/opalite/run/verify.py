@@ -137,7 +137,7 @@ class _Verifier:
         graph = segment.graph
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
-        optimise(graph)
+        optimise(graph, device=self.rt.info, policy=self._compiler.policy())
         set_precision(graph, self._compiler.policy())
         place(graph, self.rt.info, memory=self._compiler.memory())
         self._placed[segment] = graph
@@ -220,4 +220,5 @@ def _as_stored(array: Array, v: Value) -> Array:
 def _rounds(node: Node, v: Value) -> int:
     """1 where a float becomes an integer: one that falls on the other side of a rounding boundary is no fault."""
     from_float = any(i is not None and i.dtype.is_float for i in node.inputs)
-    return int(v.dtype.is_int and from_float and node.op.name == "Elementwise")
+    rounding = node.op.name == "Elementwise" or node.attrs.get("epilogue") is not None
+    return int(v.dtype.is_int and from_float and rounding)

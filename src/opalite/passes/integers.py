@@ -1,0 +1,223 @@
+"""Products of 8-bit integers: kept, made of dequantised operands, or widened, as the device multiplies best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.device import DeviceInfo
+from ..ir.device_family import PTX_MMA
+from ..ir.dtype import DType
+from ..ir.graph import Levels, Node, Value
+from ..ir.patch import Patch
+from ..ir.precision import Precision, PrecisionPolicy
+from ..ir.types import TensorType
+from ..ops.affine import centred, dequantized
+from ..ops.base import get_op
+from ..ops.expr import Expr, Sym, trace
+from ..ops.integer import BYTES
+from .names import fresh_value, output_like
+from .rewrite import Rule, Sweep
+
+Array = np.ndarray[Any, Any]
+
+_INTEGER = {"Conv": "IntegerConv", "MatMul": "IntegerMatMul"}
+_WIDE = {integer: wide for wide, integer in _INTEGER.items()}
+_ZEROS = {"IntegerConv": 3, "IntegerMatMul": 2}  # number of the first operand's zero point
+_LARGEST = 2**31 - 1
+
+
+def multiplies_bytes(device: DeviceInfo | None) -> bool:
+    """Whether products of 8-bit integers pay on `device`: it sums four of them in one instruction."""
+    return device is not None and not device.is_cpu and bool(device.dot_product)
+
+
+def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None) -> Rule:
+    """A float product of dequantised operands becomes one of their integers, which is then scaled.
+
+    The second operand is a constant with one scale, or one for each output channel; the first has one scale, known
+    ahead of time. The sums must stay within int32, so that they are exact. Where floats are stored as halves and matrix
+    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products.
+    """
+    halves = policy is not None and policy.precision is not Precision.FP32
+    units = device is not None and PTX_MMA in device.quirks
+    pays = multiplies_bytes(device) and not (halves and units)
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if node.op.name not in _INTEGER or node.y.dtype is not DType.FLOAT32 or not pays:
+            return None
+        source, w = node.x.producer, node.input(1)
+        if source is None or w.levels is None or w.levels.q.dtype not in (np.int8, np.uint8):
+            return None
+        if source.op.name != "Elementwise" or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
+            return None
+        x, scale = source.x, source.get(1)
+        if source.attrs["expr"] != _dequantise([v.dtype for v in source.inputs if v is not None]):
+            return None
+        if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
+            return "the first operand has scales that differ, or are not known ahead of time"
+        if node.op.name == "Conv" and not _kept_conv(node):
+            return "grouped convolutions have kernels for floats"
+        axis = _channel_axis(node)
+        by_channel = _by_channel(w.levels, axis)
+        if by_channel is None:
+            return "the constant's scales do not lie along the output channels"
+        w_scale, w_zero = by_channel
+        if _largest_sum(w.levels.q, w_zero, axis, x.dtype) > _LARGEST:
+            return "sums of integers may exceed 32 bits"
+        return _as_integers(node, source, scale.data.reshape(()), w_scale, w_zero)
+
+    return rule
+
+
+def _dequantise(dtypes: Sequence[DType]) -> Expr | None:
+    """What DequantizeLinear is imported as for operands of these types."""
+    if len(dtypes) not in (2, 3):
+        return None
+    return trace(lambda q, s, *z: dequantized(q, s, z[0] if z else None), *dtypes)
+
+
+def _kept_conv(node: Node) -> bool:
+    """Whether kernels of 8-bit integers take the convolution: it has one group, or one for each channel."""
+    group = node.attrs["group"]
+    return group == 1 or group == node.x.shape[1] == node.y.shape[1]
+
+
+def _channel_axis(node: Node) -> int:
+    """Axis of the second operand that becomes output channels, counted from the end for products."""
+    if node.op.name in ("Conv", "IntegerConv"):
+        return 0
+    return -2 if node.attrs["trans_b"] else -1
+
+
+def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
+    """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
+    rank, found = levels.q.ndim, []
+    for part in (levels.scale, levels.zero):
+        if part is None or part.size == 1:
+            found.append(None if part is None else part.reshape(()))
+            continue
+        shape = (1,) * (rank - part.ndim) + part.shape
+        if any(d != 1 and i != axis % rank for i, d in enumerate(shape)):
+            return None
+        found.append(part.reshape(-1))
+    scale, zero = found
+    return None if scale is None else (scale, zero)
+
+
+def _largest_sum(q: Array, zero: Array | None, axis: int, x: DType) -> float:
+    """Bound of every sum of products that kernels form: those of x itself, and those of x less its zero point."""
+    wide = np.moveaxis(q.astype(np.float64), axis, 0)
+    wide = wide.reshape(wide.shape[0], -1)
+    own = np.abs(wide).sum(1).max(initial=0.0)
+    if zero is not None:
+        own = max(own, np.abs(wide - zero.reshape(-1, 1)).sum(1).max(initial=0.0))
+    return float(own * 255)
+
+
+def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None) -> Patch:
+    w, levels = node.input(1), node.input(1).levels
+    assert levels is not None
+    factor = np.float32(x_scale) * w_scale.astype(np.float32)
+    bias = node.get(2)
+    whole = _whole_bias(bias, factor)
+    inputs: list[Value | None] = [source.x, _constant(w, levels.q)]
+    if node.op.name == "Conv":
+        inputs.append(None if whole is None or bias is None else _constant(bias, whole))
+    inputs += [source.get(2), None if w_zero is None else _constant(w, w_zero)]
+    op = get_op(_INTEGER[node.op.name])
+    types = [None if v is None else v.type for v in inputs]
+    acc = fresh_value(node.y.name, op.infer_shape(node.attrs, types)[0])
+    made = Node(op, inputs, [acc], dict(node.attrs), node.name, node.origin)
+    spread = (-1, *(1,) * (len(node.y.shape) - 2)) if node.op.name == "Conv" else (-1,)
+    operands = [acc, _constant(w, factor.reshape(spread) if factor.ndim else factor)]
+    if node.op.name == "Conv" and bias is not None and whole is None:
+        operands.append(bias if bias.data is None else _constant(bias, bias.data.reshape(spread)))
+
+    def scaled(a: Sym, f: Sym, *b: Sym) -> Sym:
+        y = a.cast(DType.FLOAT32) * f
+        return y + b[0] if b else y
+
+    expr = trace(scaled, *(v.dtype for v in operands))
+    tail = Node(get_op("Elementwise"), [*operands], [output_like(node)], {"expr": expr}, node.name, "")
+    return Patch([node], [made, tail], {node.y: tail.y})
+
+
+def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
+    """The integers of a bias whose scale is that of the sums, as quantisers make it; None for any other."""
+    levels = None if bias is None else bias.levels
+    if levels is None or levels.q.dtype != np.int32 or levels.q.ndim != 1:
+        return None
+    if levels.zero is not None and levels.zero.any():
+        return None
+    scales = levels.scale.astype(np.float32)
+    if scales.size not in (1, levels.q.size) or not np.allclose(scales, factor, rtol=1e-5, atol=0):
+        return None
+    return levels.q
+
+
+def _constant(like: Value, data: Array) -> Value:
+    made = fresh_value(like.name, TensorType(DType.of(data), data.shape))
+    made.data = np.ascontiguousarray(data).reshape(data.shape)
+    return made
+
+
+def widen(device: DeviceInfo | None) -> Rule:
+    """Products of 8-bit integers that no kernel takes as they are become products of int32, zero points taken off."""
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if node.op.name not in _WIDE:
+            return None
+        first = _ZEROS[node.op.name]
+        x_zero, w_zero = node.get(first), node.get(first + 1)
+        if multiplies_bytes(device):
+            is_conv = node.op.name == "IntegerConv"
+            constant = all(v is None or v.is_const for v in (node.input(1), w_zero, *node.inputs[2:first]))
+            if not is_conv or (constant and _kept_conv(node) and len(node.x.shape) <= 5):
+                return _without_zero(node, first + 1)
+        added: list[Node] = []
+        wide: list[Value | None] = []
+        for v, zero in ((node.x, x_zero), (node.input(1), w_zero)):
+            operands = [v] if zero is None else [v, _along_channels(zero, node, added)]
+            expr = trace(lambda q, *z: centred(q, z[0] if z else None), *(o.dtype for o in operands))
+            out = fresh_value(v.name, TensorType(DType.INT32, v.shape))
+            added.append(Node(get_op("Elementwise"), [*operands], [out], {"expr": expr}, node.name, node.origin))
+            wide.append(out)
+        op = get_op(_WIDE[node.op.name])
+        made = Node(op, [*wide, *node.inputs[2:first]], [output_like(node)], dict(node.attrs), node.name, node.origin)
+        return Patch([node], [*added, made], {node.y: made.y})
+
+    return rule
+
+
+def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
+    """A zero point as it broadcasts against its operand; a vector lies along the output channels of the second."""
+    if zero.type.count == 1:
+        return zero
+    rank = len(node.input(1).shape)
+    shape = (zero.type.count, *(1,) * (rank - 1 - _channel_axis(node) % rank))
+    if zero.shape == shape:
+        return zero
+    out = fresh_value(zero.name, TensorType(zero.dtype, shape))
+    added.append(Node(get_op("Reshape"), [zero], [out], {"shape": shape}, node.name, node.origin))
+    return out
+
+
+def _without_zero(node: Node, at: int) -> Patch | None:
+    """The constant operand less its zero points (input `at`), where 8 bits hold that."""
+    w, zero = node.input(1), node.get(at)
+    if zero is None or w.data is None or zero.data is None:
+        return None
+    axis = _channel_axis(node) % w.data.ndim
+    along = tuple(-1 if i == axis else 1 for i in range(w.data.ndim))
+    less = w.data.astype(np.int32) - (zero.data.reshape(along) if zero.data.size > 1 else int(zero.data.reshape(())))
+    low, high = int(less.min(initial=0)), int(less.max(initial=0))
+    held = np.int8 if low >= -128 and high <= 127 else np.uint8 if low >= 0 and high <= 255 else None
+    if held is None:
+        return None
+    inputs = list(node.inputs)
+    inputs[1], inputs[at] = _constant(w, less.astype(held)), None
+    made = Node(node.op, inputs, [output_like(node)], dict(node.attrs), node.name, node.origin)
+    return Patch([node], [made], {node.y: made.y})
