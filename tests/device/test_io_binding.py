@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -395,3 +396,40 @@ def test_bound_runs_and_runs_by_step_loops_take_turns(
         np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], want, rtol=1e-5)
         (executable,) = session._compiler.ran
         rounds += executable._loops.is_over or time.monotonic() > end
+
+
+def test_pinned_memory_is_an_array_like_others(rt: Runtime, open_session: Open) -> None:
+    session, x = open_session(classifier()), noise(2, 3, 16, 16)
+    value = OrtValue.ortvalue_from_numpy(x, "opencl_pinned", rt.info.id)
+    assert (value.device_name(), value.shape()) == ("cpu", [2, 3, 16, 16])
+    np.testing.assert_array_equal(value.numpy(), x)
+    want = session.run(None, {"x": x})[0]
+    np.testing.assert_array_equal(session.run(None, {"x": value})[0], want)
+    value.update_inplace(2 * x)
+    np.testing.assert_array_equal(session.run(None, {"x": value.numpy()})[0], session.run(None, {"x": 2 * x})[0])
+    empty = OrtValue.ortvalue_from_shape_and_type([0, 3], np.float32, "opencl_pinned", rt.info.id)
+    assert empty.numpy().shape == (0, 3)
+    with pytest.raises(InputError, match="cannot lie on an OpenCL device"):
+        OrtValue.ortvalue_from_shape_and_type([2], np.complex64, "opencl_pinned", rt.info.id)
+
+
+def test_inputs_of_the_next_run_come_while_one_computes(rt: Runtime, open_session: Open) -> None:
+    session = open_session(classifier())
+    inputs = [noise(2, 3, 16, 16, seed=i) for i in range(6)]
+    wants = [session.run(None, {"x": x})[0] for x in inputs]
+    pinned = OrtValue.ortvalue_from_numpy(inputs[0], "opencl_pinned", rt.info.id)
+    sides = [on_device(rt, inputs[0]), on_device(rt, inputs[0])]
+    bindings = []
+    for value in sides:
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", value)
+        binding.bind_output("y", "opencl")
+        bindings.append(binding)
+    with ThreadPoolExecutor(1) as pool:
+        for i, want in enumerate(wants):
+            following = inputs[(i + 1) % len(inputs)]
+            pinned.update_inplace(following)
+            coming = pool.submit(sides[(i + 1) % 2].update_inplace, pinned.numpy())
+            session.run_with_iobinding(bindings[i % 2])
+            np.testing.assert_array_equal(bindings[i % 2].copy_outputs_to_cpu()[0], want)
+            coming.result()

@@ -50,6 +50,7 @@ class Runtime:
             self.context = cl.Context([device])
             self.queue = cl.CommandQueue(self.context, device)
         self._profiling_queue: cl.CommandQueue | None = None
+        self._transfer_queue: cl.CommandQueue | None = None
         self._replay: Replay | str | None = None  # None until asked
         self._resident: weakref.ref[Any] | None = None
         store = None
@@ -71,6 +72,16 @@ class Runtime:
                     self.context, self.device, cl.command_queue_properties.PROFILING_ENABLE
                 )
         return self._profiling_queue
+
+    @property
+    def transfer_queue(self) -> cl.CommandQueue:
+        """The queue of copies that need not wait for launches: a second one on a device with memory of its own."""
+        if self.info.is_cpu or self.info.unified_memory:
+            return self.queue
+        if self._transfer_queue is None:
+            with cl_errors("Opening a queue for transfers", self.info.name):
+                self._transfer_queue = cl.CommandQueue(self.context, self.device)
+        return self._transfer_queue
 
     # Programs and launches
 
@@ -152,6 +163,10 @@ class Runtime:
         """A read-write buffer of at least `nbytes`. DeviceMemoryError if there is no room."""
         return self.memory.buffer(nbytes)
 
+    def pinned(self, nbytes: int) -> Array:
+        """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
+        return tensor.pinned_bytes(self, nbytes)
+
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
         """A read-write image2d of RGBA texels, channels FLOAT32 or FLOAT16."""
         return self.memory.image(width, height, dtype)
@@ -190,17 +205,31 @@ class Runtime:
         """Whether the device works on host memory itself, so that values cross without a command on the queue."""
         return tensor.shares_memory(self.context, self.queue, self.info.is_cpu)
 
-    # Transfers; all on the queue, in order with launches
+    # Transfers; on the queue, in order with launches, unless another is named
 
-    def write(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> cl.Event | None:
+    def write(
+        self,
+        buffer: cl.Buffer,
+        array: Array,
+        offset: int = 0,
+        wait: bool = True,
+        queue: cl.CommandQueue | None = None,
+    ) -> cl.Event | None:
         """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        return transfer.write_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.write_buffer(queue or self.queue, buffer, array, offset, wait, self.info.name)
 
-    def read(self, buffer: cl.Buffer, array: Array, offset: int = 0, wait: bool = True) -> cl.Event | None:
+    def read(
+        self,
+        buffer: cl.Buffer,
+        array: Array,
+        offset: int = 0,
+        wait: bool = True,
+        queue: cl.CommandQueue | None = None,
+    ) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        return transfer.read_buffer(self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.read_buffer(queue or self.queue, buffer, array, offset, wait, self.info.name)
 
     def fill(self, buffer: cl.Buffer, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""

@@ -173,6 +173,7 @@ def matmul(
     b: Value,
     trans_a: bool = False,
     trans_b: bool = False,
+    *,
     zeros: tuple[Value | None, Value | None] | None = None,
 ) -> Value:
     """NumPy's matmul, vectors included; `trans_*` swaps the last two dimensions first.
@@ -189,8 +190,8 @@ def matmul(
     if len(a.shape) == 1:
         a = ctx.reshape(a, (1, a.shape[0]))
         squeezed.append(rank - 2)
-    op, further = ("MatMul", ()) if zeros is None else ("IntegerMatMul", zeros)
-    out = ctx.add(op, [a, b, *further], trans_a=trans_a, trans_b=trans_b)
+    op = "MatMul" if zeros is None else "IntegerMatMul"
+    out = ctx.add(op, [a, b, *(zeros or ())], trans_a=trans_a, trans_b=trans_b)
     return squeeze(ctx, out, squeezed) if squeezed else out
 
 

@@ -188,7 +188,7 @@ def qgemm(ctx: NodeContext) -> Value:
     a, b = ctx.input(0), ctx.input(3)
     turned = bool(ctx.attr("transB", 0))
     zeros = plain_zero(ctx.get(2)), plain_zero(ctx.get(5))
-    acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros)
+    acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros=zeros)
     acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
     alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
     if ctx.get(7) is None:

@@ -53,7 +53,7 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
             return None
         if source.op.name != "Elementwise" or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
             return None
-        x, scale = source.x, source.get(1)
+        scale = source.get(1)
         if source.attrs["expr"] != _dequantise([v.dtype for v in source.inputs if v is not None]):
             return None
         if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
@@ -65,7 +65,7 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
         if by_channel is None:
             return "the constant's scales do not lie along the output channels"
         w_scale, w_zero = by_channel
-        if _largest_sum(w.levels.q, w_zero, axis, x.dtype) > _LARGEST:
+        if _largest_sum(w.levels.q, w_zero, axis) > _LARGEST:
             return "sums of integers may exceed 32 bits"
         return _as_integers(node, source, scale.data.reshape(()), w_scale, w_zero)
 
@@ -81,7 +81,7 @@ def _dequantise(dtypes: Sequence[DType]) -> Expr | None:
 
 def _kept_conv(node: Node) -> bool:
     """Whether kernels of 8-bit integers take the convolution: it has one group, or one for each channel."""
-    group = node.attrs["group"]
+    group: int = node.attrs["group"]
     return group == 1 or group == node.x.shape[1] == node.y.shape[1]
 
 
@@ -94,7 +94,8 @@ def _channel_axis(node: Node) -> int:
 
 def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
     """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
-    rank, found = levels.q.ndim, []
+    rank = levels.q.ndim
+    found: list[Array | None] = []
     for part in (levels.scale, levels.zero):
         if part is None or part.size == 1:
             found.append(None if part is None else part.reshape(()))
@@ -107,7 +108,7 @@ def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
     return None if scale is None else (scale, zero)
 
 
-def _largest_sum(q: Array, zero: Array | None, axis: int, x: DType) -> float:
+def _largest_sum(q: Array, zero: Array | None, axis: int) -> float:
     """Bound of every sum of products that kernels form: those of x itself, and those of x less its zero point."""
     wide = np.moveaxis(q.astype(np.float64), axis, 0)
     wide = wide.reshape(wide.shape[0], -1)
