@@ -18,6 +18,7 @@ import sys
 import pyopencl as cl
 
 from . import pocl
+from .pocl_header import lighten
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary
@@ -56,20 +57,33 @@ def main(index: str, version: str, niceness: str = "0") -> int:
 
 def build(context: cl.Context, device: cl.Device, options: str, text: str) -> bytes:
     """The program's binary with every kernel compiled; b"" if it does not compile."""
+    make = compile_program if PART not in text else link
     try:
-        program = cl._Program(context, text) if PART not in text else link(context, device, options, text)
-        if PART not in text:
-            program._build(options.encode(), [device])
-        return bytes(program.get_info(cl.program_info.BINARIES)[0])
+        return bytes(make(context, device, options, text).get_info(cl.program_info.BINARIES)[0])
     except cl.Error:
         return b""
 
 
+def compile_program(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
+    """The built program of one source."""
+
+    def make(text: str, options: str) -> cl._Program:
+        program = cl._Program(context, text)
+        program._build(options.encode(), [device])
+        return program
+
+    return lighten(make, text, options)
+
+
 def link(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
     """The program of several sources."""
-    parts = [cl._Program(context, t) for t in text.split(PART)]
-    for part, own in zip(parts, options.split(PART), strict=True):
-        part.compile(own.encode(), [device], [])
+
+    def make(text: str, options: str) -> cl._Program:
+        part = cl._Program(context, text)
+        part.compile(options.encode(), [device], [])
+        return part
+
+    parts = [lighten(make, t, o) for t, o in zip(text.split(PART), options.split(PART), strict=True)]
     return cl._Program.link(context, parts, b"", [device])
 
 

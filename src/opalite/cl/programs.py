@@ -1,7 +1,8 @@
 """Programs of one context: equal sources are compiled once in a process, and once for all processes through the store.
 
 Compiling for PoCL costs a few tenths of a second for each program, and one program at a time: where many are missing,
-worker processes build them (build_pool.py). Measured with PoCL 3.0: 1.2 ms to load a binary, 0.3 s to make it.
+worker processes build them (build_pool.py), with the part of PoCL's header that each needs (pocl_header.py). Measured
+with PoCL 3.0: 1.2 ms to load a binary, 0.3 s to make it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .build_pool import BuildPool
 from .build_worker import PART
 from .counters import Counters
 from .failures import translate
+from .pocl_header import lighten
 from .store import FORMAT, BinaryStore, digest
 from .tally import note
 
@@ -251,10 +253,18 @@ class ProgramCache:
         return program
 
     def _compile(self, text: str, options: str, name: str, key: str) -> cl._Program:
-        program = cl._Program(self._context, text)
+        program: cl._Program | None = None
+
+        def make(text: str, options: str) -> cl._Program:
+            nonlocal program
+            program = cl._Program(self._context, text)
+            program._build(options.encode(), [self._device])
+            return program
+
         try:
-            program._build(_quiet(options).encode(), [self._device])
+            program = lighten(make, text, _quiet(options)) if self._serial else make(text, _quiet(options))
         except cl.Error as e:
+            assert program is not None
             log = self._compiler_output(program)
             if not log and e.code != cl.status_code.BUILD_PROGRAM_FAILURE:
                 raise translate(e, f"Building {name or 'a program'}", self._info.name) from e

@@ -10,6 +10,7 @@ from ..ir.graph import Node
 from ..ir.place import packed
 from ..ops.base import Cost
 from .base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from .conv_tiles import SLACK
 from .epilogue import operand_layouts, packed_epilogue
 from .sources import STORAGE
 from .window import Window, block_size, find_span
@@ -46,8 +47,10 @@ class ChannelwisePacked(Kernel):
         widths = [w for w in self.space["TW"] if self.illegal(node, {"TW": w}, device) is None]
         if not device.is_cpu:
             widths = [w for w in widths if w <= 4]
-        # The fewest computed columns, counting half a column of fixed cost for each tile.
-        return {"TW": min(widths, key=lambda w: ceil_div(columns, w) * (w + 0.5))}
+        # The fewest computed columns, counting half a column of fixed cost for each tile; of those hardly slower, the
+        # first of the space, so that layers share a program.
+        costs = {w: ceil_div(columns, w) * (w + 0.5) for w in widths}
+        return {"TW": next(w for w in widths if costs[w] <= SLACK * min(costs.values()))}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         channels = node.x.shape[1]

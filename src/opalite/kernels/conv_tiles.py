@@ -17,6 +17,9 @@ _OPERAND = 1.1  # time of one load, weight or broadcast
 _CROWDED = 1.12  # slowdown where accumulators fill more than half the registers and are spilled between runs
 _TURN = 0.3  # loop overhead of one input channel
 
+SLACK = 1.02  # share of the least estimated time within which layers take the tile that others have, and its program
+_SHARED = ((7, 2), (6, 2), (4, 4), (4, 3), (14, 1))  # most layers of most networks are within that of one of these
+
 
 def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:
     """Why a tile of `tw` pixels and `tb` blocks would spill, or None.
@@ -37,9 +40,11 @@ def _registers(pack: int) -> int:
 def find_tile(
     columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo, staged: float = 0.0
 ) -> tuple[int, int]:
-    """The (TW, TB) with the least estimated time for `rows` lines of `columns` pixels and `blocks` output blocks.
+    """The (TW, TB) for `rows` lines of `columns` pixels and `blocks` output blocks.
 
-    `staged` is what copying one pixel's input costs, in multiply-adds of one block.
+    That is the tile with the least estimated time, or one that many layers share if it is hardly slower: compiling a
+    program for each layer's own best tile is what a first start spends most of its time on. `staged` is what copying
+    one pixel's input costs, in multiply-adds of one block.
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
@@ -53,7 +58,10 @@ def find_tile(
         items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
         return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w)
 
-    return min(candidates, key=cost)
+    costs = {tile: cost(tile) for tile in candidates}
+    least = min(costs.values())
+    shared = (tile for tile in _SHARED if tile in costs and costs[tile] <= SLACK * least)
+    return next(shared, min(candidates, key=costs.__getitem__))
 
 
 def _gpu_tile(columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo) -> tuple[int, int]:

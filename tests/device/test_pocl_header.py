@@ -1,0 +1,137 @@
+"""Programs for PoCL bring the declarations that they name: the same results, and nothing lost where that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from opalite.cl import pocl_header
+from opalite.cl.pocl_header import GUARD, LightHeader, find_header, lighten
+from opalite.cl.runtime import Runtime
+from opalite.errors import BuildError
+from opalite.kernels.sources import program_text
+
+HEADER = """/* A header
+   of fifty functions; all of them */
+#ifndef _OPENCL_H_
+#define _OPENCL_H_
+#include "opencl-c-base.h"
+#if defined(a) && \\
+    defined(b)
+float __ovld far(float x); // one line; and more
+float __ovld far(float2 x,
+                 int y);
+#endif // defined(a) && \\
+       defined(b)
+int __ovld __cnfn near(int);
+uint8 __ovld convert_uint8(float8);
+uint8 __ovld convert_uint8_sat(float8);
+#endif
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "opencl-c-base.h").write_text("typedef unsigned int uint;")
+    (tmp_path / "opencl-c.h").write_text(HEADER)
+    return tmp_path
+
+
+def test_all_overloads_of_what_is_named_and_plain_conversions_come_along(folder: Path) -> None:
+    text, options = LightHeader(folder).program("kernel void k() { far(1); }", "-DX=1")
+    assert options == f"-D{GUARD} -DX=1"
+    assert text.startswith("typedef unsigned int uint;")
+    assert text.endswith("#line 1\nkernel void k() { far(1); }")
+    assert "float __ovld far(float x);" in text
+    assert "float __ovld far(float2 x,\n                 int y);" in text
+    assert "convert_uint8(float8);" in text
+    for left in ("near", "convert_uint8_sat", "#include", "fifty"):
+        assert left not in text
+    assert text.count("#if") == text.count("#endif") == 2
+    assert "#if defined(a) && \\\n    defined(b)\n" in text
+
+
+def test_a_header_without_the_guard_is_not_touched(folder: Path) -> None:
+    (folder / "opencl-c.h").write_text("int near(int);")
+    with pytest.raises(ValueError, match=GUARD):
+        LightHeader(folder)
+    (folder / "opencl-c.h").unlink()
+    with pytest.raises(OSError, match=r"opencl-c\.h"):
+        LightHeader(folder)
+
+
+def pocl_header_of(rt: Runtime) -> LightHeader:
+    header = find_header() if rt.info.family == "pocl" else None
+    if header is None:
+        pytest.skip("no PoCL whose header is known")
+    return header
+
+
+KERNEL = """
+kernel void k(global float *x, global const half *h, int n) {
+    const size_t i = get_global_id(0);
+    float4 v = exp(vload4(i, x)) * (float)(0.1 * n * 0.3) + vload_half4(i, h);
+    v = select(v, convert_float4_rte(as_int4(v) % n), isgreater(v, (float4)(1.5f)));
+    vstore4(fma(v, v, mix(v.wzyx, v, 0.3f)), i, x);
+}
+"""
+
+
+def test_results_are_the_ordinary_ones(rt: Runtime) -> None:
+    header = pocl_header_of(rt)
+    rng = np.random.default_rng(3)
+    x, h = rng.standard_normal(400).astype(np.float32), rng.standard_normal(400).astype(np.float16)
+    found = []
+    for text, options in ((KERNEL, ""), header.program(KERNEL, "")):
+        program = cl._Program(rt.context, text)
+        program._build(options.encode(), [rt.device])
+        buffers = [rt.allocate(x.nbytes), rt.allocate(h.nbytes)]
+        rt.write(buffers[0], x)
+        rt.write(buffers[1], h)
+        rt.prepare(program, "k", [*buffers, np.int32(7)], (100,)).enqueue(rt.queue)
+        got = np.empty_like(x)
+        rt.read(buffers[0], got)
+        found.append(got)
+    assert np.isfinite(found[0]).all()
+    np.testing.assert_array_equal(found[0].view(np.uint32), found[1].view(np.uint32))
+
+
+def test_few_declarations_are_left(rt: Runtime) -> None:
+    text, _ = pocl_header_of(rt).program(program_text("matmul_flat.cl"), "")
+    assert "float16 __ovld vload16" in text.replace("__purefn ", "")
+    assert text.count("__ovld") < 2000, "of 16,000"
+
+
+def test_what_does_not_build_lightly_is_built_in_the_ordinary_way(rt: Runtime) -> None:
+    pocl_header_of(rt)
+    made: list[str] = []
+
+    def make(text: str, options: str) -> cl._Program:
+        made.append(options)
+        program = cl._Program(rt.context, text)
+        program._build(options.encode(), [rt.device])
+        return program
+
+    pasted = "#define CAT(a, b) a##b\nkernel void k(global float *x) { x[0] = CAT(na, tive_sqrt)(x[1]); }"
+    lighten(make, pasted, "-w")
+    assert made == [f"-D{GUARD} -w", "-w"]
+    with pytest.raises(BuildError, match="undeclared_name") as raised:
+        rt.build("\nkernel void k(global int *x) { x[0] = undeclared_name; }", "-w", "wrong.cl")
+    assert ":2:" in str(raised.value)
+
+
+def test_programs_are_built_lightly(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = pocl_header_of(rt)
+    asked: list[str] = []
+
+    class Noted:
+        def program(self, text: str, options: str) -> tuple[str, str]:
+            asked.append(text)
+            return header.program(text, options)
+
+    monkeypatch.setattr(pocl_header, "find_header", Noted)
+    rt.programs._compile("kernel void noted(global int *x) { x[0] = max(x[1], 7); }", "", "noted", "key")
+    assert len(asked) == 1
