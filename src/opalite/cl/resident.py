@@ -89,9 +89,7 @@ class ResidentLoop:
 
     def run(self) -> None:
         """Run all steps once, and wait. What the host has written before is what they see."""
-        others = self._rt.take_residence(self)
-        if others is not None:
-            others.leave()
+        idle = self._rt.take_residence(self)
         joins = self._joins if self._joins is not None else self._next_trial()
         if self._words[self._finished] != self._words[self._asked]:
             self._wait(False)  # the wait for the run before was interrupted twice
@@ -99,6 +97,8 @@ class ResidentLoop:
         try:
             self._ask(joins)
         finally:
+            if idle is not None:
+                idle.leave()  # only now: its threads then find this loop's launch, and need not be woken
             self._wait(not joins)
         if self._joins is None:
             self._learn(joins, time.perf_counter() - started)

@@ -140,6 +140,13 @@ class DeviceTensor:
         self.dtype = dtype
         self.crossing = Crossing(rt, self.nbytes, buffer)
 
+    @classmethod
+    def over(cls, rt: Runtime, crossing: Crossing, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
+        """A tensor in memory that exists, as long as that holds what it holds."""
+        tensor = cls.__new__(cls)
+        tensor.rt, tensor.shape, tensor.dtype, tensor.crossing = rt, tuple(shape), dtype, crossing
+        return tensor
+
     @property
     def buffer(self) -> cl.Buffer:
         """The memory, as kernels take it."""

@@ -43,6 +43,7 @@ class Exchange:
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
+        self._held: dict[int, Crossing] = {}  # what step loops hold for each slot, once there are any
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
         self.recordings: list[Recording] = []  # to be told of arguments that were set
         steps = program.steps
@@ -57,6 +58,8 @@ class Exchange:
             if s.slot in made and s.slot not in uploaded and times[s.slot] == 1 and s.host not in on_host
         }
         self._copies: list[tuple[int, DeviceTensor]] = []
+        first, last = transfers_outside(program)
+        self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
 
     def _slots_of_launches(self) -> list[int]:
         steps = [s for s in self._program.steps if isinstance(s, LaunchStep)]
@@ -64,14 +67,17 @@ class Exchange:
 
     def upload(self, step: UploadStep, value: Any) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished."""
-        own = self._own[step.slot]
-        if isinstance(value, DeviceTensor):
-            if value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
-                self._bind(step.slot, value.crossing)
-                return None
-            value = value.numpy()
-        self._bind(step.slot, own)
-        return own.write(value, step.dtype.np)
+        own, crossing = self._own[step.slot], self._crossing_of(step, value)
+        self._bind(step.slot, crossing)
+        if crossing is not own:
+            return None
+        return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
+
+    def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
+        """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
+        if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
+            return value.crossing
+        return self._own[step.slot]
 
     def download(self, step: DownloadStep) -> tuple[np.ndarray[Any, Any], Any]:
         """A new array that takes the slot's content, and what must be kept until the queue has finished."""
@@ -79,8 +85,31 @@ class Exchange:
         return array, self._bound[step.slot].read(array)
 
     def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
-        """The slot's own memory as a row-major array, where the host shares it."""
-        return self._own[slot].shared(dtype, shape)
+        """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
+        own = self._own[slot]
+        return own.shared(dtype, shape) if self._held.get(slot) is own else None
+
+    def lend(self, port: Port) -> DeviceTensor | None:
+        """The output's own memory as a tensor that is right until the next run; None if no launch writes it alone."""
+        step = self._keepable.get(port.host)
+        if step is None or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+
+    def hold(self, memory: Mapping[int, Any]) -> dict[int, Any]:
+        """`memory` by slot, with what is bound at present: what step loops are made of, which cannot be bound anew."""
+        self._held = dict(self._bound)
+        return {**memory, **{slot: crossing.buffer for slot, crossing in self._held.items()}}
+
+    def is_held(self, hosts: Sequence[Any]) -> bool:
+        """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
+        held = self._held
+        return all(
+            self._bound[s.slot] is held[s.slot]
+            if isinstance(s, DownloadStep)
+            else self._crossing_of(s, hosts[s.host]) is held[s.slot]
+            for s in self._crossed
+        )
 
     def keep(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> dict[int, DeviceTensor]:
         """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
@@ -106,10 +135,11 @@ class Exchange:
                 self._bind(step.slot, self._own[step.slot])
         return kept
 
-    def copy_kept(self) -> None:
-        """Enqueue the copies to tensors that are input and output at once."""
+    def copy_kept(self) -> bool:
+        """Enqueue the copies to tensors that are input and output at once; whether there were any."""
         for slot, tensor in self._copies:
             self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
+        return bool(self._copies)
 
     def _bind(self, slot: int, crossing: Crossing) -> None:
         if self._bound[slot] is crossing:

@@ -181,11 +181,14 @@ class Executable:
             self.exchange.recordings.append(recording)
             phases.append(recording)
 
-    def run(self, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None) -> tuple[list[Any], Timing]:
+    def run(
+        self, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None, lent: Sequence[int] = ()
+    ) -> tuple[list[Any], Timing]:
         """Outputs in order for `feeds`, and where the time went.
 
         feeds: arrays or DeviceTensors of exactly the ports' dtypes and shapes. targets: outputs, by number, that should
-        stay on the device; where a launch writes one, the DeviceTensor stands for the array.
+        stay on the device; where a launch writes one, the DeviceTensor stands for the array. lent: outputs that nobody
+        reads after the next run, which stay where they are likewise.
         """
         program = self.program
         hosts: list[Any] = [None] * program.host_slots
@@ -194,35 +197,51 @@ class Executable:
         for port, array in zip(program.inputs, feeds, strict=True):
             hosts[port.host] = array
         kept = self.exchange.keep(targets or {}, feeds)
-        if self.recorder is not None or kept or any(isinstance(f, DeviceTensor) for f in feeds):
-            self._last = self._plain  # loops hold the addresses of the slots' own memory
-        else:
-            self._last = self._current_phases()
+        for number in lent:
+            port = program.outputs[number]
+            if port.host not in kept and (tensor := self.exchange.lend(port)) is not None:
+                kept[port.host] = tensor
+        self._last = self._plain if self.recorder is not None else self._current_phases()
+        if self._last is not self._plain and not self.exchange.is_held(hosts):
+            self._last = self._plain
         stays = self._stays and self._last is not self._plain
-        if not stays and (idle := self.rt.take_residence(None)) is not None:
-            idle.leave()
+        idle = None if stays else self.rt.take_residence(None)
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
-            timing = self._run_phases(hosts, kept, pending, stays)
+            timing = self._run_phases(hosts, kept, pending, stays, idle)
         except BaseException:
+            if idle is not None:
+                idle.leave()
             with suppress(OpaliteError):
                 self.rt.finish()  # memory may go now, and must not be in use
             raise
         return [hosts[port.host] for port in program.outputs], timing
 
     def _run_phases(
-        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], stays: bool
+        self,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        pending: list[Any],
+        stays: bool,
+        idle: ResidentLoop | None,
     ) -> Timing:
+        """stays: whether workers of this program's loop do it all. idle: the loop whose workers are there instead.
+
+        Those leave once there are launches on the queue, which their threads then take without being woken.
+        """
         rt, exchange = self.rt, self.exchange
         timing = Timing()
         clock = time.perf_counter
         mark = clock()
         finished = True
         for phase in self._last:
+            if isinstance(phase, Recording) and self.recorder is None:
+                phase.run()
+            if idle is not None and not isinstance(phase, UploadStep):
+                idle.leave()
+                idle = None
             if isinstance(phase, Recording):
-                if self.recorder is None:
-                    phase.run()
-                else:
+                if self.recorder is not None:
                     self._run_recorded(phase)
                 finished = False
                 continue
@@ -257,8 +276,7 @@ class Executable:
                 timing.host_s += now - mark
             mark = now
         # Where a worker that stays has done it all, nothing is on the queue.
-        if not stays or any(p is not None for p in pending):
-            exchange.copy_kept()
+        if exchange.copy_kept() or not stays or any(p is not None for p in pending):
             rt.finish()
         if finished:
             timing.download_s += clock() - mark
@@ -268,7 +286,7 @@ class Executable:
 
     def _current_phases(self) -> list[Phase]:
         """The phases to run next: with step loops from the time on when they are ready."""
-        if not self._loops.is_over and (loops := self._loops.poll()) is not None:
+        if not self._loops.is_over and (loops := self._loops.poll(self.exchange.hold)) is not None:
             launches = {i: [launch] for i, launch in self.launches.items()}
             self._stays = isinstance(loops, ResidentLoop)
             if isinstance(loops, ResidentLoop):

@@ -170,7 +170,9 @@ def _run(
             segment.compiled = executable
         executable.recorder = compiler.recorder
         kept = _kept_outputs(segment, targets) if targets and executable.is_proven else None
-        outputs, spent = executable.run(run.feeds, kept)
+        # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
+        lent = () if executable.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
+        outputs, spent = executable.run(run.feeds, kept, lent)
         timing.add(spent)
         if kept is None:
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)

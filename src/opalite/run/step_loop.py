@@ -8,7 +8,7 @@ step stays a launch between two loops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from .. import knobs
@@ -53,8 +53,11 @@ class LoopBuilder:
         self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
         self.is_over = not self._steps
 
-    def poll(self) -> Loops | None:
-        """What to run in place of launches from now on; None while nothing is ready."""
+    def poll(self, hold: Callable[[Mapping[int, Any]], Mapping[int, Any]]) -> Loops | None:
+        """What to run in place of launches from now on; None while nothing is ready.
+
+        hold: gives the memory by slot that the loops are to use, from the program's own.
+        """
         if self.is_over:
             return None
         self._runs += 1
@@ -68,7 +71,10 @@ class LoopBuilder:
         if self._thread.is_alive():
             return None
         self.is_over = True
-        return None if self._linked is None else self._make_loops()
+        if self._linked is None:
+            return None
+        self._memory = hold(self._memory)
+        return self._make_loops()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the worker process, if it is at work; whether it is not any more."""
