@@ -123,7 +123,7 @@ _declare(
     "OPALITE_STAY_US",
     _number(0),
     1000,
-    "Microseconds that a worker thread looks out for the next run before it sleeps, on PoCL; 0 lets it sleep at once.",
+    "Microseconds that worker threads look out for the next run before they sleep, on PoCL; 0 lets them sleep at once.",
 )
 _declare(
     "OPALITE_RECORD",

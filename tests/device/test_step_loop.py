@@ -333,3 +333,46 @@ def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
     assert session._repeat is None
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_workers_stay_as_long_as_runs_follow_closely(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
+    loop = loop_of(executable)
+    loop._joins = True
+    seen = []
+    for gap in (1e-5, 5e-4, 2e-2, 1e-5):
+        for _ in range(30):
+            loop._ended = time.perf_counter() - gap
+            loop.run()
+        seen.append((loop._words[loop._looks] > 0, loop._words[loop._others_looks] > 0))
+    assert seen == [(True, True), (True, False), (False, False), (True, True)]
+    loop._joins = False
+    loop.run()
+    assert loop._words[loop._others_looks] == 0
+
+
+def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bound device memory is what the loop was made with; other memory takes launches."""
+    monkeypatch.setattr(step_loop, "WORTH_RUNS", 5)
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    x, other = noise(1, 3, 12, 10, seed=3), noise(1, 3, 12, 10, seed=4)
+    expected = [session.run(["d"], {"x": value})[0] for value in (x, other)]
+    bindings = []
+    for value in (x, other):
+        bound = session.io_binding()
+        bound.bind_ortvalue_input("x", opalite.OrtValue.ortvalue_from_numpy(value, "opencl"))
+        bound.bind_output("d", "opencl")
+        bindings.append(bound)
+    end = time.monotonic() + PATIENCE_S
+    (executable,) = session._compiler.ran
+    while executable._last is executable._plain:
+        session.run_with_iobinding(bindings[0])
+        assert time.monotonic() < end, "nothing was linked"
+    for i in (0, 1, 0, 1):
+        session.run_with_iobinding(bindings[i])
+        np.testing.assert_array_equal(bindings[i].copy_outputs_to_cpu()[0], expected[i])
+        assert (executable._last is executable._plain) == (i == 1)
+        np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
+        assert executable._last is executable._plain
+        assert session._repeat is None

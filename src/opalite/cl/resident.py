@@ -4,8 +4,9 @@ Waking a thread costs 30 µs and more (measured on a virtual machine: 16 to 80, 
 be woken too), which a run pays three times when it is launched: the thread that takes the launch, the others, and the
 caller at the end. Workers that stay look at a word in memory that the host writes. They do not yield meanwhile: then
 the system leaves the host on a worker's core, where the two wait for each other (measured, mnist 0.24 ms instead of
-0.04). All but the first are there only when a run is long enough for them, which is measured. Only for devices whose
-memory is the host's, and processors that keep stores in order (x86).
+0.04). So they stay only where runs have followed each other closely of late, and all but the first only where
+the host has hardly needed a core in between, and where a run is long enough for them, which is measured. Only for
+devices whose memory is the host's, and processors that keep stores in order (x86).
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
 _ALONE_S = 200e-6  # a run that takes longer than this with all workers is not tried with one
 _SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would be over by then
 _GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
+_CLOSE_S = 150e-6  # from run to run: where the next comes later, the host may need a core until then
+_LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgotten
+_WEIGHT = 0.25  # of the last gap between two runs
 _LOOKS = 3000  # of the host, before it sleeps: some 150 µs
 _NAP_S = 0.005  # longest sleep of the host before it looks whether a worker is there
 _FUTEX, _WAIT = 202, 128  # of threads of one process
@@ -44,33 +48,38 @@ class ResidentLoop:
     def __init__(
         self,
         rt: Runtime,
-        serve: Callable[[Any, int, int, int], PreparedLaunch],
+        serve: Callable[[Any, int, int], PreparedLaunch],
         words: Sequence[str],
         spins: int,
+        stay_s: float,
     ) -> None:
-        """serve(control, workers, spins, gone) prepares the launch of that many workers.
+        """serve(control, workers, left) prepares the launch of that many workers, which count in word `left`.
 
-        They stay for `spins` looks, and count themselves in word `gone` of `control` when they leave.
+        spins: looks for the next run before a worker leaves, which take about `stay_s`.
         """
         self._rt = rt
         host = aligned_bytes(64 * len(words), 4096)
         control = rt.memory.wrapped(host, writable=True)
         assert control is not None, "asked for on a device that does not share memory"
         self._words = memoryview(host.data).cast("I")
-        self._asked, self._finished, self._sleeper, self._leave, self._left, self._others_left = (
-            16 * words.index(w) for w in ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "OTHERS_LEFT")
+        self._asked, self._finished, self._sleeper, self._leave = (
+            16 * words.index(w) for w in ("ASKED", "FINISHED", "SLEEPER", "LEAVE")
+        )
+        self._left, self._looks, self._others_left, self._others_looks = (
+            16 * words.index(w) for w in ("LEFT", "LOOKS", "OTHERS_LEFT", "OTHERS_LOOKS")
         )
         self._address = host.__array_interface__["data"][0] + 4 * self._finished
         others = rt.info.compute_units - 1
-        self.first = serve(control, 1, spins, self._left)
-        # While it is not known whether others should join, they come for one run, so that the next may go without.
-        self._guests = serve(control, others, 0, self._others_left) if others else None
-        self.others = serve(control, others, spins, self._others_left) if others else None
+        self.first = serve(control, 1, self._left)
+        self.others = serve(control, others, self._others_left) if others else None
         # Queues of their own: nobody else's commands wait behind a worker that stays.
         self._queues = [cl.CommandQueue(rt.context, rt.device) for _ in range(2)]
         self._sent = self._others_sent = 0
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if others else False
+        self._spins, self._stay_s, self._close_s = spins, stay_s, min(stay_s, _CLOSE_S)
+        self._gap_s = 0.0  # from one run to the next, a mean of late
+        self._ended = time.perf_counter()
         weakref.finalize(self, _dismiss, host, self._leave, self._queues)
 
     @property
@@ -94,14 +103,16 @@ class ResidentLoop:
         if self._words[self._finished] != self._words[self._asked]:
             self._wait(False)  # the wait for the run before was interrupted twice
         started = time.perf_counter()
+        self._gap_s += _WEIGHT * (min(started - self._ended, _LONGEST_S) - self._gap_s)
         try:
             self._ask(joins)
         finally:
             if idle is not None:
                 idle.leave()  # only now: its threads then find this loop's launch, and need not be woken
             self._wait(not joins)
+        self._ended = time.perf_counter()
         if self._joins is None:
-            self._learn(joins, time.perf_counter() - started)
+            self._learn(joins, self._ended - started)
 
     def leave(self) -> None:
         """Have the workers that stay leave as soon as they have nothing to do."""
@@ -110,14 +121,16 @@ class ResidentLoop:
     def _ask(self, joins: bool) -> None:
         words = self._words
         words[self._leave] = 0
+        words[self._looks] = self._spins if self._gap_s < self._stay_s else 0
+        # While it is not known whether others should join, they leave after a run, so that the next may go without.
+        words[self._others_looks] = self._spins if self._joins and self._gap_s < self._close_s else 0
         words[self._asked] = (words[self._asked] + 1) & 0xFFFFFFFF
         if words[self._left] == self._sent:
             self._send()
         if joins and words[self._others_left] == self._others_sent:
-            others = self._guests if self._joins is None else self.others
-            assert others is not None
+            assert self.others is not None
             self._others_sent = (self._others_sent + self._rt.info.compute_units - 1) & 0xFFFFFFFF
-            others.enqueue(self._queues[1])
+            self.others.enqueue(self._queues[1])
             self._queues[1].flush()
 
     def _send(self) -> None:

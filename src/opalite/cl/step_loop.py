@@ -59,16 +59,16 @@ class StepTable:
         clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), self._label)
         return run, clear
 
-    def stay(self, words: Sequence[str], spins: int) -> ResidentLoop:
-        """All rows as one loop whose worker stays between runs. The table must not be run in another way."""
+    def stay(self, words: Sequence[str], spins: int, stay_s: float) -> ResidentLoop:
+        """All rows as one loop whose workers stay between runs. The table must not be run in another way."""
         rt = self._rt
 
-        def serve(control: cl.Buffer, workers: int, stays: int, gone: int) -> PreparedLaunch:
-            numbers = tuple(map(np.uint32, (self._rows, rt.info.compute_units, stays, gone)))
+        def serve(control: cl.Buffer, workers: int, left: int) -> PreparedLaunch:
+            numbers = tuple(map(np.uint32, (self._rows, rt.info.compute_units, left)))
             args: list[StepArgument] = [self._args, self._shapes, self._counters, control, *numbers]
             return rt.prepare(self._program, "serve_steps", args, (workers,), (1,), self._label)
 
-        return ResidentLoop(rt, serve, words, spins)
+        return ResidentLoop(rt, serve, words, spins, stay_s)
 
     def _upload(self, array: Array) -> cl.Buffer:
         buffer = self._rt.allocate(array.nbytes)

@@ -54,10 +54,10 @@ COUNTERS = 32
 """Numbers of a row of the table of counters: work-groups taken, and after half a row work-groups done."""
 
 
-CONTROL = ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "OTHERS_LEFT")
+CONTROL = ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "LOOKS", "OTHERS_LEFT", "OTHERS_LOOKS")
 """Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
-asked for, the run finished, whether the host sleeps until then, whether workers should leave, how often the first
-worker has left, and how many of the others have."""
+asked for, the run finished, whether the host sleeps until then, whether workers should leave; how often the first
+worker has left, and how often it looks for the next run before it leaves; the same of the others."""
 
 SPINS, LEAST_SPINS = 20000, 100
 """Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
@@ -128,7 +128,7 @@ def loop_text(functions: int) -> str:
 
     run_steps: each work-item is a worker of run 0; clear_steps sets the counters back after it.
     serve_steps: a worker of the run that the host has asked for (cl/resident.py), which then looks out for the next
-    `spins` times; `gone` is the word in which it says that it has left.
+    one; `left` is the word in which it says that it has left, LEFT or OTHERS_LEFT.
     address: where memory lies.
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
@@ -196,7 +196,7 @@ kernel void clear_steps(global uint *counters, uint first, uint last) {{
     for (uint i = first; i < last; ++i) counters[i * {COUNTERS}] = counters[i * {COUNTERS} + {COUNTERS // 2}] = 0;
 }}
 kernel void serve_steps(global const ulong *args, global const uint *shapes, global uint *counters,
-                        global uint *control, uint last, uint workers, uint spins, uint gone) {{
+                        global uint *control, uint last, uint workers, uint left) {{
     uint served = __atomic_load_n(control + FINISHED, __ATOMIC_ACQUIRE);
     for (;;) {{
         const uint asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
@@ -207,16 +207,17 @@ kernel void serve_steps(global const ulong *args, global const uint *shapes, glo
             if (__atomic_exchange_n(control + SLEEPER, 0, __ATOMIC_SEQ_CST)) WAKE(control + FINISHED);
             served = asked;
         }}
-        for (uint i = 0; i < spins && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {{
+        const uint looks = __atomic_load_n(control + left + LOOKS - LEFT, __ATOMIC_RELAXED);
+        for (uint i = 0; i < looks && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {{
             if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;
             RELAX();
         }}
         if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) != served) continue;
-        // The host looks at `gone` after asking, and this looks at ASKED after `gone`: one of them notices.
-        __atomic_fetch_add(control + gone, 1, __ATOMIC_SEQ_CST);
+        // The host looks at `left` after asking, and this looks at ASKED after `left`: one of them notices.
+        __atomic_fetch_add(control + left, 1, __ATOMIC_SEQ_CST);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (__atomic_load_n(control + ASKED, __ATOMIC_SEQ_CST) == served) return;
-        __atomic_fetch_sub(control + gone, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(control + left, 1, __ATOMIC_SEQ_CST);
     }}
 }}
 kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}

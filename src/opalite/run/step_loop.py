@@ -112,9 +112,9 @@ class LoopBuilder:
         rows = [self._row(i) for stretch in stretches for i in stretch]
         label = f"steps of {self._program.name or 'the model'}"
         table = StepTable(self._rt, self._linked, rows, SHAPE, COUNTERS, label)
-        spins = int(knobs.get("OPALITE_STAY_US") * LOOKS_A_US)
-        if stays and spins and may_stay(self._rt):
-            return table.stay(CONTROL, spins)
+        stay_us = float(knobs.get("OPALITE_STAY_US"))
+        if stays and stay_us and may_stay(self._rt):
+            return table.stay(CONTROL, int(stay_us * LOOKS_A_US), 1e-6 * stay_us)
         found: dict[int, list[PreparedLaunch]] = {}
         first = 0
         for stretch in stretches:
