@@ -19,6 +19,7 @@ from opalite.passes.link import link_epilogues
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite import Context, Rule, run_rule
 from opalite.passes.simplify import join_movement, remove_noop
+from opalite.passes.sink_transpose import sink_transpose
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 
@@ -87,6 +88,26 @@ def moves(g: GraphMaker) -> Graph:
     return g.done(g.add("d", "Reshape", c, shape=(3, 8)))
 
 
+def sliced_scores(keepdims: bool) -> Maker:
+    def make(g: GraphMaker) -> Graph:
+        x = g.add("t", "Transpose", g.input("x", 2, 9, 5, 6), perm=(2, 0, 3, 1))
+        cut = g.add("s", "Slice", x, starts=(1, 0, 5, 8), steps=(2, 1, -1, -1), sizes=(2, 2, 6, 7))
+        return g.done(g.add("r", "Reduce", cut, kind="max", axes=(0, 3), keepdims=keepdims))
+
+    return make
+
+
+def transposed_mean(g: GraphMaker) -> Graph:
+    x = g.add("t", "Transpose", g.input("x", 2, 4, 5, 6), perm=(0, 2, 3, 1))
+    return g.done(g.add("r", "Reduce", x, kind="mean", axes=(1, 2), keepdims=False))
+
+
+def slice_read_twice(g: GraphMaker) -> Graph:
+    x = g.add("t", "Transpose", g.input("x", 8, 9), perm=(1, 0))
+    cut = g.add("s", "Slice", x, starts=(1, 0), steps=(1, 1), sizes=(8, 8))
+    return g.done(g.add("r", "Reduce", cut, kind="sum", axes=(1,), keepdims=True), cut)
+
+
 @pytest.mark.parametrize(
     "make, rules, left",
     [
@@ -98,6 +119,10 @@ def moves(g: GraphMaker) -> Graph:
         (layer_norm, [recognise_layer_norm], ["Normalize", "Elementwise"]),
         (attention, [recognise_attention, join_movement, remove_noop], ["Attention"]),
         (moves, [join_movement, remove_noop], ["Reshape"]),
+        (sliced_scores(True), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
+        (sliced_scores(False), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
+        (transposed_mean, [sink_transpose, remove_noop], ["Reduce"]),
+        (slice_read_twice, [sink_transpose], ["Transpose", "Slice", "Reduce"]),
     ],
 )
 def test_pass(make: Maker, rules: list[Rule], left: list[str]) -> None:

@@ -21,6 +21,7 @@ from .link import link_epilogues
 from .pick import pick_kernels
 from .rewrite import Context, Rule, run_rule
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from .sink_transpose import sink_transpose
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_constants", fold_constants),
@@ -37,6 +38,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("order_attention_output", order_attention_output),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
+    ("sink_transpose", sink_transpose),
     ("fold_pad", fold_pad),
     ("fold_affine", fold_affine),
     ("sink_reshape", sink_reshape),
