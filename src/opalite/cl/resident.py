@@ -53,9 +53,10 @@ class ResidentLoop:
         spins: int,
         stay_s: float,
     ) -> None:
-        """serve(control, workers, left) prepares the launch of that many workers, which count in word `left`.
+        """serve(control, workers, left) prepares the launch of that many workers.
 
-        spins: looks for the next run before a worker leaves, which take about `stay_s`.
+        The first of them counts in word `left`, all others in OTHERS_LEFT. spins: looks for the next run before a
+        worker leaves, which take about `stay_s`.
         """
         self._rt = rt
         host = aligned_bytes(64 * len(words), 4096)
@@ -72,6 +73,7 @@ class ResidentLoop:
         others = rt.info.compute_units - 1
         self.first = serve(control, 1, self._left)
         self.others = serve(control, others, self._others_left) if others else None
+        self.all = serve(control, others + 1, self._left)
         # Queues of their own: nobody else's commands wait behind a worker that stays.
         self._queues = [cl.CommandQueue(rt.context, rt.device) for _ in range(2)]
         self._sent = self._others_sent = 0
@@ -125,19 +127,22 @@ class ResidentLoop:
         # While it is not known whether others should join, they leave after a run, so that the next may go without.
         words[self._others_looks] = self._spins if self._joins and self._gap_s < self._close_s else 0
         words[self._asked] = (words[self._asked] + 1) & 0xFFFFFFFF
-        if words[self._left] == self._sent:
-            self._send()
-        if joins and words[self._others_left] == self._others_sent:
-            assert self.others is not None
-            self._others_sent = (self._others_sent + self._rt.info.compute_units - 1) & 0xFFFFFFFF
-            self.others.enqueue(self._queues[1])
-            self._queues[1].flush()
+        self._send(words[self._left] == self._sent, joins and words[self._others_left] == self._others_sent)
 
-    def _send(self) -> None:
-        """Launch the worker that stays."""
-        self._sent = (self._sent + 1) & 0xFFFFFFFF
-        self.first.enqueue(self._queues[0])
-        self._queues[0].flush()
+    def _send(self, first: bool, others: bool) -> None:
+        """Launch workers that are not there.
+
+        By one command: a thread that wakes may take this thread's core at once, and then nobody would launch the rest.
+        """
+        if first:
+            self._sent = (self._sent + 1) & 0xFFFFFFFF
+        if others:
+            self._others_sent = (self._others_sent + self._rt.info.compute_units - 1) & 0xFFFFFFFF
+        workers = self.all if first and others else self.first if first else self.others if others else None
+        if workers is not None:
+            queue = self._queues[0 if first else 1]
+            workers.enqueue(queue)
+            queue.flush()
 
     def _wait(self, is_short: bool) -> None:
         words, finished = self._words, self._finished
@@ -149,8 +154,7 @@ class ResidentLoop:
         sleep = _sleeper()
         while (seen := words[finished]) != run:
             # A worker that left just as this run was asked for is seen here at the latest.
-            if words[self._left] == self._sent:
-                self._send()
+            self._send(words[self._left] == self._sent, False)
             words[self._sleeper] = 1
             sleep(self._address, seen)
         words[self._sleeper] = 0

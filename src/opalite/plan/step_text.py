@@ -197,6 +197,7 @@ kernel void clear_steps(global uint *counters, uint first, uint last) {{
 }}
 kernel void serve_steps(global const ulong *args, global const uint *shapes, global uint *counters,
                         global uint *control, uint last, uint workers, uint left) {{
+    if (get_group_id(0) > 0) left = OTHERS_LEFT;
     uint served = __atomic_load_n(control + FINISHED, __ATOMIC_ACQUIRE);
     for (;;) {{
         const uint asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
