@@ -58,3 +58,35 @@ def test_an_empty_choice_is_an_empty_output(rt: Runtime) -> None:
     for x in (np.zeros((300, 24), np.float32), noise(300, 24, seed=3)):
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, expected(chosen_rows(), x), rtol=1e-3, atol=1e-3)
+
+
+def best_row() -> Any:
+    """The columns of x whose sums are positive, read past a transpose that the second half repeats."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("ReduceSum", ["t", "last"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["p"]),
+        helper.make_node("NonZero", ["p"], ["i"]),
+        helper.make_node("Squeeze", ["i", "first"], ["j"]),
+        helper.make_node("Gather", ["t", "j"], ["g"], axis=0),
+        helper.make_node("Add", ["g", "one"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array(4, np.float32),
+        "one": np.array(1, np.float32),
+        "last": np.array([1], np.int64),
+        "first": np.array([0], np.int64),
+    }
+    return make_model(nodes, [port("x", (24, 300))], [port("y", None)], constants)
+
+
+def test_what_was_uploaded_serves_later_segments(rt: Runtime) -> None:
+    session = opalite.InferenceSession(best_row().SerializeToString(), device=rt.info.id, precision="fp32")
+    for seed in range(3):
+        x = noise(24, 300, seed=seed)
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(y, x.T[x.sum(0) > 4] + 1, rtol=1e-6)
+    first, second = session._compiler.ran
+    own = list(first.exchange._own.values())
+    assert [c for c in second.exchange._bound.values() if any(c is o for o in own)]
+    assert "Transpose" not in [r.op for r in first.program.placement]

@@ -108,6 +108,20 @@ def slice_read_twice(g: GraphMaker) -> Graph:
     return g.done(g.add("r", "Reduce", cut, kind="sum", axes=(1,), keepdims=True), cut)
 
 
+def gathered(axis: int, *shape: int) -> Maker:
+    def make(g: GraphMaker) -> Graph:
+        x = g.add("t", "Transpose", g.input("x", 7, 11, 13), perm=(1, 2, 0))
+        indices = g.const("i", np.arange(-2, int(np.prod(shape)) - 2, dtype=np.int64).reshape(shape))
+        return g.done(g.add("r", "Gather", x, indices, axis=axis))
+
+    return make
+
+
+def small_slice(g: GraphMaker) -> Graph:
+    x = g.add("t", "Transpose", g.input("x", 7, 11, 13), perm=(1, 2, 0))
+    return g.done(g.add("s", "Slice", x, starts=(9, 1, 0), steps=(-2, 1, 1), sizes=(4, 3, 7)), x)
+
+
 @pytest.mark.parametrize(
     "make, rules, left",
     [
@@ -122,6 +136,11 @@ def slice_read_twice(g: GraphMaker) -> Graph:
         (sliced_scores(True), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
         (sliced_scores(False), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
         (transposed_mean, [sink_transpose, remove_noop], ["Reduce"]),
+        (gathered(0, 2), [sink_transpose], ["Gather", "Transpose"]),
+        (gathered(1, 1, 3), [sink_transpose], ["Gather", "Transpose"]),
+        (gathered(2), [sink_transpose], ["Gather", "Transpose"]),
+        (gathered(2, 2), [sink_transpose], ["Transpose", "Gather"]),
+        (small_slice, [sink_transpose], ["Transpose", "Slice", "Transpose"]),
         (slice_read_twice, [sink_transpose], ["Transpose", "Slice", "Reduce"]),
     ],
 )

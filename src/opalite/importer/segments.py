@@ -144,13 +144,15 @@ class Stage:
             if value is not None and value.data is not None and walk.static(name) is None:
                 carried[name] = value.data
         rest = [n for n in (*later, *walk.needs) if n not in carried and walk.static(n) is None]
+        turns = self._turned_later(walk, rest, exports)
+        rest = list(dict.fromkeys(turns[n].inputs[0] if n in turns else n for n in rest))
         more, outputs = _collect(walk, rest, outputs)
         following = None
         if walk.pending:
             known = walk.late | exports.keys() | more.keys() | set(self.incoming)
             following = replace(
                 self,
-                items=tuple(walk.pending),
+                items=(*turns.values(), *walk.pending),
                 constants=walk.constants,
                 carried=carried,
                 sequences=known_sequences,
@@ -161,6 +163,22 @@ class Stage:
             )
         host = [*self.wanted, *inner, *walk.needs]
         return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
+
+    def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, Source]) -> dict[str, Item]:
+        """Transposes that move to the stage that reads them, by output: it often takes a few rows of their results."""
+        if not walk.pending:
+            return {}
+        found = {i.outputs[0]: i for i in self.items if i.node.op_type == "Transpose" and not i.node.domain}
+        return {
+            n: item
+            for n in names
+            if (item := found.get(n)) is not None
+            and n not in exports
+            and n not in walk.needs
+            and item.inputs[0] not in walk.deferred
+            and walk.static(item.inputs[0]) is None
+            and item.inputs[0] not in walk.carried
+        }
 
 
 def _collect(

@@ -1,4 +1,4 @@
-"""A reduction reads past the transpose before it: what is transposed afterwards is its small result."""
+"""What takes little of a transposed tensor takes it from the tensor itself: the small result is transposed instead."""
 
 from __future__ import annotations
 
@@ -9,39 +9,56 @@ from ..ops.base import get_op
 from .names import fresh_value, output_like
 from .rewrite import Sweep
 
-_SHRINKS = 4  # times at least that the reduction makes its input smaller
+_SHRINKS = 4  # times at least that the result is smaller
 
 
 def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Reduce of a transpose, with slices of its own between them, becomes transpose of Reduce."""
-    if node.op.name != "Reduce" or _SHRINKS * node.y.type.count > node.x.type.count:
+    """Reduce, Slice or Gather of a transpose becomes a transpose of the other; slices before a Reduce go along."""
+    name = node.op.name
+    if name not in ("Reduce", "Slice", "Gather") or _SHRINKS * node.y.type.count > node.x.type.count:
         return None
     slices: list[Node] = []
     x: Value = node.x
-    while x.producer is not None and x.producer.op.name == "Slice" and sweep.only_use(x) is (slices or [node])[-1]:
+    while name == "Reduce" and x.producer is not None and x.producer.op.name == "Slice":
+        if sweep.only_use(x) is not (slices[-1] if slices else node):
+            break
         slices.append(x.producer)
         x = x.producer.x
     turn = x.producer
     if turn is None or turn.op.name != "Transpose":
         return None
     perm = turn.attrs["perm"]
-    order = sorted(range(len(perm)), key=perm.__getitem__)  # axis k of the transpose's input is axis order[k] after it
     added: list[Node] = []
     value = turn.x
     for cut in reversed(slices):
-        attrs = {what: tuple(cut.attrs[what][k] for k in order) for what in ("starts", "steps", "sizes")}
-        out = fresh_value(cut.y.name, TensorType(value.dtype, attrs["sizes"]))
-        added.append(Node(cut.op, [value], [out], attrs, cut.name, cut.origin))
-        value = out
-    axes = tuple(sorted(perm[a] for a in node.attrs["axes"]))
-    keeps = bool(node.attrs["keepdims"])
-    left = [
-        k for k in range(len(perm)) if keeps or k not in axes
-    ]  # axes of the result, as the transpose's input has them
-    shape = tuple(1 if k in axes else value.shape[k] for k in left)
-    reduced = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
-    added.append(Node(node.op, [value], [reduced], {**node.attrs, "axes": axes}, node.name, node.origin))
-    turned = tuple(left.index(k) for k in perm if k in left)
+        value = _append(added, cut, [value], _slice_attrs(cut, perm))
+    if name == "Reduce":
+        axes = tuple(sorted(perm[a] for a in node.attrs["axes"]))
+        left = [k for k in range(len(perm)) if node.attrs["keepdims"] or k not in axes]
+        attrs, order = {**node.attrs, "axes": axes}, [left.index(k) for k in perm if k in left]
+    elif name == "Slice":
+        attrs, order = _slice_attrs(node, perm), list(perm)
+    else:
+        axis, rank = node.attrs["axis"], len(node.input(1).shape)
+        taken = perm[axis]  # its place is taken by the axes of the indices
+        attrs = {**node.attrs, "axis": taken}
+        order = [k + rank - 1 if k > taken else k for k in perm]
+        order[axis : axis + 1] = range(taken, taken + rank)
+    value = _append(added, node, [value, *node.inputs[1:]], attrs)
     out = output_like(node)
-    added.append(Node(get_op("Transpose"), [reduced], [out], {"perm": turned}, node.name, "Transpose"))
+    added.append(Node(get_op("Transpose"), [value], [out], {"perm": tuple(order)}, node.name, "Transpose"))
     return Patch([*slices, node], added, {node.y: out})
+
+
+def _slice_attrs(node: Node, perm: tuple[int, ...]) -> dict[str, object]:
+    """Of the slice that does before the transpose what `node` does after it."""
+    order = sorted(range(len(perm)), key=perm.__getitem__)
+    return {what: tuple(node.attrs[what][k] for k in order) for what in ("starts", "steps", "sizes")}
+
+
+def _append(added: list[Node], like: Node, inputs: list[Value | None], attrs: dict[str, object]) -> Value:
+    """The output of a new node like `like`, whose type follows from its inputs."""
+    (found,) = like.op.infer_shape(attrs, [None if v is None else v.type for v in inputs])
+    out = fresh_value(like.y.name, TensorType(like.y.dtype, found.shape))
+    added.append(Node(like.op, inputs, [out], attrs, like.name, like.origin))
+    return out

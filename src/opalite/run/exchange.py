@@ -96,6 +96,13 @@ class Exchange:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
+    def lend_input(self, port: Port) -> DeviceTensor | None:
+        """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
+        steps = [s for s in self._program.steps if isinstance(s, UploadStep) and s.host == port.host]
+        if len(steps) != 1 or steps[0].dtype is not port.dtype or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[steps[0].slot], port.shape, port.dtype.np)
+
     def hold(self, memory: Mapping[int, Any]) -> dict[int, Any]:
         """`memory` by slot, with what is bound at present: what step loops are made of, which cannot be bound anew."""
         self._held = dict(self._bound)

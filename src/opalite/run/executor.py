@@ -295,6 +295,14 @@ class Executable:
                 self._phases = self._make_phases(launches | loops)
         return self._phases
 
+    def inputs_on_device(self, feeds: Sequence[Any]) -> list[DeviceTensor | None]:
+        """The arrays among `feeds` as they lie on the device after a run, until the next; None for what does not."""
+        lend = self.exchange.lend_input
+        return [
+            lend(port) if isinstance(array, np.ndarray) else None
+            for port, array in zip(self.program.inputs, feeds, strict=True)
+        ]
+
     @property
     def resident(self) -> ResidentLoop | None:
         """The loop that did all launches of the last run, if a worker stays for it and the host did nothing between."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cl.tensor import DeviceTensor
 from ..errors import BundleError, PlacementError
 from ..importer import ContentsNeededError, Task, check_feeds, load_model
 from ..importer.segments import ModelImporter, Output, Run, Same, Segment
@@ -158,6 +159,7 @@ def _run(
     started = clock()
     run = importer.begin(feeds, run_body)
     timing.import_s += clock() - started
+    uploaded: dict[int, DeviceTensor] = {}  # arrays of the caller's that a segment has on the device, by identity
     strict = compiler.options.strict
     if strict:
         _refuse_tasks(run)
@@ -172,8 +174,11 @@ def _run(
         kept = _kept_outputs(segment, targets) if targets and executable.is_proven else None
         # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
         lent = () if executable.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
-        outputs, spent = executable.run(run.feeds, kept, lent)
+        arrays = run.feeds
+        outputs, spent = executable.run([uploaded.get(id(v), v) for v in arrays], kept, lent)
         timing.add(spent)
+        if segment.following is not None:
+            uploaded.update((id(v), t) for v, t in zip(arrays, executable.inputs_on_device(arrays), strict=True) if t)
         if kept is None:
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
             executable.is_proven = True
