@@ -34,7 +34,8 @@ _GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
 _CLOSE_S = 150e-6  # from run to run: where the next comes later, the host may need a core until then
 _LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgotten
 _WEIGHT = 0.25  # of the last gap between two runs
-_LOOKS = 3000  # of the host, before it sleeps: some 150 µs
+_LOOKS, _LEAST_LOOKS = 3000, 100  # of the host, before it sleeps: some 150 to 500 µs, and 5 to 20
+_EXPLORE = 50  # of so many waits one takes up to _LOOKS
 _NAP_S = 0.005  # longest sleep of the host before it looks whether a worker is there
 _FUTEX, _WAIT = 202, 128  # of threads of one process
 
@@ -80,6 +81,7 @@ class ResidentLoop:
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if others else False
         self._spins, self._stay_s, self._close_s = spins, stay_s, min(stay_s, _CLOSE_S)
+        self._usual_looks, self._waits = _LOOKS, 0  # of the host until a run was over
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
         weakref.finalize(self, _dismiss, host, self._leave, self._queues)
@@ -124,8 +126,9 @@ class ResidentLoop:
         words = self._words
         words[self._leave] = 0
         words[self._looks] = self._spins if self._gap_s < self._stay_s else 0
-        # While it is not known whether others should join, they leave after a run, so that the next may go without.
-        words[self._others_looks] = self._spins if self._joins and self._gap_s < self._close_s else 0
+        # After the last trial with others they leave, so that the next may go without.
+        ends = self._joins is None and len(self._times[True]) >= _TRIALS - 1
+        words[self._others_looks] = self._spins if joins and not ends and self._gap_s < self._close_s else 0
         words[self._asked] = (words[self._asked] + 1) & 0xFFFFFFFF
         self._send(words[self._left] == self._sent, joins and words[self._others_left] == self._others_sent)
 
@@ -148,8 +151,9 @@ class ResidentLoop:
         words, finished = self._words, self._finished
         run = words[self._asked]
         if is_short:
-            for _ in range(_LOOKS):
+            for looks in range(self._patience()):
                 if words[finished] == run:
+                    self._usual_looks += (looks - self._usual_looks) // 4
                     return
         sleep = _sleeper()
         while (seen := words[finished]) != run:
@@ -159,9 +163,17 @@ class ResidentLoop:
             sleep(self._address, seen)
         words[self._sleeper] = 0
 
+    def _patience(self) -> int:
+        """Times to look before sleeping: a few more than usual, for a host that looks on may hold the worker's core.
+
+        Once in a while as often as ever, in case runs have become longer.
+        """
+        self._waits += 1
+        return _LOOKS if self._waits % _EXPLORE == 0 else min(2 * self._usual_looks + _LEAST_LOOKS, _LOOKS)
+
     def _next_trial(self) -> bool:
-        """Whether others join the next run, while it is not known what is faster."""
-        return len(self._times[True]) <= len(self._times[False])
+        """Whether others join the next run, while it is not known what is faster: at first, so that they may stay."""
+        return len(self._times[True]) < _TRIALS
 
     def _learn(self, joins: bool, seconds: float) -> None:
         times = self._times
