@@ -376,3 +376,26 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
         assert executable._last is executable._plain
         assert session._repeat is None
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_workers_that_were_told_to_leave_do_after_one_more_run(
+    staying: Runtime, joins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another session waits for their threads, however soon this one asks again."""
+    monkeypatch.setenv("OPALITE_STAY_US", "100000000")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
+    loop = loop_of(executable)
+    loop._joins = joins
+    for _ in range(30):
+        loop.run()
+    assert loop._words[loop._left] != loop._sent  # it is there
+    loop.leave()
+    loop.run()
+    end = time.monotonic() + PATIENCE_S / 4
+    while loop._words[loop._left] != loop._sent or loop._words[loop._others_left] != loop._others_sent:
+        assert time.monotonic() < end, "the workers stayed"
+        time.sleep(0.001)
+    loop.run()
+    assert loop._words[loop._leave] == 0

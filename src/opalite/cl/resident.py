@@ -124,13 +124,15 @@ class ResidentLoop:
 
     def _ask(self, joins: bool) -> None:
         words = self._words
-        words[self._leave] = 0
+        first_left, others_left = words[self._left] == self._sent, words[self._others_left] == self._others_sent
+        if first_left and others_left:
+            words[self._leave] = 0  # not before: whoever wanted them to leave waits for it
         words[self._looks] = self._spins if self._gap_s < self._stay_s else 0
         # After the last trial with others they leave, so that the next may go without.
         ends = self._joins is None and len(self._times[True]) >= _TRIALS - 1
         words[self._others_looks] = self._spins if joins and not ends and self._gap_s < self._close_s else 0
         words[self._asked] = (words[self._asked] + 1) & 0xFFFFFFFF
-        self._send(words[self._left] == self._sent, joins and words[self._others_left] == self._others_sent)
+        self._send(words[self._left] == self._sent, joins and others_left)
 
     def _send(self, first: bool, others: bool) -> None:
         """Launch workers that are not there.
