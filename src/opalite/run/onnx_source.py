@@ -159,7 +159,8 @@ def _run(
     started = clock()
     run = importer.begin(feeds, run_body)
     timing.import_s += clock() - started
-    uploaded: dict[int, DeviceTensor] = {}  # arrays of the caller's that a segment has on the device, by identity
+    # Arrays that a segment has on the device, by identity, which is theirs as long as they are held here.
+    uploaded: dict[int, tuple[Any, DeviceTensor]] = {}
     strict = compiler.options.strict
     if strict:
         _refuse_tasks(run)
@@ -175,10 +176,11 @@ def _run(
         # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
         lent = () if executable.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
         arrays = run.feeds
-        outputs, spent = executable.run([uploaded.get(id(v), v) for v in arrays], kept, lent)
+        outputs, spent = executable.run([uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays], kept, lent)
         timing.add(spent)
         if segment.following is not None:
-            uploaded.update((id(v), t) for v, t in zip(arrays, executable.inputs_on_device(arrays), strict=True) if t)
+            there = zip(arrays, executable.inputs_on_device(arrays), strict=True)
+            uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
         if kept is None:
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
             executable.is_proven = True
