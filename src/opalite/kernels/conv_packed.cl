@@ -1,16 +1,21 @@
 // Direct convolution into channel-packed blocks: one work-item computes tiles of TW neighbouring output columns of TB
 // output blocks, accumulators in registers, input elements broadcast against vectors of PACK output channels.
 //   y[n, o, p] = bias[o] + sum over b, k, c of x[n, b, p*S - pad + k*D][c] * w[group, tile, b, k, c, o]
-// A run of input columns is first staged in private memory, padding as zeros, so that the inner loop checks no bounds.
+// Input columns that leave the row are first staged in private memory, padding as zeros, so that the inner loop checks
+// no bounds.
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS, and
 //   IN_PACK   channels in a block of x: PACK, or 1 for a row-major x
 //   RUN       filter columns that one staged run serves: KW, or 1 where dilation would make runs long
 //   STEP      distance of staged columns; divides SW and DW, or is SW where RUN == 1
 //   UNROLL    input channels in one turn of the inner loop
+//   UNROLL_K  filter columns in one turn of the loop around it
 //   IN_REGISTERS  1: unroll all of a run, so that it stays in registers (GPU); 0: broadcast elements from memory (CPU)
+//   DIRECT    1: tiles inside the row are not staged but read from x (where memory is one and x holds ACC; STEP is 1)
+//   GROUP     neighbouring tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
 //   MASK      1: the last block's lanes from `m` on are set to zero
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a
-// group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn.
+// group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn. `chunk` is counted in rows
+// of the filter, of which `ahead` lines of 64 bytes of the next chunk are fetched during each.
 // Grid: ceil(column tiles * oh * od / span), groups * ceil(ob / TB), batch.
 #define NEXT_PIXEL (SW / STEP * IN_PACK)
 #if IN_REGISTERS
@@ -18,53 +23,74 @@
 #define UNROLL IN_PACK
 #define RUN_UNROLL RUN
 #else
-#define RUN_UNROLL 1
+#define RUN_UNROLL UNROLL_K
+#endif
+#if DIRECT
+#define INPUT global const ACC *
+#define ELEMENT(p, i) (p)[i]
 #endif
 #include "conv_tile.cl"
 #define COLUMNS (((TW - 1) * SW + (RUN - 1) * DW) / STEP + 1)
 #define COLUMN_STEP STEP
 #define COLUMN_LANES IN_PACK
 #include "load_columns.cl"
+#define ROW (KW * IN_PACK * TB * PACK)
 
 kernel void conv_packed(global const REAL *restrict x, global const REAL *restrict weights,
-                        BIAS_PARAM global REAL *restrict y, int span, int batch, int groups, int cg, int ib, int ob, int m,
-                        int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
+                        BIAS_PARAM global REAL *restrict y, int span, int chunk, int ahead, int batch, int groups, int cg,
+                        int ib, int ob, int m, int id, int ih, int iw, int od, int oh, int ow, int pd, int ph,
+                        int pw EPILOGUE_PARAMS) {
     const int og = (ob + TB - 1) / TB, g = get_global_id(1) / og, tile = get_global_id(1) - g * og;
     const int n = get_global_id(2);
     if (g >= groups || n >= batch) return;
-    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB);
+    const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB), rows = ib * (KD * KH);
     const int tiles = (ow + TW - 1) / TW, begin = get_global_id(0) * span, end = min(begin + span, tiles * oh * od);
-    for (int i = begin; i < end; ++i) {
-        const int row = i / tiles, oz = row / oh, oy = row - oz * oh;
-        // The last tile moves back to lie inside the row, and computes some of the tile before it once more.
-        const int x0 = min((i - row * tiles) * TW, ow - TW);
-        global const REAL *w = weights + (size_t)get_global_id(1) * ib * (KD * KH * KW) * (IN_PACK * TB * PACK);
-        ACCV acc[TW * TB];
-        start_tile(acc, BIAS_ARG first, blocks);
-        for (int b = 0; b < ib; ++b) {
+    global const REAL *filters = weights + (size_t)get_global_id(1) * rows * ROW;
+    KEPT_TILES
+    for (int i0 = begin; i0 < end; i0 += GROUP) {
+        const int i1 = min(i0 + GROUP, end);
+        for (int row0 = 0; row0 < rows; row0 += CHUNK(rows)) {
+            const int row1 = min(row0 + CHUNK(rows), rows);
+            global const REAL *next = filters + (size_t)row1 * ROW;
+            for (int i = i0; i < i1; ++i) {
+                const int row = i / tiles, oz = row / oh, oy = row - oz * oh;
+                // The last tile moves back to lie inside the row, and computes some of the tile before it once more.
+                const int x0 = min((i - row * tiles) * TW, ow - TW), start = x0 * SW - pw;
+                global const REAL *w = filters + (size_t)row0 * ROW;
+                ACCV acc[TW * TB];
+                RESUME_TILE(acc, i - i0, row0, BIAS_ARG first, blocks);
+                for (int r = row0; r < row1; ++r, w += ROW) {
+                    const int b = r / (KD * KH), kzy = r - b * (KD * KH);
+                    const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
+                    next = fetch_lines(next, ahead);
+                    if (iz < 0 || iz >= id || iy < 0 || iy >= ih) continue;
 #if IN_REGISTERS || IN_PACK == 1
-            const size_t lanes = IN_PACK;
+                    const size_t lanes = IN_PACK;
 #else
-            const size_t lanes = min(IN_PACK, cg - b * IN_PACK);
+                    const size_t lanes = min(IN_PACK, cg - b * IN_PACK);
 #endif
-            for (int kzy = 0; kzy < KD * KH; ++kzy) {
-                const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
-                if (iz < 0 || iz >= id || iy < 0 || iy >= ih) {
-                    w += KW * IN_PACK * TB * PACK;
-                    continue;
-                }
-                const size_t line = ((((size_t)(n * groups + g) * ib + b) * id + iz) * ih + iy) * iw * IN_PACK;
-                for (int k0 = 0; k0 < KW; k0 += RUN) {
-                    COLUMN staged[COLUMNS];
-                    load_columns(staged, x, line, x0 * SW - pw + k0 * DW, iw);
-                    #pragma unroll RUN_UNROLL
-                    for (int k = 0; k < RUN; ++k) {
-                        multiply_tile(acc, (const ACC *)(staged + k * DW / STEP), w, lanes);
-                        w += IN_PACK * TB * PACK;
+                    const size_t line = ((((size_t)(n * groups + g) * ib + b) * id + iz) * ih + iy) * iw * IN_PACK;
+                    for (int k0 = 0; k0 < KW; k0 += RUN) {
+                        COLUMN staged[COLUMNS];
+#if DIRECT
+                        INPUT columns = x + line + (ptrdiff_t)start * IN_PACK;
+                        if (start < 0 || start + COLUMNS > iw) {
+                            load_columns(staged, x, line, start, iw);
+                            columns = (INPUT)(size_t)staged;
+                        }
+#else
+                        load_columns(staged, x, line, start + k0 * DW, iw);
+                        INPUT columns = (INPUT)staged;
+#endif
+                        global const REAL *taps = w + k0 * (IN_PACK * TB * PACK);
+                        #pragma unroll RUN_UNROLL
+                        for (int k = 0; k < RUN; ++k)
+                            multiply_tile(acc, columns + k * DW / STEP * IN_PACK, taps + k * (IN_PACK * TB * PACK), lanes);
                     }
                 }
+                if (SUSPEND_TILE(acc, i - i0, row1 < rows)) continue;
+                store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, 0, TW EPILOGUE_ARGS);
             }
         }
-        store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, 0, TW EPILOGUE_ARGS);
     }
 }

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Layout, packed
 from ..ops.base import Cost
 from .base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .conv_filters import Groups, bias_weight, filter_weight
-from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
+from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
 from .epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from .sources import STORAGE
 from .window import PACKED_TYPES, Window, block_size, empty_refusal, find_span, window_refusal, window_seconds
 
+_MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
+_MOST_UNROLLED = 8  # filter columns that are unrolled
 MAX_MERGE = 64  # groups that may count as one; the filters grow by this factor
 
 
@@ -41,6 +44,7 @@ class ConvPacked(Kernel):
     entry: ClassVar[str] = "conv_packed"
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
     efficiency = 0.8
+    chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
 
     def in_pack(self, pack: int) -> int:
         """Channels in a block of x where y has blocks of `pack`."""
@@ -59,10 +63,22 @@ class ConvPacked(Kernel):
         """Sizes as the kernel takes them, before the epilogue's arguments."""
         return (*win.size, *win.out, *win.begin)
 
-    def window_defines(self, win: Window, groups: Groups) -> dict[str, Any]:
-        """The defines that depend on the filter."""
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        """The defines that depend on the filter, for tiles of `tw` columns."""
         _, run, step = win.runs()
-        return win.defines() | {"IN_PACK": groups.in_pack, "RUN": run, "STEP": step}
+        columns = (tw - 1) * win.strides[2] + (win.kernel[2] - 1) * win.dilations[2] + 1
+        table = {"IN_PACK": groups.in_pack, "RUN": run, "STEP": step, "DIRECT": 0, "UNROLL_K": 1}
+        if (
+            groups.in_pack == 1
+            and device.is_cpu
+            and storage in (DType.FLOAT32, DType.INT32)
+            and columns <= _MOST_STAGED
+        ):
+            run = win.kernel[2]
+            table |= {"RUN": run, "STEP": 1, "DIRECT": 1, "UNROLL_K": run if run <= _MOST_UNROLLED else 1}
+        return win.defines() | table
 
     def filters(self, node: Node, groups: Groups, tile: int) -> Weight:
         """The filters for tiles of `tile` output blocks."""
@@ -110,14 +126,17 @@ class ConvPacked(Kernel):
         columns, rows = self.lines(win)
         tw, tb = min(params["TW"], columns), params["TB"]
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
-        filter_bytes = g.in_blocks * g.in_pack * math.prod(win.kernel) * tb * g.pack * storage.size
-        span = find_span(tiles, blocks * x.shape[0], device, filter_bytes)
+        row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
+        rows = g.in_blocks * win.kernel[0] * win.kernel[1]
+        span = find_span(tiles, blocks * x.shape[0], device, rows * row_bytes)
+        chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, device)
         epilogue = packed_epilogue(node, device)
         args: tuple[Arg, ...] = (x, self.filters(node, g, tb))
         args += () if bias is None else (bias_weight(bias, g.pack, storage),)
         args += (
             y,
             span,
+            *(chunks.args if self.chunked else ()),
             x.shape[0],
             g.count,
             g.channels,
@@ -127,19 +146,20 @@ class ConvPacked(Kernel):
             *self.sizes(win),
             *epilogue.args,
         )
-        defines = self.window_defines(win, g) | {
+        defines = self.window_defines(win, g, tw, node.x.type.storage, device) | {
             "PACK": g.pack,
             "TW": tw,
             "TB": tb,
             "UNROLL": min(params["UNROLL"], g.in_pack),
+            "GROUP": chunks.group if self.chunked else 1,
             "IN_REGISTERS": not device.is_cpu,
             "HAS_BIAS": bias is not None,
             "MASK": y.shape[1] % g.pack != 0,
             "STORAGE": STORAGE[storage],
         }
         grid = (ceil_div(tiles, span), blocks, x.shape[0])
-        group = (1, 1, 1) if device.is_cpu else None
-        return [Launch(self.entry, args, grid, group, defines, epilogue.prelude)]
+        work_group = (1, 1, 1) if device.is_cpu else None
+        return [Launch(self.entry, args, grid, work_group, defines, epilogue.prelude)]
 
 
 @register
@@ -172,5 +192,7 @@ class ConvPointwise(ConvPacked):
     def sizes(self, win: Window) -> tuple[int, ...]:
         return (math.prod(win.out),)
 
-    def window_defines(self, win: Window, groups: Groups) -> dict[str, Any]:
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
         return {}

@@ -20,6 +20,7 @@
 #define NEXT_PIXEL PACK
 #endif
 #include "conv_common.cl"
+#include "prefetch.cl"
 
 // Start from the bias of blocks first, first + 1... of which `blocks` exist.
 static inline void start_tile(ACCV *acc, BIAS_PARAM int first, int blocks) {
@@ -33,6 +34,51 @@ static inline void start_tile(ACCV *acc, BIAS_PARAM int first, int blocks) {
         #pragma unroll
         for (int t = 0; t < TW; ++t) acc[t * TB + j] = start;
     }
+}
+
+// Filters that exceed the first-level cache are used in chunks: each by GROUP neighbouring tiles in turn, whose partial
+// sums are kept in private memory meanwhile. GROUP 1: each tile goes through all filters at once.
+//   KEPT_TILES                         declares the sums that are kept
+//   CHUNK(all)                         rows of the filter in a chunk, of `all`
+//   RESUME_TILE(acc, t, done, ...)     the sums of tile t of the group where rows were `done` before, else start_tile
+//   SUSPEND_TILE(acc, t, more)         keeps them where `more` rows follow; whether they do
+#ifndef GROUP
+#define GROUP 1
+#endif
+#if GROUP > 1
+#define KEPT_TILES ACCV kept[GROUP * TW * TB];
+#define CHUNK(all) chunk
+#define RESUME_TILE(acc, t, done, ...) \
+    do { \
+        if (done) \
+            copy_tile(acc, kept + (t) * (TW * TB)); \
+        else \
+            start_tile(acc, __VA_ARGS__); \
+    } while (0)
+#define SUSPEND_TILE(acc, t, more) keep_tile(kept + (t) * (TW * TB), acc, more)
+#else
+#define KEPT_TILES
+#define CHUNK(all) (all)
+#define RESUME_TILE(acc, t, done, ...) start_tile(acc, __VA_ARGS__)
+#define SUSPEND_TILE(acc, t, more) false
+#endif
+
+static inline void copy_tile(ACCV *to, const ACCV *from) {
+    #pragma unroll
+    for (int i = 0; i < TW * TB; ++i) to[i] = from[i];
+}
+
+static inline bool keep_tile(ACCV *to, const ACCV *acc, bool more) {
+    if (more) copy_tile(to, acc);
+    return more;
+}
+
+// Fetch `count` lines of 64 bytes from `p` on; returns the address behind them.
+static inline global const REAL *fetch_lines(global const REAL *p, int count) {
+#if GROUP > 1
+    for (int i = 0; i < count; ++i, p += 64 / sizeof(REAL)) PREFETCH(p);
+#endif
+    return p;
 }
 
 // Add `lanes` input channels of one filter tap; w is [channels][TB][PACK].

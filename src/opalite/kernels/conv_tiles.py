@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..ir.device import DeviceInfo
 from .base import ceil_div
@@ -19,6 +20,45 @@ _TURN = 0.3  # loop overhead of one input channel
 
 SLACK = 1.02  # share of the least estimated time within which layers take the tile that others have, and its program
 _SHARED = ((7, 2), (6, 2), (4, 4), (4, 3), (14, 1))  # most layers of most networks are within that of one of these
+
+
+_CHUNK_BYTES = 16 << 10  # of filters that stay in the first-level cache beside the inputs
+_GROUP = 8  # tiles that share a chunk
+_KEPT = 256  # accumulators that may be kept for them: 16 KB of vectors of 16 floats
+_CACHED_BYTES = 256 << 10  # filters of a layer that are taken to be in the second-level cache
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How register tiles go through filters: `group` neighbouring tiles use `rows` filter rows in turn.
+
+    During each row `ahead` lines of 64 bytes of the next chunk are fetched. Processors fetch ahead by themselves only
+    to the end of a page, so that filters used by few tiles were waited for: with 4608 rows of 7 tiles, 1.7 times as
+    long.
+    """
+
+    group: int
+    rows: int
+    ahead: int
+
+    @classmethod
+    def of(cls, rows: int, row_bytes: int, tiles: int, accumulators: int, blocks: int, device: DeviceInfo) -> Chunks:
+        """For `rows` filter rows of `row_bytes`, of each of `blocks` tiles of output channels.
+
+        `tiles` neighbouring tiles of pixels share them, with `accumulators` vectors each.
+        """
+        if not device.is_cpu:
+            return cls(1, rows, 0)
+        group, chunk = max(1, min(_GROUP, _KEPT // accumulators)), max(1, round(_CHUNK_BYTES / row_bytes))
+        if 2 * rows < 3 * chunk:
+            return cls(group, rows, 0)
+        cached = rows * row_bytes * blocks <= _CACHED_BYTES
+        return cls(group, chunk, 0 if cached else ceil_div(ceil_div(row_bytes, 64), min(tiles, group)))
+
+    @property
+    def args(self) -> tuple[int, int]:
+        """The kernel's arguments `chunk` and `ahead`."""
+        return self.rows, self.ahead
 
 
 def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:

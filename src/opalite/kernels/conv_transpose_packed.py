@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Node
 from .base import Weight, ceil_div, register
 from .conv_filters import Groups, filter_weight
@@ -19,13 +21,16 @@ class ConvTransposePacked(ConvPacked):
     source = "conv_transpose_packed.cl"
     entry = "conv_transpose_packed"
     efficiency = 0.6
+    chunked = False
 
     def lines(self, win: Window) -> tuple[int, int]:
         d, h, w = win.out
         phases = win.strides[2]
         return ceil_div(w, phases), d * h * phases
 
-    def window_defines(self, win: Window, groups: Groups) -> dict[str, Any]:
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
         return win.defines()
 
     def filters(self, node: Node, groups: Groups, tile: int) -> Weight:

@@ -16,7 +16,7 @@ from ..ops.base import Cost
 from .base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div, register
 from .conv_filters import Groups, bias_weight, pack_filters
 from .conv_packed import packed_refusal
-from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
+from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .sources import STORAGE
 from .window import Window, block_size, find_span, window_seconds
@@ -167,11 +167,14 @@ class _Steps:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
         g, tw, tb = self.tiles.groups, min(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
-        span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
+        block_bytes = g.pack * tb * g.pack * 4
+        span = find_span(positions, blocks, self.device, g.in_blocks * block_bytes)
+        chunks = Chunks.of(g.in_blocks, block_bytes, min(positions, span), tw * tb, blocks, self.device)
         filters = transformed_filters(self.node, g, self.params["F"], tb)
-        args = (self._v, filters, self._m, span, 1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
+        sizes = (1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
+        args = (self._v, filters, self._m, span, *chunks.args, *sizes)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], "HAS_BIAS": 0, "MASK": 0}
-        defines |= {"IN_REGISTERS": not self.device.is_cpu}
+        defines |= {"IN_REGISTERS": not self.device.is_cpu, "GROUP": chunks.group}
         group = (1, 1, 1) if self.device.is_cpu else None
         grid = (ceil_div(positions, span), blocks, 1)
         return Launch("conv_pointwise", args, grid, group, defines, source="conv_pointwise.cl")
