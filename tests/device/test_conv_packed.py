@@ -31,6 +31,8 @@ CASES = {  # C, M, group, spatial, kernel, strides, pads, dilations
     "rank 1": (17, 19, 1, (67,), (5,), (2,), (2, 1), (1,)),
     "rank 3": (5, 19, 1, (5, 3, 7), (3, 2, 3), (2, 1, 1), (1, 0, 1, 1, 1, 0), (1, 1, 1)),
     "pointwise": (37, 53, 1, (5, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    "chunks": (300, 33, 1, (9, 31), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    "pointwise chunks": (777, 95, 1, (9, 13), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "pointwise groups": (96, 64, 2, (5, 3), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "one pixel": (37, 131, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
 }
@@ -64,11 +66,22 @@ def test_float32(rt: Runtime, name: str, pack: int, kernel: str) -> None:
     check(rt, kernel, *make_case(name), pack)
 
 
-@pytest.mark.parametrize("name", ["one pixel", "pointwise", "pointwise groups"])
+@pytest.mark.parametrize("name", ["one pixel", "pointwise", "pointwise chunks", "pointwise groups"])
 @pytest.mark.parametrize("pack", [4, 8, 16])
 def test_pointwise(rt: Runtime, name: str, pack: int) -> None:
     check(rt, "ConvPointwise", *make_case(name), pack)
     check(as_gpu(rt), "ConvPointwise", *make_case(name), pack)
+
+
+@pytest.mark.parametrize(("kernel", "name"), [("ConvPacked", "chunks"), ("ConvPointwise", "pointwise chunks")])
+def test_long_filters_are_used_in_chunks(rt: Runtime, kernel: str, name: str) -> None:
+    attrs, arrays = make_case(name)
+    layout = packed(16)
+    node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((layout, None, None), (layout,)))
+    k = find_kernel("Conv", kernel)
+    (launch,) = k.launch(node, k.defaults(node, rt.info), rt.info)
+    chunk, ahead = launch.args[5:7]
+    assert chunk < 49 and ahead > 0 and launch.defines["GROUP"] > 1
 
 
 @pytest.mark.parametrize(("tw", "tb", "unroll"), [(14, 1, 1), (1, 3, 4), (5, 4, 2), (7, 2, 1)])
