@@ -81,7 +81,9 @@ def test_long_filters_are_used_in_chunks(rt: Runtime, kernel: str, name: str) ->
     k = find_kernel("Conv", kernel)
     (launch,) = k.launch(node, k.defaults(node, rt.info), rt.info)
     chunk, ahead = launch.args[5:7]
-    assert chunk < 49 and ahead > 0 and launch.defines["GROUP"] > 1
+    assert chunk < 49
+    assert ahead > 0
+    assert launch.defines["GROUP"] > 1
 
 
 @pytest.mark.parametrize(("tw", "tb", "unroll"), [(14, 1, 1), (1, 3, 4), (5, 4, 2), (7, 2, 1)])
