@@ -47,6 +47,11 @@ def test_float32(rt: Runtime, name: str, f: int, pack: int) -> None:
     check(rt, *make_case(name), pack, F=f)
 
 
+@pytest.mark.parametrize(("tw", "tb"), [(1, 1), (5, 3), (16, 1), (8, 2)])
+def test_tiles_that_do_not_divide(rt: Runtime, tw: int, tb: int) -> None:
+    check(rt, *make_case("blocks"), 16, F=2, TW=tw, TB=tb)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_as_on_a_gpu(rt: Runtime, name: str) -> None:
     check(as_gpu(rt), *make_case(name), 4)

@@ -382,7 +382,7 @@ def test_what_would_need_more_memory_is_copied(monkeypatch: pytest.MonkeyPatch) 
     def arena(nesting: str) -> Program:
         monkeypatch.setenv("OPALITE_NESTING", nesting)
         g = GraphMaker()
-        return planned(g.done(skip(g, 64)))
+        return planned(g.done(skip(g, 40)))
 
     before, program = arena("0"), arena("1")
     assert launches(program).count("join") == 1

@@ -147,15 +147,15 @@ def test_signatures_hold_what_a_time_depends_on() -> None:
 
 
 def test_a_neighbour_gives_parameters_but_no_time_and_says_so(lookup: Lookup) -> None:
-    put(lookup, conv_node(size=17), group=(8, 4, 1))
-    put(lookup, conv_node(size=31))
+    put(lookup, conv_node(size=11), group=(8, 4, 1))
+    put(lookup, conv_node(size=5))
     node = conv_node()
     assert lookup.seconds(node, *kernel_of(node)) is None
     setting = lookup.setting(node, *kernel_of(node))
     assert setting is not None
     assert setting.params["TW"] == 3
     assert setting.group is None, "a work-group belongs to its grid"
-    assert setting.origin.startswith("of the nearest entry, sizes 1x23x17x17")
+    assert setting.origin.startswith("of the nearest entry, sizes 1x23x11x11")
 
 
 def test_a_neighbour_far_away_or_with_illegal_parameters_is_no_help(lookup: Lookup) -> None:

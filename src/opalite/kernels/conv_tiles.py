@@ -78,13 +78,19 @@ def _registers(pack: int) -> int:
 
 
 def find_tile(
-    columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo, staged: float = 0.0
+    columns: int,
+    rows: int,
+    blocks: int,
+    pack: int,
+    device: DeviceInfo,
+    staged: float = 0.0,
+    streamed: float = 0.0,
 ) -> tuple[int, int]:
     """The (TW, TB) for `rows` lines of `columns` pixels and `blocks` output blocks.
 
     That is the tile with the least estimated time, or one that many layers share if it is hardly slower: compiling a
     program for each layer's own best tile is what a first start spends most of its time on. `staged` is what copying
-    one pixel's input costs, in multiply-adds of one block.
+    one pixel's input costs, in multiply-adds of one block, and `streamed` what one vector of weights costs.
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
@@ -96,7 +102,7 @@ def find_tile(
         w, b = tile
         turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b)) * (_CROWDED if w * b > registers // 2 else 1.0)
         items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
-        return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w)
+        return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w + streamed * b)
 
     costs = {tile: cost(tile) for tile in candidates}
     least = min(costs.values())

@@ -1,7 +1,7 @@
 // Winograd's minimal filtering for 3x3 filters of stride 1 (Lavin and Gray, "Fast Algorithms for Convolutional Neural
 // Networks", 2016): tiles of F x F outputs from A x A inputs, A = F + 2, with A * A multiply-adds, not 9 * F * F.
 //   winograd_input    v = B^T d B for each tile d of x
-//   (conv_pointwise   m = u v over channels, for each of the A * A elements: its groups)
+//   m = u v over channels, for each of the A * A elements: winograd_product.cl; on GPUs conv_pointwise.cl, as its groups
 //   winograd_output   y = A^T m A + bias
 // Tiles are numbered over batch, rows (th) and columns (tw); one call transforms tiles t0..t0 + count - 1 of each
 // block. v and m are float [A * A, blocks, count, PACK]. Needs F (2 or 4), HAS_BIAS, MASK (1: the last block's lanes

@@ -28,6 +28,9 @@ FILTER_TRANSFORM = {
 """The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
 
 CACHE_SPEEDUP = 5  # how much faster than main memory transformed tiles move, as they stay in a cache
+_CPU_EFFICIENCY = 0.85  # measured on Emerald Rapids, one core and two, as the next two
+_FETCH_SPEEDUP = 1.2  # how much faster filters come that a CPU fetches while it multiplies by others
+_STREAMED = 0.5  # what a weight vector costs beyond its load where it comes from the second-level cache (find_tile)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class ConvWinograd(Kernel):
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         f, strip = min(self.space["F"], key=lambda f: self._estimate(node, device, f)), self._strip(device)
         t = Tiles.of(node, device, f, strip)
-        tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, device)
+        streamed = _STREAMED if device.is_cpu else 0.0
+        tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, device, streamed=streamed)
         return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
 
     def _strip(self, device: DeviceInfo) -> int:
@@ -120,9 +124,10 @@ class ConvWinograd(Kernel):
         """Seconds with tiles of `f` x `f` outputs."""
         t = Tiles.of(node, device, f, self._strip(device))
         tiles = 2 * t.count * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
-        nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters + 4 * tiles / CACHE_SPEEDUP
+        efficiency, speedup = (_CPU_EFFICIENCY, _FETCH_SPEEDUP) if device.is_cpu else (self.efficiency, 1.0)
+        nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters / speedup + 4 * tiles / CACHE_SPEEDUP
         more_launches = 3 * ceil_div(t.count, t.strip) - 1
-        seconds = window_seconds(2.0 * t.count * t.filters, nbytes, self.efficiency, device)
+        seconds = window_seconds(2.0 * t.count * t.filters, nbytes, efficiency, device)
         return seconds + more_launches * device.launch_s
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
@@ -169,15 +174,19 @@ class _Steps:
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         block_bytes = g.pack * tb * g.pack * 4
         span = find_span(positions, blocks, self.device, g.in_blocks * block_bytes)
-        chunks = Chunks.of(g.in_blocks, block_bytes, min(positions, span), tw * tb, blocks, self.device)
         filters = transformed_filters(self.node, g, self.params["F"], tb)
+        grid = (ceil_div(positions, span), blocks, 1)
+        defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
+        if self.device.is_cpu:
+            ahead = max(1, round(tb * g.pack / min(positions, span)))  # so that a panel fetches as much as it has
+            args: tuple[Arg, ...] = (self._v, filters, self._m, span, ahead)
+            args += (g.count, g.channels, g.in_blocks, g.out_blocks, count)
+            return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="winograd_product.cl")
+        chunks = Chunks.of(g.in_blocks, block_bytes, min(positions, span), tw * tb, blocks, self.device)
         sizes = (1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
         args = (self._v, filters, self._m, span, *chunks.args, *sizes)
-        defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], "HAS_BIAS": 0, "MASK": 0}
-        defines |= {"IN_REGISTERS": not self.device.is_cpu, "GROUP": chunks.group}
-        group = (1, 1, 1) if self.device.is_cpu else None
-        grid = (ceil_div(positions, span), blocks, 1)
-        return Launch("conv_pointwise", args, grid, group, defines, source="conv_pointwise.cl")
+        defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1, "GROUP": chunks.group}
+        return Launch("conv_pointwise", args, grid, None, defines, source="conv_pointwise.cl")
 
     def output(self, first: int, count: int) -> Launch:
         """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
