@@ -114,6 +114,36 @@ def test_integers_keep_what_is_computed() -> None:
     check_steps(graph, before)
 
 
+@pytest.mark.parametrize("columns", [5, 8])
+def test_a_computed_bias_is_added_by_channel(columns: int) -> None:
+    """Also where there are as many columns as channels, so that it would broadcast along them as well."""
+    g = GraphMaker()
+    x = dequantised(g, "dx", g.input("x", 1, 8, 3, columns, dtype=DType.UINT8), 0.02, 128)
+    w = dequantised_constant(g, "w", integers(g, "wq", "i1", 8, 8, 3, 3), 1e-3)
+    b = g.input("b", 8)
+    graph = g.done(g.add("c", "Conv", x, w, b, group=1, **WINDOW))
+    given = feeds(graph) | {"b": np.arange(8, dtype=np.float32)}
+    before = run_graph(graph, given)
+    optimise(graph, Context(check=True), DOT)
+    assert "IntegerConv" in operators(graph)
+    for want, got in zip(before, run_graph(graph, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+def test_a_large_bias_is_added_as_a_float() -> None:
+    """Its integers and the sums together would exceed 32 bits."""
+    g = GraphMaker()
+    x = dequantised(g, "dx", g.input("x", 1, 8, 5, 5, dtype=DType.UINT8), 1e-3, 0)
+    w = dequantised_constant(g, "w", g.const("wq", np.full((8, 8, 3, 3), 127, np.int8)), 1e-3)
+    b = dequantised_constant(g, "b", g.const("bq", np.full(8, 2**31 - 9, np.int32)), 1e-6)
+    graph = g.done(g.add("c", "Conv", x, w, b, group=1, **WINDOW))
+    before = run_graph(graph, feeds(graph))
+    optimise(graph, Context(check=True), DOT)
+    assert "IntegerConv" in operators(graph)
+    for want, got in zip(before, run_graph(graph, feeds(graph)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("device", [None, GPU, DeviceInfo(kind="cpu", extensions=("cl_khr_integer_dot_product",))])
 def test_floats_stay_without_dot_products(device: DeviceInfo | None) -> None:
     graph = qdq()

@@ -65,9 +65,10 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
         if by_channel is None:
             return "the constant's scales do not lie along the output channels"
         w_scale, w_zero = by_channel
-        if _largest_sum(w.levels.q, w_zero, axis) > _LARGEST:
+        room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
+        if room < 0:
             return "sums of integers may exceed 32 bits"
-        return _as_integers(node, source, scale.data.reshape(()), w_scale, w_zero)
+        return _as_integers(node, source, scale.data.reshape(()), w_scale, w_zero, room)
 
     return rule
 
@@ -118,12 +119,15 @@ def _largest_sum(q: Array, zero: Array | None, axis: int) -> float:
     return float(own * 255)
 
 
-def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None) -> Patch:
+def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None, room: float) -> Patch:
+    """room: what an integer bias may add to the sums without their exceeding 32 bits."""
     w, levels = node.input(1), node.input(1).levels
     assert levels is not None
     factor = np.float32(x_scale) * w_scale.astype(np.float32)
-    bias = node.get(2)
+    bias = node.get(2) if node.op.name == "Conv" else None
     whole = _whole_bias(bias, factor)
+    if whole is not None and room < np.abs(whole.astype(np.int64)).max(initial=0):
+        whole = None
     inputs: list[Value | None] = [source.x, _constant(w, levels.q)]
     if node.op.name == "Conv":
         inputs.append(None if whole is None or bias is None else _constant(bias, whole))
@@ -134,8 +138,9 @@ def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zer
     made = Node(op, inputs, [acc], dict(node.attrs), node.name, node.origin)
     spread = (-1, *(1,) * (len(node.y.shape) - 2)) if node.op.name == "Conv" else (-1,)
     operands = [acc, _constant(w, factor.reshape(spread) if factor.ndim else factor)]
-    if node.op.name == "Conv" and bias is not None and whole is None:
-        operands.append(bias if bias.data is None else _constant(bias, bias.data.reshape(spread)))
+    added: list[Node] = []
+    if bias is not None and whole is None:
+        operands.append(_reshaped(bias, (bias.type.count, *spread[1:]), node, added))
 
     def scaled(a: Sym, f: Sym, *b: Sym) -> Sym:
         y = a.cast(DType.FLOAT32) * f
@@ -143,7 +148,7 @@ def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zer
 
     expr = trace(scaled, *(v.dtype for v in operands))
     tail = Node(get_op("Elementwise"), [*operands], [output_like(node)], {"expr": expr}, node.name, "")
-    return Patch([node], [made, tail], {node.y: tail.y})
+    return Patch([node], [*added, made, tail], {node.y: tail.y})
 
 
 def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
@@ -199,10 +204,14 @@ def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
         return zero
     rank = len(node.input(1).shape)
     shape = (zero.type.count, *(1,) * (rank - 1 - _channel_axis(node) % rank))
-    if zero.shape == shape:
-        return zero
-    out = fresh_value(zero.name, TensorType(zero.dtype, shape))
-    added.append(Node(get_op("Reshape"), [zero], [out], {"shape": shape}, node.name, node.origin))
+    return _reshaped(zero, shape, node, added)
+
+
+def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -> Value:
+    if v.shape == shape:
+        return v
+    out = fresh_value(v.name, TensorType(v.dtype, shape))
+    added.append(Node(get_op("Reshape"), [v], [out], {"shape": shape}, node.name, node.origin))
     return out
 
 
