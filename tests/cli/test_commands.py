@@ -116,3 +116,30 @@ def test_wrong_input_gets_a_sentence(model: str, tmp_path: Path) -> None:
     check_sentence(run("run", model, "-i", str(tmp_path / "int.npy")), "x")
     check_sentence(run("inspect", model, "--node", "nobody"), "nobody", "conv")
     check_sentence(run("nonsense"), "nonsense")
+
+
+def test_files_of_the_wrong_kind_get_a_sentence(model: str, tmp_path: Path) -> None:
+    for suffix in (".npy", ".npz"):
+        (tmp_path / f"text{suffix}").write_text("garbage")
+        check_sentence(run("run", model, "-i", str(tmp_path / f"text{suffix}")), f"text{suffix} is no {suffix} file")
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    check_sentence(run("run", model, "-i", f"q={tmp_path / 'x.npy'}"), "no input is named 'q'", "inputs are x")
+    result = run("run", model, "-o", str(tmp_path / "out.foo"))
+    check_sentence(result, "out.foo: unknown kind of output")
+    assert "device" not in result.output  # told before the model runs
+    assert run("compile", model, str(tmp_path / "m.opal"), "--shape", "x:1x3x8x8").exit_code == 0
+    check_sentence(run("compile", str(tmp_path / "m.opal"), str(tmp_path / "n.opal")), "m.opal", "compiled already")
+    check_sentence(run("run", model, "--shape", f"x:{2**62}x3x8x8"), "no memory can hold", "--shape")
+
+
+def test_a_model_without_outputs_has_nothing_to_show(tmp_path: Path) -> None:
+    ins = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "none", ins, [])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    check_sentence(run("run", str(tmp_path / "m.onnx"), "--top-k", "2"), "--top-k", "there is no output")
+    check_sentence(run("run", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "y.npy")), "y.npy", "no outputs")
+
+
+def test_verify_takes_an_empty_batch(model: str) -> None:
+    result = run("verify", model, "--shape", "x:0x3x8x8")
+    assert result.exit_code == 0, result.output

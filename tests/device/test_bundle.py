@@ -172,15 +172,16 @@ def test_explaining_tries_a_compiled_shape(rt: Runtime, bundle: Path) -> None:
     ("feeds", "error", "said"),
     [
         ({"x": noise(3, 3, 8, 8)}, BundleError, r"compiled for shapes x:1x3x8x8; x:2x3x8x8; got x:3x3x8x8; .*--shape"),
-        ({"x": noise(1, 4, 8, 8)}, InputError, r"'x' has size 3 along axis 1 \[N, 3, H, W\], got \(1, 4, 8, 8\)"),
-        ({"x": noise(3, 8, 8)}, InputError, r"'x' has rank 4 \[N, 3, H, W\], got shape \(3, 8, 8\)"),
+        ({"x": noise(1, 4, 8, 8)}, InputError, r"'x' has size 3 along axis 1 \(float32\[N, 3, H, W\]\), got shape"),
+        ({"x": noise(3, 8, 8)}, InputError, r"'x' has rank 4 \(float32\[N, 3, H, W\]\), got shape \(3, 8, 8\)"),
         ({"x": np.zeros(SHAPE)}, InputError, r"'x' is float32, got float64: pass x.astype\(np.float32\)"),
-        ({"x": "abc"}, InputError, r"'x' cannot be made an array of tensor\(float\) \[N, 3, H, W\]"),
-        ({"z": noise(*SHAPE)}, InputError, r"no input is named 'z'; the bundle's inputs are x"),
-        ({}, InputError, r"input 'x' is missing; it is tensor\(float\) of shape \[N, 3, H, W\]"),
+        ({"x": "abc"}, InputError, r"'x' cannot be made an array of float32\[N, 3, H, W\]"),
+        ({"x": None}, InputError, r"'x' is None; a tensor float32\[N, 3, H, W\] is expected"),
+        ({"z": noise(*SHAPE)}, InputError, r"'.*\.opal' has no input 'z'; its inputs are 'x'"),
+        ({}, InputError, r"'.*\.opal' needs 'x', which the feeds lack; given: none"),
         (None, InputError, r"inputs are a dict \{'x': array\}, got NoneType"),
     ],
-    ids=["shape", "channels", "rank", "dtype", "text", "name", "missing", "none"],
+    ids=["shape", "channels", "rank", "dtype", "text", "no value", "name", "missing", "none"],
 )
 def test_feeds_that_do_not_fit(rt: Runtime, bundle: Path, feeds: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
@@ -193,6 +194,15 @@ def test_lists_serve_as_feeds(rt: Runtime, bundle: Path) -> None:
     want = session.run(None, {"x": x})[0]
     for same in (x.tolist(), x.astype(">f4"), np.asfortranarray(x)):
         np.testing.assert_array_equal(session.run(None, {"x": same})[0], want)
+
+
+def test_one_element_serves_for_a_scalar(rt: Runtime, folder: Path) -> None:
+    model = make_model([helper.make_node("Neg", ["x"], ["y"])], [port("x", [])], [port("y", [])])
+    session = compiled(rt, folder, model)
+    for one in (np.float32(3), np.full(1, 3, np.float32), 3):
+        got = session.run(None, {"x": one})[0]
+        assert got.shape == ()
+        assert got == -3
 
 
 # Damaged and foreign files
@@ -311,11 +321,14 @@ def test_strict_looks_into_a_bundle(rt: Runtime, folder: Path) -> None:
         ({}, InputError, r"'x' has open dimensions \[N, 3, H, W\]; give its shape, such as --shape x:1x3x1x1"),
         ({"shapes": {"x": (1, 3, 8)}}, InputError, r"\(1, 3, 8\) does not fit input 'x' of shape \['N', 3, 'H', 'W'\]"),
         ({"shapes": {"x": (1, 4, 8, 8)}}, InputError, r"does not fit input 'x'"),
+        ({"shapes": {"x": (-1, 3, 8, 8)}}, InputError, r"shape \(-1, 3, 8, 8\) has a negative size"),
+        ({"shapes": {"x": "1x3x8x8"}}, InputError, r"a shape is whole numbers .*, got '1x3x8x8'"),
+        ({"shapes": [1, 3]}, InputError, r"shapes are a dict such as \{'x': .*got \[1, 3\]"),
         ({"shapes": {"q": (1,)}}, InputError, r"a shape is given for 'q', but the model's inputs are x"),
         ({"shapes": {"x": SHAPE}, "device": "nonsense"}, NoDeviceError, r"no OpenCL device matches 'nonsense'. Found"),
         ({"shapes": {"x": SHAPE}, "precision": "fp8"}, InputError, r"precision 'fp8' is not known; choose auto, fp32"),
     ],
-    ids=["open", "rank", "size", "name", "device", "precision"],
+    ids=["open", "rank", "size", "negative", "text", "no names", "name", "device", "precision"],
 )
 def test_what_cannot_be_compiled(tmp_path: Path, options: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):

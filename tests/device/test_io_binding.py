@@ -18,7 +18,7 @@ from opalite import OrtValue
 from opalite.cl.counters import Counters
 from opalite.cl.runtime import Runtime
 from opalite.cl.tensor import Crossing, DeviceTensor
-from opalite.errors import DeviceError, InputError
+from opalite.errors import DeviceError, DeviceMemoryError, InputError
 from opalite.run import step_loop
 from opalite.run.compile import compile_model
 
@@ -332,6 +332,17 @@ def test_misfits_are_told(rt: Runtime, open_session: Open) -> None:
         on_device(rt, np.array(["a"], object))
     with pytest.raises(InputError, match="no element type"):
         OrtValue.ortvalue_from_shape_and_type((2,), "q8")
+    for shape, said in (((2, -3), "negative size"), ("23", "whole numbers"), ((2.5,), "whole numbers")):
+        for where in ("cpu", "opencl", "opencl_pinned"):
+            with pytest.raises(InputError, match=said):
+                OrtValue.ortvalue_from_shape_and_type(shape, np.float32, where)
+        with pytest.raises(InputError, match=said):
+            binding.bind_input("x", "cpu", 0, np.float32, shape, noise(2, 3).ctypes.data)
+    for where in ("cpu", "opencl"):
+        with pytest.raises(InputError, match=r"buffer_ptr is an address, .*got 0"):
+            binding.bind_input("x", where, 0, np.float32, (2, 3), 0)
+    with pytest.raises(DeviceMemoryError, match=r"making room for float32\[1099511627776, 64\]"):
+        OrtValue.ortvalue_from_shape_and_type((2**40, 64), np.float32)
     with pytest.raises(InputError, match="no output is bound"):
         session.run_with_iobinding(binding)
     with pytest.raises(InputError, match="this session's io_binding"):

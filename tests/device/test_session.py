@@ -54,6 +54,17 @@ def close_to(got: Any, want: Any) -> None:
 # Steady state and new sizes
 
 
+def test_only_a_run_can_be_repeated(open_session: Open) -> None:
+    session = open_session(inverter())
+    with pytest.raises(InputError, match=r"no run to repeat yet; run the model once"):
+        session.replay()
+    session.run(None, {"x": noise(1, 3, 8, 8)})
+    assert session.replay() > 0
+    session.close()
+    with pytest.raises(InputError, match=r"no run to repeat yet"):
+        session.replay()
+
+
 def test_a_second_run_prepares_nothing(rt: Runtime, open_session: Open) -> None:
     session = open_session(classifier())
     feeds = {"x": noise(2, 3, 17, 13)}

@@ -116,6 +116,29 @@ FAULTS = {
         one_node("MaxPool", ["x"], [IMAGE], {}, kernel_shape=[2, 2], stride=[2, 2]),
         "has the attribute 'stride'; MaxPool knows .*strides",
     ),
+    "fraction": (
+        one_node("Softmax", ["x"], [MATRIX], {}, axis=1.5),
+        "attribute 'axis' of type FLOAT; Softmax expects INT",
+    ),
+    "too many outputs": (
+        make_model(
+            [helper.make_node("Relu", ["x"], ["y", "z"], name="culprit")], [MATRIX], [port("y", None), port("z", None)]
+        ),
+        "has 2 outputs; Relu gives up to 1",
+    ),
+    "index": (one_node("Gather", ["x", "i"], [MATRIX], {"i": ints(0, 3)}, axis=1), "index 3 for axis 1.*-3 to 2"),
+    "index of elements": (
+        one_node("GatherElements", ["x", "i"], [MATRIX], {"i": ints(-3, 0, 0).reshape(1, 3)}),
+        "index -3 for axis 0.*-2 to 1",
+    ),
+    "index vector": (
+        one_node("ScatterND", ["x", "i", "u"], [MATRIX], {"i": ints(1, 2, 1, 3).reshape(2, 2), "u": floats(2)}),
+        r"index 3 for axis 1 of f32\[2,3\]",
+    ),
+    "numbers": (
+        one_node("Range", ["a", "b", "c"], [], {"a": np.float32(0), "b": np.float32(1e12), "c": np.float32(1)}),
+        "from 0.0 to .* by 1.0, which is too many numbers",
+    ),
     "attribute type": (one_node("MaxPool", ["x"], [IMAGE], {}, kernel_shape="ab"), "culprit"),
     # counts and element types of inputs
     "too many inputs": (one_node("Relu", ["x", "x"], [MATRIX], {}), "has 2 inputs; Relu takes up to 1"),
@@ -154,6 +177,14 @@ def test_unknown_operators_are_named(op: str, domain: str, said: str) -> None:
     model = make_model([node], [MATRIX], [port("y", None)], domains=[domain] if domain else [])
     with pytest.raises(UnsupportedOpError, match=f"(?s)node 'culprit'.*{said}"):
         load_model(model.SerializeToString())
+
+
+def test_a_missing_branch_is_told_whichever_is_taken() -> None:
+    branch = helper.make_graph([helper.make_node("Identity", ["x"], ["b"])], "b", [], [port("b", None)])
+    model = one_node("If", ["c"], [MATRIX], {"c": np.bool_(True)}, then_branch=branch)
+    session = NumpySession(model.SerializeToString())
+    with pytest.raises(ShapeError, match="If node 'culprit' lacks its graph attribute 'else_branch'"):
+        session.run({"x": floats(2, 3)})
 
 
 def test_damage_never_goes_further_than_a_sentence() -> None:

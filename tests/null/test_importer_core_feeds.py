@@ -58,7 +58,7 @@ def test_good_feeds_come_back_in_order_as_arrays(model: Model) -> None:
         ({"image": None}, r"input 'image' is None; a tensor float32\[N, 3\] is expected"),
         ({"image": [[1, 2, 3], [4, 5]]}, r"input 'image' cannot be made an array of float32\[N, 3\]"),
         ({"image": np.zeros((2, 3), "M8[s]")}, r"input 'image' has dtype datetime64\[s\]"),
-        ({"words": np.zeros(2, np.int64)}, r"input 'words' is object, got int64: pass an array of str"),
+        ({"words": np.zeros(2, np.int64)}, r"input 'words' is string, got int64: pass an array of str"),
         ({"list": np.zeros(2, np.float32)}, r"input 'list' is a sequence: give a list of arrays, not ndarray"),
         ({"list": [np.zeros(2, np.int32)]}, r"input 'list' is float32, got int32"),
         ({"extra": np.zeros(1, np.int32)}, r"input 'extra' is float32, got int32"),

@@ -160,8 +160,29 @@ def test_no_cut_of_a_file_crashes() -> None:
 def test_initializer_with_missing_bytes() -> None:
     model = small_model(f32(16))
     model.graph.initializer[0].raw_data = b"\0" * 10
-    with pytest.raises(ModelFormatError, match=r"tensor 'w' of type 1 and shape \[16\] cannot be read"):
+    with pytest.raises(ModelFormatError, match=r"tensor 'w' of type float and shape \[16\] cannot be read"):
         load_model(model)
+
+
+def test_initializer_of_no_type_or_size() -> None:
+    model = small_model(f32(16))
+    model.graph.initializer[0].data_type = 77
+    with pytest.raises(ModelFormatError, match="tensor 'w' cannot be read: element type number 77 is none"):
+        load_model(model)
+    model = small_model(f32(16))
+    model.graph.initializer[0].dims[0] = -1
+    with pytest.raises(ModelFormatError, match=r"shape \[-1\] cannot be read: sizes must not be negative"):
+        load_model(model)
+
+
+def test_a_name_that_no_file_has() -> None:
+    with pytest.raises(ModelFormatError, match=r"'a\\x00b' cannot be the name of a file"):
+        load_model("a\0b")
+
+
+def test_a_bundle_is_no_model() -> None:
+    with pytest.raises(ModelFormatError, match=r"a safetensors file or an \.opal bundle"):
+        load_model(b"\x10" + bytes(7) + b'{"a": {}}' + bytes(99))
 
 
 def test_versions() -> None:

@@ -79,7 +79,7 @@ def test_packed_types_are_unpacked() -> None:
 def test_data_of_the_wrong_size() -> None:
     model = model_of({"w": ARRAYS["large"]})
     model.graph.initializer[0].dims[0] = 8
-    with pytest.raises(ModelFormatError, match=r"tensor 'w' of type 1 and shape \[8, 301\] cannot be read"):
+    with pytest.raises(ModelFormatError, match=r"tensor 'w' of type float and shape \[8, 301\] cannot be read"):
         load_model(model.SerializeToString())
 
 

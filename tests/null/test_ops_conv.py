@@ -63,6 +63,15 @@ def test_conv_matches_onnxruntime(case: Any, bias: bool) -> None:
     check("Conv", attrs, arrays, run_onnx("Conv", arrays, **attrs))
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_a_batch_of_none(op: str) -> None:
+    attrs = {"strides": (1,), "pads": (0, 0), "dilations": (1,), "group": 2}
+    attrs |= {"output_padding": (0,)} if op == "ConvTranspose" else {}
+    w = np.ones((4, 2, 3) if op == "Conv" else (4, 1, 3), np.float32)
+    (y,) = get_op(op).reference(attrs, [np.zeros((0, 4, 5), np.float32), w])
+    assert y.shape == ((0, 4, 3) if op == "Conv" else (0, 2, 7))
+
+
 TRANSPOSED = [  # C, M, group, spatial, kernel, strides, pads, dilations, output_padding
     (5, 7, 1, (13,), (3,), (2,), (1, 2), (1,), (1,)),
     (6, 9, 3, (5, 7), (3, 2), (1, 3), (0, 0, 1, 1), (2, 1), (0, 2)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from ..ir.dtype import DType
 
 Array = np.ndarray[Any, Any]
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # what the files begin with: without it NumPy takes them for pickles
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ def load_inputs(
         if eq and name in by_name and not Path(item).exists():
             feeds.update(_load(Path(path), [by_name[name]], shapes, preprocess))
             continue
+        if eq and not Path(item).exists() and Path(path).exists():
+            names = ", ".join(by_name) or "(none)"
+            raise InputError(f"{item}: no input is named {name!r}; the model's inputs are {names}")
         missing = [w for w in wanted if w.name not in feeds]
         if not missing:
             raise InputError(f"{item}: the model's {len(wanted)} inputs all have a file already")
@@ -119,6 +126,9 @@ def random_input(w: Wanted, shapes: Mapping[str, tuple[int, ...]], rng: np.rando
     shape = concrete_shape(w, shapes)
     if w.dtype is DType.STRING:
         raise InputError(f"input '{w.name}' holds strings, which cannot be made at random; give it with --load-inputs")
+    if math.prod(shape) > sys.maxsize // 8:
+        dims = "x".join(map(str, shape))
+        raise InputError(f"input '{w.name}' is {w.dtype} {dims}, which no memory can hold; give a smaller --shape")
     if w.dtype is DType.BOOL:
         return rng.random(shape) < 0.5
     if w.dtype.is_int:
@@ -134,6 +144,8 @@ def _load(
     suffix = path.suffix.lower()
     w = wanted[0]
     try:
+        if suffix in _MARKS and not _begins_with(path, _MARKS[suffix]):
+            raise InputError(f"{path} is no {suffix} file: it is damaged or of another format; write it with NumPy")
         if suffix == ".npz":
             return _from_npz(path, wanted)
         if suffix == ".npy":
@@ -149,6 +161,11 @@ def _load(
     except Exception as e:  # readers of damaged archives and pictures raise whatever they like
         raise InputError(f"{path} could not be read as input '{w.name}': {e or type(e).__name__}") from e
     raise InputError(f"{path}: unknown kind of input; expected .npy, .npz, .pb or a picture ({', '.join(PICTURES)})")
+
+
+def _begins_with(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as f:
+        return f.read(len(mark)) == mark
 
 
 def _from_npz(path: Path, wanted: Sequence[Wanted]) -> dict[str, Array]:

@@ -18,17 +18,24 @@ Array = np.ndarray[Any, Any]
 def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
     """All outputs to .npz, the first to .npy or a picture; the suffix decides."""
     suffix = path.suffix.lower()
+    if not outputs:
+        raise InputError(f"{path} cannot be written: the model has no outputs")
     try:
         if suffix == ".npz":
             _save_npz(path, outputs)
         elif suffix == ".npy":
             np.save(path, np.asarray(next(iter(outputs.values()))))
-        elif suffix in PICTURES:
-            to_picture(np.asarray(next(iter(outputs.values())))).save(path)
         else:
-            raise InputError(f"{path}: unknown kind of output; write .npz, .npy or a picture ({', '.join(PICTURES)})")
+            check_kind(path)
+            to_picture(np.asarray(next(iter(outputs.values())))).save(path)
     except (OSError, ValueError) as e:
         raise InputError(f"outputs could not be written to {path}: {e}") from e
+
+
+def check_kind(path: Path) -> None:
+    """InputError for a file that `save_outputs` does not know how to write."""
+    if path.suffix.lower() not in (".npz", ".npy", *PICTURES):
+        raise InputError(f"{path}: unknown kind of output; write .npz, .npy or a picture ({', '.join(PICTURES)})")
 
 
 def check_writable(*paths: str | None) -> None:

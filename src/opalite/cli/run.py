@@ -14,7 +14,7 @@ from ..errors import InputError
 from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
-from .outputs import check_writable, read_labels, save_outputs, top_classes
+from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes
 from .wanted import wanted_inputs
 
 
@@ -76,6 +76,8 @@ def command(
     from ..run.session import InferenceSession
 
     check_writable(save)
+    if save is not None:
+        check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
     session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
     preprocess = Preprocess(
@@ -99,7 +101,7 @@ def command(
         console.print(line, soft_wrap=True)
     _print_outputs(console, names, results)
     if top_k:
-        _print_top(console, np.asarray(results[0]), top_k, words)
+        _print_top(console, results[0] if results else None, top_k, words)
     _print_times(console, first, rows)
     print_caches(console)
     if save is not None:
@@ -119,11 +121,18 @@ def _print_outputs(console: Console, names: list[str], results: list[Any]) -> No
             console.print(f"output   {name}: {shape}")
 
 
-def _print_top(console: Console, scores: np.ndarray[Any, Any], k: int, words: list[str]) -> None:
+def _print_top(console: Console, scores: Any, k: int, words: list[str]) -> None:
+    if not isinstance(scores, np.ndarray) or scores.dtype.kind in "OUSc":
+        what = "there is no output" if scores is None else f"the first output is {_kind(scores)}"
+        raise InputError(f"--top-k needs a vector of scores; {what}")
     if scores.ndim == 0 or scores.size < 2:
         raise InputError(f"--top-k needs a vector of scores; the first output has shape {scores.shape}")
     for index, score in top_classes(scores, k):
         console.print(f"  {score:10.5f}  {index:5d}  {words[index] if index < len(words) else ''}")
+
+
+def _kind(value: Any) -> str:
+    return f"of type {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
 def _print_times(console: Console, first: Any, rows: list[Any]) -> None:

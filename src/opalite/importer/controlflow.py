@@ -31,9 +31,11 @@ def visit_if(walk: Walk, item: Item) -> None:
         walk.need(item, name)
         return
     taken = bool(_single(item, condition, "condition"))
-    branch = _graph(item, "then_branch" if taken else "else_branch")
-    if len(branch.outputs) < len(item.outputs):
-        raise ShapeError(f"{item.node.label} has {len(item.outputs)} outputs, its branch {len(branch.outputs)}")
+    branches = {which: _graph(item, which) for which in ("then_branch", "else_branch")}
+    for which, graph in branches.items():
+        if len(graph.outputs) < len(item.outputs):
+            raise ShapeError(f"{item.node.label} has {len(item.outputs)} outputs, its {which} {len(graph.outputs)}")
+    branch = branches["then_branch" if taken else "else_branch"]
     walk.inline(branch, item, "then" if taken else "else", (), item.outputs)
 
 

@@ -154,6 +154,8 @@ def _read_file(path: Path) -> bytes:
         raise ModelFormatError(f"there is no file '{path}'") from None
     except OSError as e:
         raise ModelFormatError(f"'{path}' cannot be read: {e.strerror or e}") from e
+    except ValueError as e:  # such as a zero byte in the name
+        raise ModelFormatError(f"{str(path)!r} cannot be the name of a file: {e}") from e
 
 
 def _parse(raw: bytes, what: str) -> tuple[Any, Mapping[int, memoryview]]:
@@ -167,6 +169,10 @@ def _parse(raw: bytes, what: str) -> tuple[Any, Mapping[int, memoryview]]:
         rest, weights = take_weights(raw)
         proto = onnx.ModelProto.FromString(rest)
     except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
+        if raw[8:9] == b"{":  # after the length of the description
+            raise ModelFormatError(
+                f"{what} is not an ONNX model but a safetensors file or an .opal bundle, which is compiled already"
+            ) from e
         raise ModelFormatError(
             f"{what} is not a complete ONNX model ({len(raw)} bytes): it is damaged, cut off or of another format"
         ) from e

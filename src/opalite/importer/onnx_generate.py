@@ -20,6 +20,9 @@ from .registry import onnx_op
 Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
+MOST_NUMBERS = 1 << 31
+"""A Range of more is a fault of the model: no kernel indexes beyond 32 bits."""
+
 
 @onnx_op("ConstantOfShape", since=9)
 def constant_of_shape(ctx: NodeContext) -> Value:
@@ -42,7 +45,11 @@ def range_(ctx: NodeContext) -> Value:
     start, limit, delta = (ctx.const(i).reshape(()).astype(wide) for i in range(3))
     if delta == 0:
         raise ShapeError(f"{ctx.label} has delta 0")
-    count = max(0, int(np.ceil((limit - start) / delta)))
+    with np.errstate(all="ignore"):
+        steps = float(np.ceil((limit - start) / delta))
+    if not steps < MOST_NUMBERS:
+        raise ShapeError(f"{ctx.label} goes from {start} to {limit} by {delta}, which is too many numbers to hold")
+    count = max(0, int(steps))
     return ctx.constant((start + np.arange(count) * delta).astype(dtype.np))
 
 

@@ -28,20 +28,53 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 def gather_(ctx: NodeContext) -> Value:
     """x at `indices` along one axis."""
     x = ctx.input(0)
-    return gather(ctx, x, ctx.input(1), axis_of(ctx, len(x.shape), 0))
+    axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
+    return gather(ctx, x, ctx.input(1), axis)
+
+
+def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
+    """ShapeError if input 1 is known and has a position outside x: one for all of `axes` in each of its last rows.
+
+    Those that arrive at a run are clamped: looking at them would cost a transfer.
+    """
+    indices = ctx.maybe_const(1)
+    if indices is None or indices.dtype.kind not in "iu" or not indices.size or not x.type.count:
+        return
+    sizes = np.array([x.shape[a] for a in axes])
+    rows = indices if len(axes) == 1 else indices.reshape(-1, len(axes))
+    wrong = (rows < -sizes) | (rows >= sizes)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.reshape(-1))[0])
+        axis = axes[at % len(axes)]
+        raise ShapeError(
+            f"{ctx.label} has the index {int(rows.reshape(-1)[at])} for axis {axis} of {x.type}; expected "
+            f"{-x.shape[axis]} to {x.shape[axis] - 1}"
+        )
+
+
+def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
+    """The same of input 1 as vectors of indices, for x's axes from `batch` on."""
+    depth = ctx.input(1).shape[-1] if ctx.input(1).shape else 0
+    if batch >= 0 and 0 < depth <= len(x.shape) - batch:
+        _check_positions(ctx, x, range(batch, batch + depth))
 
 
 @onnx_op("GatherElements", since=11)
 def gather_elements(ctx: NodeContext) -> Value:
     """Each element from its own position along one axis."""
     x = ctx.input(0)
-    return ctx.add("GatherElements", [x, ctx.input(1)], axis=axis_of(ctx, len(x.shape), 0))
+    axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
+    return ctx.add("GatherElements", [x, ctx.input(1)], axis=axis)
 
 
 @onnx_op("GatherND", since=11)
 def gather_nd(ctx: NodeContext) -> Value:
     """Slices of x at index vectors; the first `batch_dims` axes go in step."""
-    return ctx.add("GatherND", [ctx.input(0), ctx.input(1)], batch_dims=int(ctx.attr("batch_dims", 0)))
+    x, indices, batch = ctx.input(0), ctx.input(1), int(ctx.attr("batch_dims", 0))
+    _check_vectors(ctx, x, batch)
+    return ctx.add("GatherND", [x, indices], batch_dims=batch)
 
 
 @onnx_op("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
@@ -102,12 +135,14 @@ def scatter_elements(ctx: NodeContext) -> Value:
     """x with each update written (or added, ...) at its own position along one axis."""
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
     return ctx.add("ScatterElements", [x, ctx.input(1), ctx.input(2)], axis=axis, reduction=_reduction(ctx))
 
 
 @onnx_op("ScatterND", since=11)
 def scatter_nd(ctx: NodeContext) -> Value:
     """x with slices written (or added, ...) at index vectors."""
+    _check_vectors(ctx, ctx.input(0))
     return ctx.add("ScatterND", [ctx.input(0), ctx.input(1), ctx.input(2)], reduction=_reduction(ctx))
 
 

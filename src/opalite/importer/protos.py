@@ -30,7 +30,7 @@ def elem_dtype(code: int) -> DType:
         name = onnx.TensorProto.DataType.Name(code)
         return _NAMES.get(name) or DType[name]
     except (ValueError, KeyError):
-        raise ModelFormatError(f"element type number {code} is not one that tensors here can have") from None
+        raise ModelFormatError(f"element type number {code} is none that tensors can have") from None
 
 
 @cache
@@ -95,6 +95,8 @@ def _decode_dim(dim: Any) -> Dim:
 
 # Tensors
 
+_DAMAGED = "The file is damaged or was cut off; export or download it again"
+
 
 class TensorReader:
     """Decodes TensorProtos; data kept in other files is mapped from `folder` (None: there is no folder to look in)."""
@@ -114,13 +116,18 @@ class TensorReader:
         ModelFormatError names the tensor if bytes or file are missing.
         """
         try:
+            kind = onnx_name(elem_dtype(proto.data_type))
+        except ModelFormatError as e:
+            raise ModelFormatError(f"tensor '{proto.name}' cannot be read: {e}. {_DAMAGED}") from e
+        try:
+            if any(d < 0 for d in proto.dims):
+                raise ValueError("sizes must not be negative")
             if proto.data_location == onnx.TensorProto.EXTERNAL:
                 return self._external(proto)
             array: Array = numpy_helper.to_array(proto) if raw is None else self._from_raw(proto, raw)
         except (ValueError, TypeError, KeyError, UnicodeDecodeError) as e:
             raise ModelFormatError(
-                f"tensor '{proto.name}' of type {proto.data_type} and shape {list(proto.dims)} cannot be read: {e}. "
-                "The file is damaged or was cut off; export or download it again"
+                f"tensor '{proto.name}' of type {kind} and shape {list(proto.dims)} cannot be read: {e}. {_DAMAGED}"
             ) from e
         return array
 

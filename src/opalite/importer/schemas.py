@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from onnx import checker, defs, helper, numpy_helper, shape_inference
+from onnx import AttributeProto, checker, defs, helper, numpy_helper, shape_inference
 
 from ..errors import ShapeError, UnsupportedOpError
 from ..ir.dtype import DType
+from ..ir.feeds import dtype_name
 from ..ir.graph import Value
 from ..ir.types import TensorType
 from .encode import make_proto, type_proto
-from .graphdef import NodeDef
+from .graphdef import Attr, AttrRef, NodeDef
 from .protos import decode_type, elem_dtype, onnx_name
 
 SMALL = 4096
@@ -66,19 +67,50 @@ def _known_ops() -> tuple[set[str], dict[tuple[str, str], int]]:
 
 
 def check_form(node: NodeDef) -> None:
-    """ShapeError if the node has inputs or attributes that its operator does not know, or lacks an attribute."""
+    """ShapeError if the node has inputs, outputs or attributes that its operator does not know, or lacks one."""
     schema = find_schema(node)
     if schema is None or node.overload:
         return
     if len(node.inputs) > schema.max_input:
         raise ShapeError(f"{node.label} has {len(node.inputs)} inputs; {node.op_type} takes up to {schema.max_input}")
+    if len(node.outputs) > schema.max_output:
+        raise ShapeError(
+            f"{node.label} has {len(node.outputs)} outputs; {node.op_type} gives up to {schema.max_output}"
+        )
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in node.attributes:
             raise ShapeError(f"{node.label} lacks the attribute '{name}', which {node.op_type} must have")
-    for name in node.attributes:
+    for name, given in node.attributes.items():
         if name not in schema.attributes and not schema.deprecated:
             known = ", ".join(schema.attributes) or "none"
             raise ShapeError(f"{node.label} has the attribute '{name}'; {node.op_type} knows {known}")
+        if name in schema.attributes and not _is_of_type(given, schema.attributes[name].type):
+            raise ShapeError(
+                f"{node.label} has the attribute '{name}' of type {_type_name(given.type)}; {node.op_type} expects "
+                f"{schema.attributes[name].type.name}"
+            )
+
+
+def _is_of_type(given: Attr, wanted: Any) -> bool:
+    """Whether an attribute is of a schema's type; whole numbers are of either type of numbers."""
+    number = int(wanted.value)
+    if isinstance(given.value, AttrRef) or given.type in (0, number):
+        return True
+    for pair in _NUMBERS:
+        if {given.type, number} == pair:
+            values = given.value if isinstance(given.value, tuple) else (given.value,)
+            return all(v == int(v) for v in values)
+    return False
+
+
+def _type_name(number: int) -> str:
+    return str(AttributeProto.AttributeType.Name(number))
+
+
+_NUMBERS = (
+    {AttributeProto.FLOAT, AttributeProto.INT},
+    {AttributeProto.FLOATS, AttributeProto.INTS},
+)
 
 
 def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:
@@ -110,12 +142,12 @@ def _type_problem(op_type: str, domain: str, dtypes: tuple[DType | None, ...]) -
         types = allowed.get(formal.type_str, [formal.type_str])
         if not _takes(types, dtype):
             listed = ", ".join(sorted(types))
-            return f"does not take {dtype.np.name} for input {i} ({formal.name}); it takes {listed}"
+            return f"does not take {dtype_name(dtype)} for input {i} ({formal.name}); it takes {listed}"
         if formal.type_str in allowed and not (variadic and not formal.is_homogeneous):
             first = bound.setdefault(formal.type_str, dtype)
             if first is not dtype:
                 return (
-                    f"mixes {first.np.name} and {dtype.np.name} (input {i}, {formal.name}): both must have one "
+                    f"mixes {dtype_name(first)} and {dtype_name(dtype)} (input {i}, {formal.name}): both must have one "
                     "element type; put a Cast before it"
                 )
     return None

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, OpaliteError
+from ..ir.feeds import is_tensor
 from ..ir.graph import Graph, Value
 from .controlflow import CONTROL
 from .evaluate import ancestors, evaluate_graph, is_cheap
@@ -25,7 +26,7 @@ from .graphdef import GraphDef
 from .items import Item, make_item
 from .protos import Array
 from .tasks import Runner, Task
-from .walker import ContentsNeededError, Walk, as_array, is_tensor
+from .walker import ContentsNeededError, Walk, as_array
 
 SEGMENTS_KEPT = 32
 """Segments that one stage keeps; the least recently used goes first."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ModelError, OpaliteError, ShapeError
-from ..ir.dtype import DType
+from ..ir.feeds import dtype_of, is_tensor
 from ..ir.graph import Value
 from .builder import GraphBuilder, NeedHost
 from .context import NeedValue, NodeContext, Trimmed
@@ -343,16 +343,6 @@ def _importing(node: NodeDef, inputs: Sequence[Value | None]) -> str:
 
 
 # Values that arrive from outside
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is an array, or stands for one by `shape` and `dtype`."""
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def dtype_of(value: Any) -> DType:
-    """Element type of an array or of what stands for one."""
-    return value.dtype if isinstance(value.dtype, DType) else DType.of(value.dtype)
 
 
 def as_array(name: str, value: Any) -> Array:

@@ -110,11 +110,11 @@ class Conv(Op):
         m = w.shape[0]
         out = self._spatial(attrs, x.shape, w.shape)
         padded = pad_or_crop(x.astype(acc), attrs["pads"], 0)
-        filters = w.astype(acc).reshape(g, m // g, c // g, -1)
+        filters = w.astype(acc).reshape(g, m // g, c // g, math.prod(kernel))
         y = np.zeros((n, g, m // g, math.prod(out)), acc)
         for i, k in enumerate(taps(kernel)):
             window = padded[(slice(None), slice(None), *tap_slices(k, out, strides, dilations))]
-            y += filters[..., i] @ window.reshape(n, g, c // g, -1)
+            y += filters[..., i] @ window.reshape(n, g, c // g, math.prod(out))
         return [_add_bias(y.reshape(n, m, *out), arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
     def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
@@ -169,12 +169,12 @@ class ConvTranspose(Op):
         g, strides, dilations, pads = attrs["group"], attrs["strides"], attrs["dilations"], attrs["pads"]
         n, c, *spatial = x.shape
         mg, kernel = w.shape[1], w.shape[2:]
-        columns = x.astype(acc).reshape(n, g, c // g, -1)
-        filters = w.astype(acc).reshape(g, c // g, mg, -1).swapaxes(1, 2)
+        columns = x.astype(acc).reshape(n, g, c // g, math.prod(spatial))
+        filters = w.astype(acc).reshape(g, c // g, mg, math.prod(kernel)).swapaxes(1, 2)
         y = np.zeros((n, g * mg, *self._spatial(attrs, x.shape, w.shape)), acc)
         for i, k in enumerate(taps(kernel)):
-            part = filters[..., i] @ columns
-            y[(slice(None), slice(None), *tap_slices(k, spatial, strides, dilations))] += part.reshape(n, -1, *spatial)
+            part = (filters[..., i] @ columns).reshape(n, g * mg, *spatial)
+            y[(slice(None), slice(None), *tap_slices(k, spatial, strides, dilations))] += part
         y = pad_or_crop(y, [-p for p in pads], 0)
         return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
 

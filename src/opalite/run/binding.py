@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..plan.program import Port
-from .ortvalue import DEVICE, HOST, OrtValue, device_dtype, find_memory, parse_element_type
+from .ortvalue import DEVICE, HOST, OrtValue, device_dtype, find_memory, parse_element_type, parse_shape
 
 if TYPE_CHECKING:
     from .session import InferenceSession
@@ -214,9 +215,9 @@ class IOBinding:
 
     def _tensor_at(self, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
         rt = self.session.runtime
-        dtype = device_dtype(parse_element_type(element_type))
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return DeviceTensor(rt, shape, dtype, wrap_handle(rt, handle, nbytes))
+        dtype, sizes = device_dtype(parse_element_type(element_type)), parse_shape(shape)
+        _check_address(handle)
+        return DeviceTensor(rt, sizes, dtype, wrap_handle(rt, handle, math.prod(sizes) * dtype.itemsize))
 
 
 def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
@@ -230,7 +231,13 @@ def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
 
 def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
     """The caller's host memory as an array."""
-    dtype = parse_element_type(element_type)
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    dtype, sizes = parse_element_type(element_type), parse_shape(shape)
+    _check_address(address)
+    nbytes = math.prod(sizes) * dtype.itemsize
     memory: Array = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(address))
-    return memory.view(dtype).reshape(tuple(shape))
+    return memory.view(dtype).reshape(sizes)
+
+
+def _check_address(address: Any) -> None:
+    if isinstance(address, bool) or not isinstance(address, int | np.integer) or address <= 0:
+        raise InputError(f"buffer_ptr is an address, such as array.ctypes.data, or a cl_mem handle; got {address!r}")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..cl.tensor import DeviceTensor
-from ..errors import BundleError, InputError, PlacementError
+from ..errors import BundleError, PlacementError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from ..ir.feeds import check_names, check_tensor
 from ..plan.bundle import Bundle, Variant, load_bundle
 from ..plan.program import HostStep, Program, ReferenceStep
 from .compiler import Compiler
@@ -80,15 +81,10 @@ class BundleSource:
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays, checked against the declared inputs."""
         known = {a.name: a for a in self.inputs}
-        for name in feeds:
-            if name not in known:
-                raise InputError(f"no input is named {name!r}; the bundle's inputs are {', '.join(known)}")
-        found = {}
-        for name, arg in known.items():
-            if name not in feeds:
-                raise InputError(f"input '{name}' is missing; it is {arg.type} of shape {_dims(arg)}")
-            found[name] = _check(arg, feeds[name])
-        return found
+        check_names(os.path.basename(self._path), known, known, feeds)
+        found = {name: check_tensor(name, arg.dtype, arg.shape, feeds[name]) for name, arg in known.items()}
+        # One element serves for a scalar, but the program was compiled for the shape ().
+        return {n: v if known[n].shape or isinstance(v, DeviceTensor) else v.reshape(()) for n, v in found.items()}
 
     def run(
         self,
@@ -138,34 +134,6 @@ def _refuse_hosts(program: Program) -> None:
     hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
     if hosted:
         raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
-
-
-def _check(arg: NodeArg, value: Any) -> Any:
-    assert arg.dtype is not None
-    if isinstance(value, DeviceTensor):
-        array: Any = value
-    elif hasattr(value, "dtype"):
-        array = np.asarray(value)
-    else:
-        try:
-            array = np.asarray(value, arg.dtype.np)
-        except (ValueError, TypeError, OverflowError) as e:
-            raise InputError(f"input '{arg.name}' cannot be made an array of {arg.type} {_dims(arg)}: {e}") from e
-    if arg.dtype is DType.STRING and array.dtype.kind in "US":
-        array = array.astype(object)
-    if array.dtype.newbyteorder("=") != arg.dtype.np:
-        fix = f"pass x.astype(np.{arg.dtype.np.name})" if arg.dtype is not DType.STRING else "pass an array of str"
-        raise InputError(f"input '{arg.name}' is {arg.dtype.np.name}, got {array.dtype.name}: {fix}")
-    if array.ndim != len(arg.shape):
-        raise InputError(f"input '{arg.name}' has rank {len(arg.shape)} {_dims(arg)}, got shape {array.shape}")
-    for axis, (want, got) in enumerate(zip(arg.shape, array.shape, strict=True)):
-        if isinstance(want, int) and want != got:
-            raise InputError(f"input '{arg.name}' has size {want} along axis {axis} {_dims(arg)}, got {array.shape}")
-    return array
-
-
-def _dims(arg: NodeArg) -> str:
-    return f"[{', '.join('?' if d is None else str(d) for d in arg.shape)}]"
 
 
 def _arg(raw: Mapping[str, Any]) -> NodeArg:

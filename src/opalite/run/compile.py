@@ -16,6 +16,7 @@ from ..plan.program import Program
 from .compiler import Compiler
 from .description import describe_model
 from .options import CompileOptions
+from .ortvalue import parse_shape
 from .ports import NodeArg
 from .progress import build_progress
 from .timing import Timing
@@ -49,7 +50,7 @@ def compile_model(
         raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
     options = CompileOptions(precision, memory, tune, strict)
     source = OnnxSource(model)
-    wanted: Sequence[Shapes] = [shapes or {}] if shapes is None or isinstance(shapes, Mapping) else shapes
+    wanted = _parse_shapes(shapes)
     names = [a.name for a in source.inputs]
     for name in {n for one in wanted for n in one}.difference(names):
         raise InputError(f"a shape is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
@@ -67,6 +68,15 @@ def compile_model(
     bundle = Bundle(variants, describe_model(source))
     save_bundle(path, bundle)
     return bundle
+
+
+def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
+    """One mapping for each variant. InputError for anything else, and for sizes that no axis has."""
+    wanted = [{}] if shapes is None else [shapes] if isinstance(shapes, Mapping) else list(shapes)
+    for one in wanted:
+        if not isinstance(one, Mapping):
+            raise InputError(f"shapes are a dict such as {{'x': (1, 3, 224, 224)}}, or a list of such; got {shapes!r}")
+    return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
 def _with_binaries(rt: Runtime, program: Program) -> Variant:
@@ -96,4 +106,4 @@ def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
     pairs = zip(arg.shape, given, strict=False)
     if len(given) != len(arg.shape) or any(isinstance(d, int) and d != g for d, g in pairs):
         raise InputError(f"shape {given} does not fit input '{arg.name}' of shape {list(arg.shape)}")
-    return TensorType(arg.dtype, tuple(given))
+    return TensorType(arg.dtype, given)

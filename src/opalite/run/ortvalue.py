@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..cl.tensor import DeviceTensor
 from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from .limits import host_memory
 
 Array = np.ndarray[Any, Any]
 HOST = "cpu"
@@ -80,13 +82,14 @@ class OrtValue:
         device_id: int | str = 0,
     ) -> OrtValue:
         """A value of `shape`; element_type is a NumPy type or ONNX's number of one. Its contents are not settled."""
-        dtype = parse_element_type(element_type)
-        if device_type == PINNED:
-            return OrtValue(pinned_array(shape, dtype, device_id))
-        rt = find_memory(device_type, device_id)
-        if rt is None:
-            return OrtValue(np.zeros(tuple(shape), dtype))
-        return OrtValue(DeviceTensor(rt, shape, device_dtype(dtype)))
+        dtype, sizes = parse_element_type(element_type), parse_shape(shape)
+        with host_memory(f"making room for {dtype}{list(sizes)}"):
+            if device_type == PINNED:
+                return OrtValue(pinned_array(sizes, dtype, device_id))
+            rt = find_memory(device_type, device_id)
+            if rt is None:
+                return OrtValue(np.zeros(sizes, dtype))
+            return OrtValue(DeviceTensor(rt, sizes, device_dtype(dtype)))
 
     def shape(self) -> list[int]:
         """Sizes along the axes."""
@@ -180,6 +183,17 @@ def parse_element_type(element_type: Any) -> np.dtype[Any]:
         return DType.of(np.dtype(element_type)).np  # type: ignore[no-any-return]
     except (TypeError, ValueError) as e:
         raise InputError(f"{element_type!r} is no element type: give a NumPy type or ONNX's number of one") from e
+
+
+def parse_shape(shape: Any) -> tuple[int, ...]:
+    """Sizes along the axes; InputError for anything else."""
+    try:
+        sizes = tuple(operator.index(d) for d in shape)
+    except TypeError:
+        raise InputError(f"a shape is whole numbers such as (1, 3, 224, 224), got {shape!r}") from None
+    if any(d < 0 for d in sizes):
+        raise InputError(f"the shape {sizes} has a negative size; give the sizes that the memory has")
+    return sizes
 
 
 def device_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -234,9 +234,12 @@ class InferenceSession:
     def replay(self) -> float:
         """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
 
-        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between.
+        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between;
+        InputError before the first run.
         """
         with self._lock:
+            if not self._has_run:
+                raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
             for executable in self._compiler.ran:
                 executable.replay()

@@ -1,0 +1,92 @@
+"""Feeds: what a caller gives to a model's inputs, checked before anything is compiled for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .dtype import DType
+
+Dims = Sequence["int | str | None"]
+"""A declared shape: sizes, symbols, and None where nothing is known."""
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is an array, or stands for one by `shape` and `dtype`."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def dtype_of(value: Any) -> DType:
+    """Element type of an array or of what stands for one."""
+    return value.dtype if isinstance(value.dtype, DType) else DType.of(value.dtype)
+
+
+def check_names(who: str, known: Collection[str], required: Iterable[str], given: Collection[Any]) -> None:
+    """InputError for a name in `given` that `who` does not know, or one that is required and not given."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"its inputs are {_listed(known)}"
+            raise InputError(f"'{who}' has no input '{name}'; {hint}")
+    missing = [name for name in required if name not in given]
+    if missing:
+        raise InputError(f"'{who}' needs {_listed(missing)}, which the feeds lack; given: {_listed(given)}")
+
+
+def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any) -> Any:
+    """`value` as an input of this type takes it: Python numbers and lists made arrays, text made objects.
+
+    dtype, shape: None where they are open. What is no array but stands for one (on a device, or its type alone) is
+    given back. InputError says what does not fit.
+    """
+    if isinstance(value, np.ndarray) and dtype is not None and value.dtype == dtype.np:
+        _check_shape(name, dtype, shape, value.shape)
+        return value
+    if value is None:
+        raise InputError(f"input '{name}' is None; a tensor {_expected(dtype, shape)} is expected")
+    if not is_tensor(value):
+        try:
+            value = np.asarray(value, None if dtype is None else dtype.np)
+        except (ValueError, TypeError, OverflowError) as e:
+            raise InputError(f"input '{name}' cannot be made an array of {_expected(dtype, shape)}: {e}") from e
+    try:
+        got = dtype_of(value)
+    except (ValueError, TypeError):
+        raise InputError(f"input '{name}' has dtype {value.dtype}; {_expected(dtype, shape)} is expected") from None
+    if dtype is not None and got is not dtype:
+        fix = f"pass x.astype(np.{dtype.np.name})" if dtype is not DType.STRING else "pass an array of str"
+        raise InputError(f"input '{name}' is {dtype_name(dtype)}, got {dtype_name(got)}: {fix}")
+    _check_shape(name, dtype, shape, tuple(value.shape))
+    if got is DType.STRING and isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return value.astype(object)
+    return value
+
+
+def dtype_name(dtype: DType) -> str:
+    """The element type as NumPy's users know it; 'string' for text."""
+    return "string" if dtype is DType.STRING else str(dtype.np.name)
+
+
+def _check_shape(name: str, dtype: DType | None, want: Dims | None, got: tuple[int, ...]) -> None:
+    if want is None or (not want and all(d == 1 for d in got)):
+        return  # one element for a scalar: exporters and callers mix these up, and onnxruntime lets them
+    expected = _expected(dtype, want)
+    if len(want) != len(got):
+        raise InputError(f"input '{name}' has rank {len(want)} ({expected}), got shape {got} of rank {len(got)}")
+    for axis, (w, g) in enumerate(zip(want, got, strict=True)):
+        if isinstance(w, int) and w != g:
+            raise InputError(f"input '{name}' has size {w} along axis {axis} ({expected}), got shape {got}")
+
+
+def _expected(dtype: DType | None, shape: Dims | None) -> str:
+    dims = "?" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)
+    return f"{dtype_name(dtype) if dtype is not None else 'any dtype'}[{dims}]"
+
+
+def _listed(names: Iterable[Any]) -> str:
+    quoted = [f"'{n}'" for n in names]
+    return ", ".join(quoted[:12]) + (f" and {len(quoted) - 12} more" if len(quoted) > 12 else "") or "none"
