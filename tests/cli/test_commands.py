@@ -121,7 +121,7 @@ def test_wrong_input_gets_a_sentence(model: str, tmp_path: Path) -> None:
 def test_files_of_the_wrong_kind_get_a_sentence(model: str, tmp_path: Path) -> None:
     for suffix in (".npy", ".npz"):
         (tmp_path / f"text{suffix}").write_text("garbage")
-        check_sentence(run("run", model, "-i", str(tmp_path / f"text{suffix}")), f"text{suffix} is no {suffix} file")
+        check_sentence(run("run", model, "-i", str(tmp_path / f"text{suffix}")), f"it does not begin as {suffix} files")
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
     check_sentence(run("run", model, "-i", f"q={tmp_path / 'x.npy'}"), "no input is named 'q'", "inputs are x")
     result = run("run", model, "-o", str(tmp_path / "out.foo"))

@@ -145,7 +145,7 @@ def _load(
     w = wanted[0]
     try:
         if suffix in _MARKS and not _begins_with(path, _MARKS[suffix]):
-            raise InputError(f"{path} is no {suffix} file: it is damaged or of another format; write it with NumPy")
+            raise ValueError(f"it does not begin as {suffix} files do; write it with NumPy")
         if suffix == ".npz":
             return _from_npz(path, wanted)
         if suffix == ".npy":
