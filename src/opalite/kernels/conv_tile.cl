@@ -81,20 +81,32 @@ static inline global const REAL *fetch_lines(global const REAL *p, int count) {
     return p;
 }
 
-// Add `lanes` input channels of one filter tap; w is [channels][TB][PACK].
-static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, size_t lanes) {
-    #pragma unroll UNROLL
-    for (size_t c = 0; c < lanes; ++c) {
-        ACCV wv[TB];
+// Add input channel c of one filter tap; w is [channels][TB][PACK].
+static inline void multiply_channel(ACCV *acc, INPUT column, global const REAL *w, size_t c) {
+    ACCV wv[TB];
+    #pragma unroll
+    for (int j = 0; j < TB; ++j) wv[j] = LOADV(w, (c * TB + j) * PACK);
+    #pragma unroll
+    for (int t = 0; t < TW; ++t) {
+        const ACCV v = (ACCV)(ELEMENT(column, t * NEXT_PIXEL + c));
         #pragma unroll
-        for (int j = 0; j < TB; ++j) wv[j] = LOADV(w, (c * TB + j) * PACK);
-        #pragma unroll
-        for (int t = 0; t < TW; ++t) {
-            const ACCV v = (ACCV)(ELEMENT(column, t * NEXT_PIXEL + c));
-            #pragma unroll
-            for (int j = 0; j < TB; ++j) acc[t * TB + j] = MULADD(v, wv[j], acc[t * TB + j]);
-        }
+        for (int j = 0; j < TB; ++j) acc[t * TB + j] = MULADD(v, wv[j], acc[t * TB + j]);
     }
+}
+
+// Add `lanes` input channels of one filter tap, UNROLL in a turn. The inner loop is one of constant length, for a loop
+// that is unrolled only in part leaves the accumulators in memory.
+static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, size_t lanes) {
+    size_t c = 0;
+#if UNROLL > 1
+    #pragma unroll 1
+    for (; c + UNROLL <= lanes; c += UNROLL) {
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u) multiply_channel(acc, column, w, c + u);
+    }
+#endif
+    #pragma unroll 1
+    for (; c < lanes; ++c) multiply_channel(acc, column, w, c);
 }
 
 // Store pixels from..to-1 of the tile, whose first lies at spatial index `at` and whose others follow `step` apart.
