@@ -44,6 +44,7 @@ class ConvPacked(Kernel):
     entry: ClassVar[str] = "conv_packed"
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
     efficiency = 0.8
+    unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
     chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
 
     def in_pack(self, pack: int) -> int:
@@ -110,9 +111,12 @@ class ConvPacked(Kernel):
         win, groups = Window.of(node), self.groups(node, device)
         columns, rows = self.lines(win)
         rows *= node.x.shape[0] * groups.count
-        staged = 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
-        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, staged)
-        return {"TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0]}
+        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, self.staged(win, groups))
+        return {"TW": tw, "TB": tb, "UNROLL": self.unroll if device.is_cpu else 1}
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        """What copying one pixel's input costs, in multiply-adds of one block of outputs."""
+        return 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         groups = self.groups(node, device)
@@ -182,6 +186,7 @@ class ConvPointwise(ConvPacked):
     source = "conv_pointwise.cl"
     entry = "conv_pointwise"
     efficiency = 0.85
+    unroll = 2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return super().refuse(node, device) or (None if Window.of(node).is_pointwise else "the filter is not 1x1")
@@ -191,6 +196,9 @@ class ConvPointwise(ConvPacked):
 
     def sizes(self, win: Window) -> tuple[int, ...]:
         return (math.prod(win.out),)
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.0
 
     def window_defines(
         self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo

@@ -11,15 +11,24 @@ from .base import ceil_div
 TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
 TILE_BLOCKS = (2, 1, 3, 4, 6, 8)
 
-# Measured on a Zen 5 core, in vector multiply-adds, of which it starts two in each cycle:
+# In vector multiply-adds, of which a core starts two in each cycle; measured on Zen 5 and on Emerald Rapids, _ISSUE on
+# the latter:
 _LATENCY = 8.0  # independent ones that keep it busy
 _WEIGHT = 3.4  # time of one weight vector's way from the second-level cache
 _OPERAND = 1.1  # time of one load, weight or broadcast
-_CROWDED = 1.12  # slowdown where accumulators fill more than half the registers and are spilled between runs
+_CROWDED = 1.12  # slowdown where accumulators fill more than half the registers and are spilled between staged runs
+_ISSUE = 2 / 3  # time of one instruction where another thread shares the core: three in each cycle
 _TURN = 0.3  # loop overhead of one input channel
 
 SLACK = 1.02  # share of the least estimated time within which layers take the tile that others have, and its program
-_SHARED = ((7, 2), (6, 2), (4, 4), (4, 3), (14, 1))  # most layers of most networks are within that of one of these
+_SHARED = (
+    (6, 4),
+    (7, 2),
+    (6, 2),
+    (4, 4),
+    (4, 3),
+    (14, 1),
+)  # most layers of most networks are within that of one of these
 
 
 _CHUNK_BYTES = 16 << 10  # of filters that stay in the first-level cache beside the inputs
@@ -90,7 +99,8 @@ def find_tile(
 
     That is the tile with the least estimated time, or one that many layers share if it is hardly slower: compiling a
     program for each layer's own best tile is what a first start spends most of its time on. `staged` is what copying
-    one pixel's input costs, in multiply-adds of one block, and `streamed` what one vector of weights costs.
+    one pixel's input costs, in multiply-adds of one block, 0 where nothing is staged, and `streamed` what one vector
+    of weights costs.
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
@@ -100,7 +110,8 @@ def find_tile(
 
     def cost(tile: tuple[int, int]) -> float:
         w, b = tile
-        turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b)) * (_CROWDED if w * b > registers // 2 else 1.0)
+        turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b), _ISSUE * (w * b + w + b + 2))
+        turn *= _CROWDED if staged and w * b > registers // 2 else 1.0
         items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
         return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w + streamed * b)
 
