@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -19,19 +20,20 @@ LAYERS += [(49, 10), (49, 60), (49, 20), (49, 80)]
 
 
 def tiles() -> list[tuple[int, int]]:
-    return [find_tile(columns, 1, blocks, 16, CPU, 0.12) for columns, blocks in LAYERS]
+    return [find_tile(columns, 1, blocks, 16, CPU) for columns, blocks in LAYERS]
 
 
 def test_few_tiles_serve_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = tiles()
     assert all(tile_refusal(*tile, 16, CPU) is None for tile in shared)
-    assert len(set(shared)) <= 4
+    assert len(set(shared)) <= 6
     monkeypatch.setattr(conv_tiles, "SLACK", 1.0)
     own = tiles()
-    assert len(set(own)) >= 6
-    assert shared[3] == (4, 3), "nine blocks are three times three"
+    assert len(set(own)) >= 8
+    assert shared[3] == (9, 3), "nine blocks are three times three"
 
 
 def test_a_shared_tile_does_not_waste_what_is_computed() -> None:
-    assert find_tile(49, 1, 20, 16, CPU)[0] == 7
+    width = find_tile(49, 1, 20, 16, CPU)[0]
+    assert math.ceil(49 / width) * width <= 50
     assert find_tile(3, 1, 1, 16, CPU)[0] <= 3

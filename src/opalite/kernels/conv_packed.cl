@@ -15,7 +15,8 @@
 //   MASK      1: the last block's lanes from `m` on are set to zero
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a
 // group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn. `chunk` is counted in rows
-// of the filter, of which `ahead` lines of 64 bytes of the next chunk are fetched during each.
+// of the filter, of which `ahead` lines of 64 bytes of the next chunk are fetched during each, and the inputs that the
+// tile meets there: another core may have written them.
 // Grid: ceil(column tiles * oh * od / span), groups * ceil(ob / TB), batch.
 #define NEXT_PIXEL (SW / STEP * IN_PACK)
 #if IN_REGISTERS
@@ -34,6 +35,12 @@
 #define COLUMN_STEP STEP
 #define COLUMN_LANES IN_PACK
 #include "load_columns.cl"
+// Lines of 64 bytes that hold the columns of a tile.
+#define COLUMN_LINES ((COLUMNS * STEP * IN_PACK * (int)sizeof(REAL) + 63) / 64)
+// Where the row of x begins that row r of the filter meets.
+#define LINE(r) \
+    (((((size_t)(n * groups + g) * ib + (r) / (KD * KH)) * id + (oz * SD - pd + (r) % (KD * KH) / KH * DD)) * ih \
+      + (oy * SH - ph + (r) % KH * DH)) * iw * IN_PACK)
 #define ROW (KW * IN_PACK * TB * PACK)
 
 kernel void conv_packed(global const REAL *restrict x, global const REAL *restrict weights,
@@ -63,13 +70,16 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                     const int b = r / (KD * KH), kzy = r - b * (KD * KH);
                     const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
                     next = fetch_lines(next, ahead);
+#if GROUP > 1 && IN_PACK > 1
+                    if (row1 < rows) fetch_lines(x + LINE(r + chunk) + (ptrdiff_t)start * IN_PACK, COLUMN_LINES);
+#endif
                     if (iz < 0 || iz >= id || iy < 0 || iy >= ih) continue;
 #if IN_REGISTERS || IN_PACK == 1
                     const size_t lanes = IN_PACK;
 #else
                     const size_t lanes = min(IN_PACK, cg - b * IN_PACK);
 #endif
-                    const size_t line = ((((size_t)(n * groups + g) * ib + b) * id + iz) * ih + iy) * iw * IN_PACK;
+                    const size_t line = LINE(r);
                     for (int k0 = 0; k0 < KW; k0 += RUN) {
                         COLUMN staged[COLUMNS];
 #if DIRECT

@@ -42,6 +42,9 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
                 RESUME_TILE(acc, i - i0, b0, BIAS_ARG first, blocks);
                 for (int b = b0; b < b1; ++b) {
                     next = fetch_lines(next, ahead);
+#if GROUP > 1
+                    if (b1 < ib) fetch_lines(column + (size_t)chunk * s * PACK, (TW * PACK * (int)sizeof(REAL) + 63) / 64);
+#endif
 #if IN_REGISTERS
                     ACCV pixels[TW];
                     #pragma unroll

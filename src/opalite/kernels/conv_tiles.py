@@ -20,7 +20,7 @@ _CROWDED = 1.12  # slowdown where accumulators fill more than half the registers
 _ISSUE = 2 / 3  # time of one instruction where another thread shares the core: three in each cycle
 _TURN = 0.3  # loop overhead of one input channel
 
-SLACK = 1.02  # share of the least estimated time within which layers take the tile that others have, and its program
+SLACK = 1.06  # share of the least estimated time within which layers take the tile that others have, and its program
 _SHARED = (
     (6, 4),
     (7, 2),
