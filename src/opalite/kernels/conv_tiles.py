@@ -21,15 +21,8 @@ _ISSUE = 2 / 3  # time of one instruction where another thread shares the core: 
 _TURN = 0.3  # loop overhead of one input channel
 
 SLACK = 1.06  # share of the least estimated time within which layers take the tile that others have, and its program
-_SHARED = (
-    (6, 4),
-    (7, 2),
-    (6, 2),
-    (4, 4),
-    (4, 3),
-    (14, 1),
-)  # most layers of most networks are within that of one of these
-
+# Most layers of most networks are within that of one of these.
+_SHARED = ((6, 4), (7, 2), (14, 2), (9, 3), (4, 4), (5, 3), (14, 1))
 
 _CHUNK_BYTES = 16 << 10  # of filters that stay in the first-level cache beside the inputs
 _GROUP = 8  # tiles that share a chunk
