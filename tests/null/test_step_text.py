@@ -77,8 +77,11 @@ def test_groups_and_numbers():
 
 
 def test_loop_calls_every_function():
-    text = loop_text(3)
-    assert all(f"case {i}: step_{i}(" in text for i in range(3))
+    for stays, kernel, other in ((False, "run_steps", "serve_steps"), (True, "serve_steps", "run_steps")):
+        text = loop_text(3, stays, 4)
+        assert all(f"case {i}: step_{i}(" in text for i in range(3))
+        assert f"kernel void {kernel}(" in text
+        assert other not in text  # each kernel takes as long to compile as all steps
 
 
 def test_helpers_of_kernels_belong_to_their_source():

@@ -65,9 +65,12 @@ class BuildPool:
                 patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)
                 self._workers.append(_Worker(self._command(), worker_environment(self._folder.name), *patience))
 
-    def build(self, specs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, bytes]]:
-        """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out."""
-        if not specs or not self._busy.acquire(blocking=False):
+    def build(self, specs: Sequence[tuple[str, str]], *, waits: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
+
+        Nothing if another thread has the workers, unless it `waits` for them.
+        """
+        if not specs or not self._busy.acquire(blocking=waits):
             return
         try:
             self.start(len(specs))

@@ -153,8 +153,8 @@ class ProgramCache:
     def link(self, parts: Sequence[tuple[str, str]]) -> cl._Program | None:
         """One program of several (text, options), compiled apart, whose functions may call each other.
 
-        A worker process does the work, and the calling thread waits. None where there are no workers, they are busy
-        or the parts do not build: the caller has another way.
+        A worker process does the work, one program after the other, and the calling thread waits. None where there is
+        no worker or the parts do not build: the caller has another way.
         """
         text, options = PART.join(t for t, _ in parts), PART.join(_quiet(o) for _, o in parts)
         key = self._key(text, options)
@@ -165,7 +165,7 @@ class ProgramCache:
             return program
         if self._link_pool is None:
             return None
-        for _, binary in self._link_pool.build([(text, options)]):
+        for _, binary in self._link_pool.build([(text, options)], waits=True):
             program = self._accept(binary)
             if program is not None:
                 self._counters.programs_built += 1

@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyopencl as cl
 
+from .host_code import find_host_code
 from .launch import PreparedLaunch
 from .resident import ResidentLoop
 from .runtime import Runtime
+from .tensor import aligned_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -59,16 +61,28 @@ class StepTable:
         clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), self._label)
         return run, clear
 
-    def stay(self, words: Sequence[str], spins: int, stay_s: float) -> ResidentLoop:
-        """All rows as one loop whose workers stay between runs. The table must not be run in another way."""
-        rt = self._rt
+    def stay(self, words: Sequence[str], fields: Sequence[str], spins: int, stay_s: float) -> ResidentLoop | None:
+        """All rows as one loop that the host walks too, on a device of several cores.
 
-        def serve(control: cl.Buffer, workers: int, left: int) -> PreparedLaunch:
-            numbers = tuple(map(np.uint32, (self._rows, rt.info.compute_units, left)))
-            args: list[StepArgument] = [self._args, self._shapes, self._counters, control, *numbers]
-            return rt.prepare(self._program, "serve_steps", args, (workers,), (1,), self._label)
-
-        return ResidentLoop(rt, serve, words, spins, stay_s)
+        The table must not be run in another way. words: of 32 bits, a cache line each; fields: of 64 bits, side by
+        side; as the program reads them. None where the host cannot call the program's code.
+        """
+        rt, others = self._rt, self._rt.info.compute_units - 1
+        control, call = aligned_bytes(64 * len(words)).view(np.uint32), aligned_bytes(64 * len(fields)).view(np.uint64)
+        memory, given = rt.memory.wrapped(control, writable=True), rt.memory.wrapped(call, writable=True)
+        assert memory is not None, "asked for on a device that does not share memory"
+        assert given is not None, "asked for on a device that does not share memory"
+        tables = [self._args, self._shapes, self._counters, memory]
+        addresses = self._find_addresses(tables)
+        call[: len(fields)] = [*(addresses[id(t)] for t in tables), self._rows, others + 1, 0, 0]
+        rt.record([rt.prepare(self._program, "serve_steps", [given, np.uint32(1)], (1,), (1,))]).run()
+        rt.finish()
+        code = find_host_code(int(call[fields.index("CODE")]))
+        if code is None:
+            return None
+        serve = rt.prepare(self._program, "serve_steps", [given, np.uint32(0)], (others,), (1,), self._label)
+        places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
+        return ResidentLoop(rt, code, serve, call, control, places, spins, stay_s, tables)
 
     def _upload(self, array: Array) -> cl.Buffer:
         buffer = self._rt.allocate(array.nbytes)

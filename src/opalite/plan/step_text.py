@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -50,14 +51,21 @@ SHAPE = 8
 """Numbers of a row of the table of shapes: function, first argument, work-groups in all, along x, along y, and the
 work-items of a group along x, y and z."""
 
-COUNTERS = 32
-"""Numbers of a row of the table of counters: work-groups taken, and after half a row work-groups done."""
+RANGES = 8
+"""Parts that the work-groups of a step are divided into at most: a worker begins with its own."""
 
+LINE = 16
+"""Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
+many of it are taken."""
 
-CONTROL = ("ASKED", "FINISHED", "SLEEPER", "LEAVE", "LEFT", "LOOKS", "OTHERS_LEFT", "OTHERS_LOOKS")
+CONTROL = ("ASKED", "LEAVE", "LEFT", "LOOKS")
 """Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
-asked for, the run finished, whether the host sleeps until then, whether workers should leave; how often the first
-worker has left, and how often it looks for the next run before it leaves; the same of the others."""
+asked for; whether workers should leave; how many have left, and how often one looks for the next run before it does."""
+
+CALL = ("ARGS", "SHAPES", "COUNTERS", "WORDS", "STEPS", "WORKERS", "CODE", "MODE")
+"""What a worker that stays is given, an ulong each: where the tables and the words of CONTROL lie, how many steps there
+are, and how many workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's
+function lies, and how workers round."""
 
 SPINS, LEAST_SPINS = 20000, 100
 """Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
@@ -78,6 +86,11 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
     if not _is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
         return "its work-items wait for each other"
     return None
+
+
+def part_count(workers: int) -> int:
+    """Parts of each step, which the program and the table of counters agree on."""
+    return min(workers, RANGES)
 
 
 def group_counts(step: LaunchStep) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -118,111 +131,155 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
     return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
 
 
-def loop_text(functions: int) -> str:
-    """The program that calls `step_0` to `step_{functions - 1}`.
+def loop_text(functions: int, stays: bool, workers: int) -> str:
+    """The program that calls `step_0` to `step_{functions - 1}`, for `workers` at most.
 
-    A worker takes work-groups of the first step until none is left, a share of what is left at a time, waits until all
-    are done, and goes on to the next step. It waits only for work-groups that other workers have begun, so any number
-    of workers comes to the end, however late they start. Counters only grow: in run `turn` of a loop they start at
-    `turn` times the work-groups of a step, and a worker that comes when the run is over finds nothing to do.
+    A worker takes work-groups of the first step until none is left, waits until all are done, and goes on to the next
+    step. It begins with a part that is its own, half of what is left of it at a time, so that its core's cache has the
+    weights and what it wrote itself, and goes on with the others'. It waits only for work-groups that other workers
+    have begun, so any number of workers comes to the end, however late they start.
 
-    run_steps: each work-item is a worker of run 0; clear_steps sets the counters back after it.
-    serve_steps: a worker of the run that the host has asked for (cl/resident.py), which then looks out for the next
-    one; `left` is the word in which it says that it has left, LEFT or OTHERS_LEFT.
+    Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
+    If `stays`, serve_steps (cl/resident.py): a worker beside the host, of the run that the host is at and of those that
+    follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run `turn`
+    they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
     address: where memory lies.
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
-    cases = "".join(f"        case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
-    words = "".join(f"#define {name} {16 * i}\n" for i, name in enumerate(CONTROL))
-    return f"""{declared}{words}
+    cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
+    return f"""{declared}
+#define SHAPE {SHAPE}
+#define RANGES {part_count(workers)}u
+#define LINE {LINE}
+#define ROW (LINE * (RANGES + 1))
+#define SPINS {SPINS}u
+#define LEAST_SPINS {LEAST_SPINS}u
+{_WAITING}
+// Takes work-groups of part `r` of a step and computes them, until none is left; returns how many. `sharers` workers
+// begin with that part, or one who has all to itself.
+static inline uint take_groups(global const ulong *a, global const uint *s, global uint *taken, uint r, uint sharers,
+                               uint turn) {{
+    const uint first = (ulong)s[2] * r / RANGES, size = (ulong)s[2] * (r + 1) / RANGES - first, start = turn * size;
+    uint before = __atomic_load_n(taken, __ATOMIC_RELAXED), mine = 0;
+    while (before - start < size) {{
+        const uint left = size - (before - start), share = sharers > 0 ? max(1u, left / (2 * sharers)) : left;
+        if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        const uint b = first + before - start;
+        switch (s[0]) {{
+{cases}        }}
+        mine += share;
+        before = __atomic_load_n(taken, __ATOMIC_RELAXED);
+    }}
+    return mine;
+}}
+static void walk_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                       uint last, uint me, uint workers, uint turn) {{
+    const uint total = shapes[(last - 1) * SHAPE + 2], sharers = workers > 1 ? (workers + RANGES - 1) / RANGES : 0;
+    if (__atomic_load_n(counters + (last - 1) * ROW, __ATOMIC_ACQUIRE) - turn * total >= total) return;
+    uint patience = SPINS;
+    for (uint i = first; i < last; ++i) {{
+        global const uint *s = shapes + i * SHAPE;
+        global uint *done = counters + i * ROW;
+        const uint all = s[2], start = turn * all;
+        uint mine = 0;
+        for (uint k = me; k < me + RANGES; ++k)
+            mine += take_groups(args + s[1], s, done + LINE * (1 + k % RANGES), k % RANGES, sharers, turn);
+        if (mine > 0) __atomic_fetch_add(done, mine, __ATOMIC_ACQ_REL);
+        uint turns = 0;
+        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);
+        // Who had to sleep expects to have to again: on a busy machine most waits are long.
+        patience = turns > patience ? max(patience / 4, LEAST_SPINS) : min(patience + patience / 4, SPINS);
+    }}
+}}
+{_numbered(CONTROL, LINE) + _numbered(CALL, 1) + _STAY if stays else _RUN}
+kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
+"""
+
+
+_WAITING = """
 #if defined(__x86_64__) || defined(__i386__)
 #define RELAX() __builtin_ia32_pause()
 #else
 #define RELAX()
 #endif
 #if defined(__x86_64__) && defined(__linux__)
-static inline void system_call(long number, long a, long b, long c) {{
+static inline void system_call(long number, long a, long b, long c) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-}}
+}
 #define SLEEP(time) system_call(35, (long)(time), 0, 0) /* nanosleep */
-#define WAKE(word) system_call(202, (long)(word), 129, 1) /* futex: wake one of this process */
 #else
 #define SLEEP(time) RELAX()
-#define WAKE(word)
 #endif
 // Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
 // waited long sleeps for moments, and the system can move the worker that holds the work.
-static inline void wait_turn(bool is_long) {{
-    if (is_long) {{
-        const long time[2] = {{0, 20000}};
+static inline void wait_turn(bool is_long) {
+    if (is_long) {
+        const long time[2] = {0, 20000};
         SLEEP(time);
-    }} else {{
+    } else {
         RELAX();
-    }}
-}}
-static void walk_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
-                       uint last, uint workers, uint turn) {{
-    global uint *end = counters + (last - 1) * {COUNTERS} + {COUNTERS // 2};
-    const uint total = shapes[(last - 1) * {SHAPE} + 2];
-    if (__atomic_load_n(end, __ATOMIC_ACQUIRE) - turn * total >= total) return;
-    uint patience = {SPINS};
-    for (uint i = first; i < last; ++i) {{
-        global const uint *s = shapes + i * {SHAPE};
-        global const ulong *a = args + s[1];
-        global uint *taken = counters + i * {COUNTERS}, *done = taken + {COUNTERS // 2};
-        const uint all = s[2], start = turn * all;
-        uint before = __atomic_load_n(taken, __ATOMIC_RELAXED);
-        while (before - start < all) {{
-            const uint b = before - start, share = max(1u, (all - b) / (2 * workers));
-            if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-                continue;
-            switch (s[0]) {{
-{cases}            }}
-            __atomic_fetch_add(done, share, __ATOMIC_ACQ_REL);
-            before = __atomic_load_n(taken, __ATOMIC_RELAXED);
-        }}
-        uint turns = 0;
-        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);
-        // Who had to sleep expects to have to again: on a busy machine most waits are long.
-        patience = turns > patience ? max(patience / 4, {LEAST_SPINS}u) : min(patience + patience / 4, {SPINS}u);
-    }}
-}}
+    }
+}
+"""
+
+_RUN = """
 kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
-                      uint last, uint workers) {{
-    walk_steps(args, shapes, counters, first, last, workers, 0);
-}}
-kernel void clear_steps(global uint *counters, uint first, uint last) {{
-    for (uint i = first; i < last; ++i) counters[i * {COUNTERS}] = counters[i * {COUNTERS} + {COUNTERS // 2}] = 0;
-}}
-kernel void serve_steps(global const ulong *args, global const uint *shapes, global uint *counters,
-                        global uint *control, uint last, uint workers, uint left) {{
-    if (get_group_id(0) > 0) left = OTHERS_LEFT;
-    uint served = __atomic_load_n(control + FINISHED, __ATOMIC_ACQUIRE);
-    for (;;) {{
-        const uint asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
-        if (asked != served) {{
-            walk_steps(args, shapes, counters, 0, last, workers, asked - 1);
-            uint before = asked - 1;  // a later run may be over already
-            __atomic_compare_exchange_n(control + FINISHED, &before, asked, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-            if (__atomic_exchange_n(control + SLEEPER, 0, __ATOMIC_SEQ_CST)) WAKE(control + FINISHED);
+                      uint last, uint workers) {
+    walk_steps(args, shapes, counters, first, last, get_group_id(0), workers, 0);
+}
+kernel void clear_steps(global uint *counters, uint first, uint last) {
+    for (uint i = first * ROW; i < last * ROW; i += LINE) counters[i] = 0;
+}
+"""
+
+_STAY = """
+void take_part(global ulong *call, bool leads, uint me) {
+    global uint *control = (global uint *)call[WORDS];
+    uint asked, served, mode = 0;
+    if (leads) {  // numbers that are not normal are treated as workers treat them
+        mode = __builtin_ia32_stmxcsr();
+        __builtin_ia32_ldmxcsr((uint)call[MODE]);
+        served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
+    } else {
+        served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
+    }
+    for (;;) {
+        asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
+        if (asked != served) {
+            walk_steps((global const ulong *)call[ARGS], (global const uint *)call[SHAPES],
+                       (global uint *)call[COUNTERS], 0, (uint)call[STEPS], me, (uint)call[WORKERS], asked - 1);
+            if (leads) break;
             served = asked;
-        }}
-        const uint looks = __atomic_load_n(control + left + LOOKS - LEFT, __ATOMIC_RELAXED);
-        for (uint i = 0; i < looks && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {{
+        }
+        const uint looks = __atomic_load_n(control + LOOKS, __ATOMIC_RELAXED);
+        for (uint i = 0; i < looks && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {
             if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;
             RELAX();
-        }}
-        if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) != served) continue;
-        // The host looks at `left` after asking, and this looks at ASKED after `left`: one of them notices.
-        __atomic_fetch_add(control + left, 1, __ATOMIC_SEQ_CST);
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        if (__atomic_load_n(control + ASKED, __ATOMIC_SEQ_CST) == served) return;
-        __atomic_fetch_sub(control + left, 1, __ATOMIC_SEQ_CST);
-    }}
-}}
-kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
+        }
+        if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) == served) break;
+        if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;  // nobody waits for this one
+    }
+    if (leads) __builtin_ia32_ldmxcsr(mode);
+    else __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+}
+// OpenCL C has no pointers to functions, but a variable may bear the function's symbol. PoCL keeps only functions that
+// the kernel calls.
+extern constant uchar code[] __asm__("take_part");
+kernel void serve_steps(global ulong *call, uint tells) {
+    if (tells) {
+        call[CODE] = (ulong)code;
+        call[MODE] = __builtin_ia32_stmxcsr();
+    } else {
+        take_part(call, false, get_group_id(0) + 1);
+    }
+}
 """
+
+
+def _numbered(names: Sequence[str], stride: int) -> str:
+    return "".join(f"#define {name} {stride * i}\n" for i, name in enumerate(names))
 
 
 def _only(text: str, entry: str) -> str | None:

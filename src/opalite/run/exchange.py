@@ -57,6 +57,8 @@ class Exchange:
             for s in downloads
             if s.slot in made and s.slot not in uploaded and times[s.slot] == 1 and s.host not in on_host
         }
+        uploads = Counter(s.host for s in steps if isinstance(s, UploadStep))
+        self._uploads = {s.host: s for s in steps if isinstance(s, UploadStep) and uploads[s.host] == 1}
         self._copies: list[tuple[int, DeviceTensor]] = []
         first, last = transfers_outside(program)
         self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
@@ -98,10 +100,10 @@ class Exchange:
 
     def lend_input(self, port: Port) -> DeviceTensor | None:
         """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
-        steps = [s for s in self._program.steps if isinstance(s, UploadStep) and s.host == port.host]
-        if len(steps) != 1 or steps[0].dtype is not port.dtype or 0 in port.shape:
+        step = self._uploads.get(port.host)
+        if step is None or step.dtype is not port.dtype or 0 in port.shape:
             return None
-        return DeviceTensor.over(self._rt, self._own[steps[0].slot], port.shape, port.dtype.np)
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
     def hold(self, memory: Mapping[int, Any]) -> dict[int, Any]:
         """`memory` by slot, with what is bound at present: what step loops are made of, which cannot be bound anew."""

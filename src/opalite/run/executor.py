@@ -88,7 +88,7 @@ class Executable:
         self.exchange = Exchange(rt, program, self._crossings, self.launches)
         self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
         self._last = self._plain  # the phases of the last run
-        self._stays = False  # whether a worker that stays runs all launches of `_phases`
+        self._stays = False  # whether `_phases` has all launches in a loop that the host walks
         self._loops = LoopBuilder(rt, program if step_loops else Program(program.name), self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -225,7 +225,7 @@ class Executable:
         stays: bool,
         idle: ResidentLoop | None,
     ) -> Timing:
-        """stays: whether workers of this program's loop do it all. idle: the loop whose workers are there instead.
+        """stays: whether the host walks a loop of all launches. idle: the loop whose workers are there instead.
 
         Those leave once there are launches on the queue, which their threads then take without being woken.
         """
@@ -275,7 +275,7 @@ class Executable:
                 now = clock()
                 timing.host_s += now - mark
             mark = now
-        # Where a worker that stays has done it all, nothing is on the queue.
+        # Where the host walked a loop, nothing is on the queue.
         if exchange.copy_kept() or not stays or any(p is not None for p in pending):
             rt.finish()
         if finished:
@@ -305,7 +305,7 @@ class Executable:
 
     @property
     def resident(self) -> ResidentLoop | None:
-        """The loop that did all launches of the last run, if a worker stays for it and the host did nothing between."""
+        """The loop of all launches that the host walked in the last run, if it did nothing else between."""
         if self._last is self._plain or not self._stays:
             return None
         inner = [p for p in self._last if not isinstance(p, UploadStep | DownloadStep)]

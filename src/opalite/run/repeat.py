@@ -1,8 +1,8 @@
 """Repeat: the shortest way of a run that is like the last one, for models that take less time than the usual way.
 
-Where a worker stays (cl/resident.py) and the inputs have the dtypes and shapes they had, a run is: copy inputs, ask,
-wait, copy outputs. What the usual way decides anew each time - the plan for the shapes, what is bound where, what the
-host has to do between - was decided when the Repeat was made.
+Where the host walks all of the loop (cl/resident.py) and the inputs have the dtypes and shapes they had, a run is: copy
+inputs, call, copy outputs. What the usual way decides anew each time - the plan for the shapes, what is bound where,
+what the host has to do between - was decided when the Repeat was made.
 """
 
 from __future__ import annotations

@@ -16,15 +16,17 @@ from ..cl.launch import PreparedLaunch
 from ..cl.resident import ResidentLoop, may_stay
 from ..cl.runtime import Runtime
 from ..cl.step_loop import StepRow, StepTable
-from ..plan.program import LaunchStep, Program, ScalarArg, SlotArg
+from ..plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
 from ..plan.step_text import (
+    CALL,
     CONTROL,
-    COUNTERS,
+    LINE,
     SHAPE,
     function_text,
     group_counts,
     loop_text,
     packed_scalar,
+    part_count,
     signature,
     step_refusal,
 )
@@ -37,6 +39,7 @@ stretch's loop, the others nothing."""
 LOOKS_A_US = 12  # of a waiting worker in memory, each with a pause; on some processors a few times as many
 WORTH_RUNS = 20  # of a program, before it is linked
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
+MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
 
 
 class LoopBuilder:
@@ -98,26 +101,29 @@ class LoopBuilder:
                 texts.append((function_text(source.text, step, f"step_{len(numbers)}"), source.options))
                 numbers[key] = len(numbers)
             self._function[i] = numbers[key]
-        self._parts = [(loop_text(len(texts)), ""), *texts]
+        self._stretches = _stretches(self._program, self._function)
+        self._stay_us = float(knobs.get("OPALITE_STAY_US"))
+        is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
+        local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
+        self._stays = is_whole and self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        if not is_whole:
+            self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
+        self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
 
     def _link(self) -> None:
         if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
             self._linked = self._rt.programs.link(self._parts)
 
-    def _make_loops(self) -> Loops:
-        stretches = _stretches(self._program, self._function)
-        stays = len(stretches) == 1 and len(stretches[0]) == len(self._steps)
-        if not stays:
-            stretches = [stretch for stretch in stretches if len(stretch) > 1]
-        rows = [self._row(i) for stretch in stretches for i in stretch]
+    def _make_loops(self) -> Loops | None:
+        rows = [self._row(i) for stretch in self._stretches for i in stretch]
         label = f"steps of {self._program.name or 'the model'}"
-        table = StepTable(self._rt, self._linked, rows, SHAPE, COUNTERS, label)
-        stay_us = float(knobs.get("OPALITE_STAY_US"))
-        if stays and stay_us and may_stay(self._rt):
-            return table.stay(CONTROL, int(stay_us * LOOKS_A_US), 1e-6 * stay_us)
+        counters = LINE * (1 + part_count(self._rt.info.compute_units))
+        table = StepTable(self._rt, self._linked, rows, SHAPE, counters, label)
+        if self._stays:
+            return table.stay(CONTROL, CALL, int(self._stay_us * LOOKS_A_US), 1e-6 * self._stay_us)
         found: dict[int, list[PreparedLaunch]] = {}
         first = 0
-        for stretch in stretches:
+        for stretch in self._stretches:
             last = first + len(stretch)
             found[stretch[0]] = list(table.loop(first, last))
             found.update((i, []) for i in stretch[1:])

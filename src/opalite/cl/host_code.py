@@ -1,0 +1,54 @@
+"""HostCode: a function of a program that PoCL built, called by the host's own thread.
+
+A kernel tells where the function lies (plan/step_text.py). PoCL keeps each kernel in a shared library of its own and
+unloads those that were not launched for long, so the library is held as long as the function may be called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import weakref
+from functools import cache
+from typing import Any
+
+
+class _Info(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+class HostCode:
+    """take_part of plan/step_text.py at an address: what it is called with, whether it leads, and its number."""
+
+    def __init__(self, address: int, library: int) -> None:
+        """library: a handle that dlopen gave, which is closed with this object."""
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_bool, ctypes.c_uint32)(address)
+        self.release = weakref.finalize(self, _loader().dlclose, library)
+
+
+def find_host_code(address: int) -> HostCode | None:
+    """The function at `address`; None where its library cannot be told and held."""
+    if not address or sys.platform != "linux":
+        return None
+    info = _Info()
+    if not _loader().dladdr(address, ctypes.byref(info)) or not info.file:
+        return None
+    library = _loader().dlopen(info.file, os.RTLD_NOW | os.RTLD_NOLOAD)
+    return HostCode(address, library) if library else None
+
+
+@cache
+def _loader() -> Any:
+    library = ctypes.CDLL(None)
+    library.dladdr.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.dlopen.argtypes, library.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    library.dlclose.argtypes = (ctypes.c_void_p,)
+    return library
