@@ -87,6 +87,22 @@ def test_variants(rt: Runtime) -> None:
     check(rt, *make_case("lstm", "forward", (4, 2, 5, 7), True, input_forget=True, clip=0.25))
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+def test_closed_gates_leave_zeros(rt: Runtime, kind: str) -> None:
+    """A state that is not normal would slow down every product with it."""
+    attrs, arrays = make_case(kind, "forward", (3, 2, 5, 17), False, activations=("Sigmoid",) * FUNCTIONS[kind])
+    hidden = attrs["hidden"]
+    arrays[0][:], arrays[1][:], arrays[2][:] = 1, 0, 0
+    bias = np.zeros((1, 2 * GATES[kind] * hidden), np.float32)
+    bias[0, : GATES[kind] * hidden] = -95  # a sigmoid of 5.5e-42
+    arrays[3] = bias
+    node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3))
+    assert 0 < np.abs(node.op.reference(attrs, arrays)[0]).max() < 1e-38
+    (kernel,) = [k for k in kernels_for("Recurrent") if k.name == "RecurrentBlocks"]
+    for got in run_node(rt, kernel, node, arrays):
+        assert not got.any()
+
+
 def test_weights_that_are_not_constant(rt: Runtime) -> None:
     assert check(rt, *make_case("gru", "bidirectional", (4, 2, 5, 7), True), const=())
 
