@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
-from ..ir.place import FLAT, packed
-from ..ops.base import Cost
-from .base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
-from .dot4 import digest, dot_defines, dot_seconds, least, tile_cycles, words
-from .epilogue import epilogue_refusal, operand_layouts, packed_epilogue
-from .integer_window import integer_refusal, less_zero, padded, start_sums
+from ..ir.place import packed
+from .base import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div, register
+from .dot4 import PACK, TiledDot, digest, dot_defines, tile_cycles, words
+from .epilogue import epilogue_refusal, packed_epilogue
+from .integer_window import integer_binding, integer_refusal, less_zero, padded, start_sums, zero_define
 from .sources import STORAGE
 from .window import Window
-from .workgroups import group_refusal
-
-PACK = 4
-
-# (TP, TC, PX, CY): positions and channel blocks of a work-item, work-items of a group along them.
-_TILES = tuple(
-    (tp, tc, px, cy)
-    for tp, tc in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (4, 4))
-    for px, cy in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (8, 8))
-)
 
 
 @register
-class ConvDot(Kernel):
+class ConvDot(TiledDot):
     """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels, SPLIT of them share the input."""
 
     op = "IntegerConv"
@@ -43,6 +32,13 @@ class ConvDot(Kernel):
         "CY": (4, 1, 2, 8),
         "SPLIT": (1, 2, 4, 8),
     }
+    block_axes = ("TP", "TC")
+    group_axes = ("PX", "CY")
+    tiles = tuple(
+        (tp, tc, px, cy)
+        for tp, tc in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (4, 4))
+        for px, cy in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (8, 8))
+    )
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.attrs["group"] != 1:
@@ -50,41 +46,16 @@ class ConvDot(Kernel):
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(PACK)
-        zero = None if node.get(3) is None else FLAT
-        own = (y, None, None, zero, None)[: len(node.inputs)]
-        return (Binding((*own, *operand_layouts(node, "packed", y)), (y,)),)
+        return (integer_binding(node, packed(PACK)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        items = params["PX"] * params["CY"] * params["SPLIT"]
-        if params["TP"] * params["TC"] > 16:
-            return "the sums exceed the registers"
-        parts = 16 * params["TP"] * params["TC"] * params["PX"] * params["CY"] * (params["SPLIT"] - 1)
-        if parts > device.local_mem:
-            return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
-        if params["PX"] > device.max_work_item_sizes[0] or params["CY"] > device.max_work_item_sizes[1]:
-            return "the work-group exceeds the device's along one axis"
-        return "a group of more than 256 work-items" if items > 256 else group_refusal(items, device)
-
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
         positions, blocks, ib = self._sizes(node)
-        taps = math.prod(node.input(1).shape[2:])
-        found = []
-        for tp, tc, px, cy in _TILES:
-            for split in (1, 2, 4, 8):
-                params = {"TP": tp, "TC": tc, "PX": px, "CY": cy, "SPLIT": split}
-                if split > ib or self.illegal(node, params, device) is not None:
-                    continue
-                tile = {"rows": tp, "columns": tc, "down": px, "across": cy, "split": split}
-                loads = tp * 2 + tc * ceil_div(32, px)
-                turns = taps * ceil_div(ib, split) * split
-                found.append((tile_cycles(positions, blocks, turns, tile, loads, device), params))
-        if not found:
-            return super().defaults(node, device)
-        return least(found)
-
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, 0.5)
+        tp, tc, px, split = params["TP"], params["TC"], params["PX"], params["SPLIT"]
+        if split > ib:
+            return None
+        tile = {"rows": tp, "columns": tc, "down": px, "across": params["CY"], "split": split}
+        turns = math.prod(node.input(1).shape[2:]) * ceil_div(ib, split) * split
+        return tile_cycles(positions, blocks, turns, tile, tp * 2 + tc * ceil_div(32, px), device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, w, x_zero, w_zero, y = node.x, node.input(1), node.get(3), node.get(4), node.y
@@ -99,13 +70,12 @@ class ConvDot(Kernel):
         args += () if w_zero is None else (_by_channel(w_zero, tc, y.shape[1]),)
         args += (y, positions, ib, blocks, y.shape[1], *win.size, *win.out, *win.begin, *epilogue.args)
         defines = win.defines() | dot_defines(device, x.dtype, w.dtype) | dict(params)
-        defines |= {"POINTWISE": win.is_pointwise, "HAS_START": start is not None}
-        defines["X_ZERO"] = 0 if x_zero is None else 2 if x_zero.data is None else 1
+        defines |= {"POINTWISE": win.is_pointwise, "HAS_START": start is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"W_ZERO": w_zero is not None, "TAIL": (x.shape[1] - 1) % PACK + 1, "PACK": PACK}
         defines |= {"MASK": y.shape[1] % PACK != 0, "STORAGE": STORAGE[y.type.storage]}
-        px, cy, split = params["PX"], params["CY"], params["SPLIT"]
+        px, cy, split = group = self.group_of(params)
         grid = (ceil_div(positions, px * params["TP"]) * px, ceil_div(blocks, tc * cy) * cy, split)
-        return [Launch("conv_dot", args, grid, (px, cy, split), defines, epilogue.prelude)]
+        return [Launch("conv_dot", args, grid, group, defines, epilogue.prelude)]
 
     @staticmethod
     def _sizes(node: Node) -> tuple[int, int, int]:

@@ -3,73 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
-from ..ir.place import packed
-from ..ops.base import Cost
-from .base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .base import Arg, Array, Launch, Params, Space, Weight, ceil_div, register
 from .conv_filters import bias_weight
-from .conv_packed import packed_refusal
-from .epilogue import operand_layouts, packed_epilogue
-from .mma import mma_refusal
-from .mma_cost import FEWEST_POSITIONS, copies_pair, mma_seconds
+from .epilogue import packed_epilogue
+from .mma_conv import PACK, MmaConv, conv_sizes, filter_quads
+from .mma_cost import FEWEST_POSITIONS, copies_pair
 from .mma_stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from .sources import STORAGE
 from .window import Window
 
-PACK = 4
 MOST_TAPS = 63  # which of them lie inside the input is a set of bits
 
 
 @register
-class ConvStaged(Kernel):
-    """NC4HW4 to NC4HW4 in one group: a matrix product over positions, both sides through local memory."""
+class ConvStaged(MmaConv):
+    """Both sides through local memory."""
 
-    op = "Conv"
     source = "conv_staged.cl"
     space: ClassVar[Space] = SPACE
+    staged = True
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["group"] != 1:
-            return f"{node.attrs['group']} groups; matrix units want all channels in one product"
-        taps = math.prod(node.input(1).shape[2:])
+        if why := super().refuse(node, device):
+            return why
+        taps, positions = math.prod(node.input(1).shape[2:]), conv_sizes(node)[0]
         if taps > MOST_TAPS:
             return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
-        if _sizes(node)[0] < FEWEST_POSITIONS:
-            return f"{_sizes(node)[0]} positions would leave most of a stage empty"
+        if positions < FEWEST_POSITIONS:
+            return f"{positions} positions would leave most of a stage empty"
         if next(legal_tiles(device), None) is None:
             return f"no stages fit the {device.local_mem} bytes of local memory"
-        return mma_refusal(node, device) or packed_refusal(node)
-
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(PACK)
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(node, "packed", y)), (y,)),)
+        return None
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return tile_illegal(params, device)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return find_tile(*_sizes(node), device, paired=copies_pair(Window.of(node)))
-
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return mma_seconds(*_sizes(node), device, cost, staged=True, paired=copies_pair(Window.of(node)))
+        return find_tile(*conv_sizes(node), device, paired=copies_pair(Window.of(node)))
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
-        positions, channels, quads = _sizes(node)
+        positions, channels, quads = conv_sizes(node)
         blocks, in_blocks, slabs = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), params["SL"]
         taps = math.prod(win.kernel)
         turns = ceil_div(quads, SLAB * slabs)
         epilogue = packed_epilogue(node, device)
 
         def pack(data: Array) -> Array:
-            return pack_stages(_filter_quads(data), slabs)
+            return pack_stages(filter_quads(data), slabs)
 
         args: tuple[Arg, ...] = (x, Weight(node.input(1), f"filter stages of {slabs}", pack))
         args += () if bias is None else (bias_weight(bias, PACK, y.type.storage),)
@@ -83,12 +70,6 @@ class ConvStaged(Kernel):
         return [Launch("conv_staged", args, grid, group, defines, epilogue.prelude)]
 
 
-def _sizes(node: Node) -> tuple[int, int, int]:
-    """(positions, output channels, quads of terms)."""
-    quads = math.prod(node.input(1).shape[2:]) * ceil_div(node.x.shape[1], PACK)
-    return node.y.shape[0] * math.prod(node.y.shape[2:]), node.y.shape[1], quads
-
-
 def _quad_table(win: Window, in_blocks: int, count: int) -> Array:
     """int32[count, 2]: distance in blocks and tap of each quad; the tap after the last past the end."""
     (_, h, w), taps = win.size, math.prod(win.kernel)
@@ -100,11 +81,3 @@ def _quad_table(win: Window, in_blocks: int, count: int) -> Array:
     table[: tap.size, 0] = block * math.prod(win.size) + (z * h + y) * w + x
     table[: tap.size, 1] = tap
     return table
-
-
-def _filter_quads(data: Array) -> Array:
-    """Filters [M,C,K...] as [M, taps * channel blocks, 4], the taps outside the channel blocks."""
-    m, c = data.shape[:2]
-    padded = np.zeros((m, ceil_div(c, PACK) * PACK, math.prod(data.shape[2:])), np.float16)
-    padded[:, :c] = data.reshape(m, c, -1)
-    return padded.transpose(0, 2, 1).reshape(m, -1, 4)

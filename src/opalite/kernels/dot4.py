@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
-from ..ir.graph import Value
+from ..ir.graph import Node, Value
 from ..ops.base import Cost
-from .base import Array, ceil_div
+from .base import Array, Kernel, Params, ceil_div
+from .workgroups import group_refusal
 
 WORD = 4  # terms of one instruction
+PACK = 4  # sums of a block
+_MOST_BLOCKS = 16  # of sums that registers hold
+_MOST_ITEMS = 256  # of a group
 _DOT = {"": 0, "khr": 1, "ptx": 2}
 _INSTRUCTIONS = 64.0  # that a compute unit starts each clock, counted by work-item
 _WAVES = 2.0  # loads of a wave that a compute unit's first-level cache serves each clock, in 64 bytes
@@ -53,9 +57,49 @@ def tile_cycles(
     return _BEGIN_AND_END + max(busy, waiting) + 0.1 * (busy + waiting) + 200.0 * (tile["split"] > 1)
 
 
-def least(points: Iterable[tuple[float, dict[str, int]]]) -> dict[str, int]:
-    """The parameters with the least estimate, the first of equals."""
-    return min(points, key=lambda p: p[0])[1]
+class TiledDot(Kernel):
+    """A kernel whose work-items sum tiles of rows by blocks of four columns, SPLIT of them sharing the terms.
+
+    block_axes: names of the parameters of rows and of column blocks that a work-item sums; group_axes: of the
+    work-items of a group along its first and second axis. tiles: values of these four to choose among untuned.
+    """
+
+    block_axes: ClassVar[tuple[str, str]]
+    group_axes: ClassVar[tuple[str, str]]
+    tiles: ClassVar[tuple[tuple[int, int, int, int], ...]]
+
+    def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
+        """Estimated clocks of legal `params` (`tile_cycles`); None for those that are not worth a thought."""
+        raise NotImplementedError
+
+    def group_of(self, params: Params) -> tuple[int, int, int]:
+        """Sizes of a work-group."""
+        return params[self.group_axes[0]], params[self.group_axes[1]], params["SPLIT"]
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        across, down, split = self.group_of(params)
+        blocks = params[self.block_axes[0]] * params[self.block_axes[1]]
+        if blocks > _MOST_BLOCKS:
+            return "the sums exceed the registers"
+        if 4 * PACK * blocks * across * down * (split - 1) > device.local_mem:
+            return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
+        if across > device.max_work_item_sizes[0] or down > device.max_work_item_sizes[1]:
+            return "the work-group exceeds the device's along one axis"
+        items = across * down * split
+        return f"a group of more than {_MOST_ITEMS} work-items" if items > _MOST_ITEMS else group_refusal(items, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        found: list[tuple[float, dict[str, Any]]] = []
+        for tile in self.tiles:
+            for split in self.space["SPLIT"]:
+                params = {**dict(zip((*self.block_axes, *self.group_axes), tile, strict=True)), "SPLIT": split}
+                if self.illegal(node, params, device) is None:
+                    cycles = self.cycles(node, params, device)
+                    found += [] if cycles is None else [(cycles, params)]
+        return min(found, key=lambda f: f[0])[1] if found else super().defaults(node, device)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return dot_seconds(device, cost, 0.5)
 
 
 def words(data: Array, axis: int) -> Array:

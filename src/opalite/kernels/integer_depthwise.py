@@ -10,12 +10,12 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
-from ..ir.place import FLAT, packed
+from ..ir.place import packed
 from ..ops.base import Cost
 from .base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .dot4 import digest, dot_seconds
-from .epilogue import epilogue_refusal, operand_layouts, packed_epilogue
-from .integer_window import integer_refusal, less_zero, padded
+from .epilogue import epilogue_refusal, packed_epilogue
+from .integer_window import integer_binding, integer_refusal, less_zero, padded, zero_define
 from .sources import STORAGE
 from .window import Window, block_size
 
@@ -35,10 +35,7 @@ class IntegerDepthwise(Kernel):
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        zero = None if node.get(3) is None else FLAT
-        own = (y, None, None, zero, None)[: len(node.inputs)]
-        return (Binding((*own, *operand_layouts(node, "packed", y)), (y,)),)
+        return (integer_binding(node, packed(device.pack)),)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         win = Window.of(node)
@@ -59,8 +56,7 @@ class IntegerDepthwise(Kernel):
         if x_zero is not None:
             args += (x_zero if x_zero.data is None else int(x_zero.data.reshape(())),)
         args += (y, x.shape[0], blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
-        defines = win.defines() | {"PACK": pack, "HAS_BIAS": bias is not None}
-        defines["X_ZERO"] = 0 if x_zero is None else 2 if x_zero.data is None else 1
+        defines = win.defines() | {"PACK": pack, "HAS_BIAS": bias is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"MASK": channels % pack != 0, "A_SIGNED": x.dtype is DType.INT8, "TW": params["TW"]}
         defines["STORAGE"] = STORAGE[y.type.storage]
         d, h, width = win.out

@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from ..ir.graph import Node, Value
-from .base import Array, Weight, ceil_div
+from ..ir.place import FLAT, Layout
+from .base import Array, Binding, Weight, ceil_div
 from .dot4 import digest
+from .epilogue import operand_layouts
 from .window import MAX_RANK
 
 
@@ -25,6 +27,17 @@ def integer_refusal(node: Node) -> str | None:
         return "the tensors hold no elements"
     largest = max(math.prod(node.x.shape) + 4 * node.x.shape[0] * math.prod(node.x.shape[2:]), node.y.type.count)
     return f"a tensor of {largest} elements is beyond 32-bit indices" if largest >= 1 << 31 else None
+
+
+def integer_binding(node: Node, layout: Layout) -> Binding:
+    """x and y in `layout`; filters, bias and their zero points as weights."""
+    own = (layout, None, None, None if node.get(3) is None else FLAT, None)[: len(node.inputs)]
+    return Binding((*own, *operand_layouts(node, "packed", layout)), (layout,))
+
+
+def zero_define(zero: Value | None) -> int:
+    """X_ZERO of the kernels: 0 for no zero point of x, 1 for one known ahead of time, 2 for one in memory."""
+    return 0 if zero is None else 2 if zero.data is None else 1
 
 
 def less_zero(filters: Array, zero: Value | None) -> Array:

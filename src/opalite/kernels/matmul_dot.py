@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
 from ..ir.place import FLAT
-from ..ops.base import Cost
-from .base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
-from .dot4 import WORD, digest, dot_defines, dot_seconds, least, tile_cycles, words
+from .base import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div, register
+from .dot4 import PACK, WORD, TiledDot, digest, dot_defines, tile_cycles, words
 from .epilogue import rows_epilogue
 from .matmul_flat import common_refusal
 from .matmul_problem import Problem, problem_of
 from .sources import STORAGE
-from .workgroups import group_refusal
-
-PACK = 4
-
-# (TM, TC, NX, MY): rows and column blocks of a work-item, work-items of a group along columns and rows.
-_TILES = tuple(
-    (tm, tc, nx, my)
-    for tm, tc in ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
-    for nx, my in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (16, 2))
-)
 
 
 @register
-class MatmulDot(Kernel):
+class MatmulDot(TiledDot):
     """A work-item sums TM rows by TC blocks of four columns, SPLIT of them share the terms."""
 
     op = "IntegerMatMul"
@@ -42,6 +31,13 @@ class MatmulDot(Kernel):
         "MY": (1, 2, 4, 8),
         "SPLIT": (1, 2, 4, 8),
     }
+    block_axes = ("TM", "TC")
+    group_axes = ("NX", "MY")
+    tiles = tuple(
+        (tm, tc, nx, my)
+        for tm, tc in ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
+        for nx, my in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (16, 2))
+    )
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if not node.x.type.count or not node.input(1).type.count:
@@ -54,34 +50,14 @@ class MatmulDot(Kernel):
             layouts[1] = None
         return (Binding(tuple(layouts), (FLAT,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        nx, my, split = params["NX"], params["MY"], params["SPLIT"]
-        parts = 16 * params["TM"] * params["TC"] * nx * my * (split - 1)
-        if parts > device.local_mem:
-            return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
-        if nx > device.max_work_item_sizes[0] or my > device.max_work_item_sizes[1]:
-            return "the work-group exceeds the device's along one axis"
-        items = nx * my * split
-        return "a group of more than 256 work-items" if items > 256 else group_refusal(items, device)
-
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        p, found = problem_of(node), []
-        for tm, tc, nx, my in _TILES:
-            for split in (1, 2, 4, 8):
-                params = {"TM": tm, "TC": tc, "NX": nx, "MY": my, "SPLIT": split}
-                if (tm * my > p.m and tm * my > 1) or self.illegal(node, params, device) is not None:
-                    continue
-                tile = {"rows": tm, "columns": tc, "down": my, "across": nx, "split": split}
-                loads = tm * ceil_div(32, nx) + tc * 8
-                turns = ceil_div(p.k, WORD)
-                cycles = tile_cycles(p.m * p.batches, ceil_div(p.n, PACK), turns, tile, loads, device)
-                found.append((cycles, params))
-        if not found:
-            return super().defaults(node, device)
-        return least(found)
-
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, 0.5)
+    def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
+        p = problem_of(node)
+        tm, tc, nx, my = (params[k] for k in ("TM", "TC", "NX", "MY"))
+        if p.m < tm * my > 1:
+            return None
+        tile = {"rows": tm, "columns": tc, "down": my, "across": nx, "split": params["SPLIT"]}
+        loads = tm * ceil_div(32, nx) + tc * 8
+        return tile_cycles(p.m * p.batches, ceil_div(p.n, PACK), ceil_div(p.k, WORD), tile, loads, device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p, y = problem_of(node), node.y
@@ -99,10 +75,10 @@ class MatmulDot(Kernel):
         defines["HAS_START"] = start is not None
         defines |= {"B_ZERO": 0 if b_zero is None else 1 if b_zero.type.count == 1 else 2, "PACK": PACK}
         defines |= {"ALIGNED": p.k % WORD == 0 and not p.trans_a, "STORAGE": STORAGE[y.type.storage]}
-        nx, my, split = params["NX"], params["MY"], params["SPLIT"]
+        nx, my, split = group = self.group_of(params)
         across = ceil_div(ceil_div(p.n, PACK), nx * params["TC"]) * nx
         grid = (across, ceil_div(p.m, my * params["TM"]) * my, p.batches * split)
-        return [Launch("matmul_dot", args, grid, (nx, my, split), defines, epilogue.prelude)]
+        return [Launch("matmul_dot", args, grid, group, defines, epilogue.prelude)]
 
 
 def _packs(node: Node) -> bool:

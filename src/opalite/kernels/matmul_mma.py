@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
-from ..ops.base import Cost
-from .base import Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .base import Array, Launch, Params, Space, Weight, ceil_div, register
 from .epilogue import rows_epilogue
-from .matmul_flat import common_defines, common_refusal
+from .matmul_flat import common_defines
 from .matmul_problem import problem_of
-from .mma import QUADS, SPACE, find_tile, mma_refusal, pack_weights, tile_defines, tile_grid, tile_illegal
-from .mma_cost import mma_seconds
+from .mma import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
+from .mma_product import MmaProduct, columns_of
 
 
 @register
-class MatmulMma(Kernel):
-    """Row-major a by packed b; few tiles share out their steps over warps."""
+class MatmulMma(MmaProduct):
+    """Operands straight into registers; few tiles share out their steps over warps."""
 
-    op = "MatMul"
     source = "matmul_mma.cl"
     space: ClassVar[Space] = SPACE
+    staged = False
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         p = problem_of(node)
-        if p.trans_a or p.batches != 1:
-            return "the left side must be one matrix, stored by rows"
         if p.k % 4 or p.n % 4:
             return f"{p.k} terms and {p.n} columns are not both multiples of 4"
-        return mma_refusal(node, device) or common_refusal(node, device)
+        return super().refuse(node, device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return tile_illegal(params, device)
@@ -40,18 +35,12 @@ class MatmulMma(Kernel):
         p = problem_of(node)
         return find_tile(p.m, p.n, ceil_div(p.k, 4 * QUADS), device)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        p = problem_of(node)
-        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=False, paired=True)
-
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)
         epilogue = rows_epilogue(node, device, aligned=True)
 
         def pack(data: Array) -> Array:
-            matrix = data.reshape(data.shape[-2:])
-            rows = matrix if p.trans_b else matrix.T
-            return pack_weights(np.ascontiguousarray(rows).reshape(p.n, p.k // 4, 4))
+            return pack_weights(columns_of(data, p).reshape(p.n, p.k // 4, 4))
 
         weights = Weight(node.input(1), f"mma {'nk' if p.trans_b else 'kn'}", pack)
         grid, group = tile_grid(params, p.m, p.n)

@@ -9,23 +9,22 @@ import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
-from ..ops.base import Cost
-from .base import Arg, Array, Kernel, Launch, Params, Space, Weight, ceil_div, register
+from .base import Arg, Array, Launch, Params, Space, Weight, ceil_div, register
 from .epilogue import rows_epilogue
-from .matmul_flat import common_defines, common_refusal
+from .matmul_flat import common_defines
 from .matmul_problem import problem_of
-from .mma import mma_refusal
-from .mma_cost import FEWEST_POSITIONS, mma_seconds
+from .mma_cost import FEWEST_POSITIONS
+from .mma_product import MmaProduct, columns_of
 from .mma_stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 
 
 @register
-class MatmulStaged(Kernel):
-    """Row-major a by packed b, both through local memory."""
+class MatmulStaged(MmaProduct):
+    """Both sides through local memory."""
 
-    op = "MatMul"
     source = "matmul_staged.cl"
     space: ClassVar[Space] = SPACE
+    staged = True
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
     def further_args(self, node: Node) -> tuple[Arg, ...]:
@@ -34,15 +33,13 @@ class MatmulStaged(Kernel):
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         p = problem_of(node)
-        if p.trans_a or p.batches != 1:
-            return "the left side must be one matrix, stored by rows"
         if p.k % 8 or p.n % 4:
             return f"{p.k} terms are no multiple of 8 or {p.n} columns none of 4"
         if p.m < FEWEST_POSITIONS:
             return f"{p.m} rows would leave most of a stage empty"
         if next(legal_tiles(device), None) is None:
             return f"no stages fit the {device.local_mem} bytes of local memory"
-        return mma_refusal(node, device) or common_refusal(node, device)
+        return super().refuse(node, device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return tile_illegal(params, device)
@@ -51,19 +48,14 @@ class MatmulStaged(Kernel):
         p = problem_of(node)
         return find_tile(p.m, p.n, p.k // 4, device, paired=True)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        p = problem_of(node)
-        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=True, paired=True)
-
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)
         epilogue = rows_epilogue(node, device, aligned=True)
         slabs = params["SL"]
 
         def pack(data: Array) -> Array:
-            matrix = data.reshape(data.shape[-2:])
-            rows = np.ascontiguousarray(matrix if p.trans_b else matrix.T)
-            quads = np.pad(rows, ((0, 0), (0, -p.k % (4 * SLAB)))).reshape(p.n, -1, SLAB // 2, 2, 4)
+            rows = np.pad(columns_of(data, p), ((0, 0), (0, -p.k % (4 * SLAB))))
+            quads = rows.reshape(p.n, -1, SLAB // 2, 2, 4)
             # A lane reads two neighbouring quads at once: even ones are the first step's, odd ones the second's.
             return pack_stages(quads.swapaxes(2, 3).reshape(p.n, -1, 4), slabs)
 
