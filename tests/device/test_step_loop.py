@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from opalite.cl.resident import ResidentLoop, may_stay
 from opalite.cl.runtime import Runtime
 from opalite.plan.step_text import CALL
 from opalite.run import step_loop
+from opalite.run.cached_source import CachedSource
 from opalite.run.executor import Executable
 
 from ..helpers.small_models import dense, make_model, noise, port
@@ -299,6 +301,25 @@ def test_like_runs_take_the_short_way(staying: Runtime) -> None:
     assert timing.first_s > 0
     assert "joined by a step loop" in str(session.explain().queueing)
     assert len(session.profile(feeds, iterations=1).wall_s) == 1
+
+
+def test_halves_of_a_kept_plan_are_looked_at_after_every_run(
+    staying: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("OPALITE_PLANS", "1")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    w = np.full((8, 4), 3e4, np.float32)
+    model = make_model([node], [port("x", [2, 8])], [port("y", [2, 4])], {"w": w}).SerializeToString()
+    small = {"x": np.full((2, 8), 1e-4, np.float32)}
+    for _ in range(2):  # the second goes by the plan that the first has kept
+        session = opalite.InferenceSession(model, device=staying.info.id, precision="fp16")
+        run_until_linked(session, small)
+    assert isinstance(session._source, CachedSource)
+    assert session._source._onnx is None
+    (y,) = session.run(None, {"x": np.ones((2, 8), np.float32)})
+    np.testing.assert_allclose(y, np.full((2, 4), 2.4e5), rtol=1e-3)
+    assert session.overflowed
 
 
 def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:

@@ -82,7 +82,9 @@ class CachedSource:
         if plan is not None:
             timing.import_s += time.perf_counter() - started
             outputs = plan.run(compiler, feeds, timing, targets)
-            if compiler.policy().precision is Precision.FP32 or is_finite(outputs):
+            halves = compiler.policy().precision is not Precision.FP32
+            compiler.ran[-1].may_overflow = halves  # so that every run comes by here
+            if not halves or is_finite(outputs):
                 return outputs
             # Half may have overflowed: only the graph can be planned anew in float32.
             compiler.forget_trace()
