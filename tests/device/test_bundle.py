@@ -24,7 +24,9 @@ from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
 from opalite.ir.content import content_key
-from opalite.plan.bundle import Bundle, load_bundle, save_bundle
+from opalite.ir.device import DeviceInfo
+from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, SLOW_SUB_BUFFERS
+from opalite.plan.bundle import Bundle, load_bundle, plan_key, save_bundle
 from opalite.plan.codec import Encoder
 
 from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
@@ -293,6 +295,17 @@ def test_another_device_is_named(bundle: Path, tmp_path: Path, rt: Runtime) -> N
     session = opalite.InferenceSession(tmp_path / "other.opal", device=rt.info.id)
     with pytest.raises(BundleError, match=r"compiled for Other GPU, not for .*; compile it again with --device"):
         session.run(None, {"x": noise(*SHAPE)})
+
+
+def test_kernels_are_not_taken_where_their_instructions_are_missing() -> None:
+    """All of one family: they differ in what the driver builds."""
+    plain = dataclasses.replace(DeviceInfo(), family="nvidia", fp16=True)
+    others = [{"quirks": (q,)} for q in (PTX_MMA, PTX_DOT, HALF_VECTORS, HALF_TYPES)]
+    others.append({"extensions": ("cl_khr_integer_dot_product",)})
+    keys = [plan_key(plain), *(plan_key(dataclasses.replace(plain, **other)) for other in others)]
+    assert len(set(keys)) == len(keys)
+    faster = dataclasses.replace(plain, name="another", clock_mhz=2000, quirks=(SLOW_SUB_BUFFERS,))
+    assert plan_key(faster) == plan_key(plain)
 
 
 def test_a_bundle_without_programs_or_ports(tmp_path: Path, bundle: Path) -> None:

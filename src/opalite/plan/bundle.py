@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import BundleError
 from ..ir.content import content_key
 from ..ir.device import DeviceInfo
+from ..ir.device_family import PTX_MMA
 from .codec import Encoder, decode
 from .later import LaterList
 from .program import Program
@@ -118,6 +119,10 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         device.family,
         device.pack,
         device.fp16,
+        device.half_functions,
+        device.half_sums,
+        device.dot_product,
+        PTX_MMA in device.quirks,
         device.fp64,
         device.image_support,
         device.max_work_group_size,
