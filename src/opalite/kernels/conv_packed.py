@@ -172,6 +172,9 @@ class ConvFirst(ConvPacked):
 
     efficiency = 0.78
 
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.1  # at the ends of rows only
+
     def in_pack(self, pack: int) -> int:
         return 1
 
