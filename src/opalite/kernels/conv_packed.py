@@ -14,7 +14,7 @@ from ..ops.base import Cost
 from .base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div, register
 from .conv_filters import Groups, bias_weight, filter_weight
 from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
-from .epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from .epilogue import epilogue_refusal, keeps_zeros, operand_layouts, packed_epilogue
 from .sources import STORAGE
 from .window import PACKED_TYPES, Window, block_size, empty_refusal, find_span, window_refusal, window_seconds
 
@@ -158,7 +158,7 @@ class ConvPacked(Kernel):
             "GROUP": chunks.group if self.chunked else 1,
             "IN_REGISTERS": not device.is_cpu,
             "HAS_BIAS": bias is not None,
-            "MASK": y.shape[1] % g.pack != 0,
+            "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
             "STORAGE": STORAGE[storage],
         }
         grid = (ceil_div(tiles, span), blocks, x.shape[0])

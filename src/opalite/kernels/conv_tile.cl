@@ -76,6 +76,7 @@ static inline bool keep_tile(ACCV *to, const ACCV *acc, bool more) {
 // Fetch `count` lines of 64 bytes from `p` on; returns the address behind them.
 static inline global const REAL *fetch_lines(global const REAL *p, int count) {
 #if GROUP > 1
+    #pragma unroll 1
     for (int i = 0; i < count; ++i, p += 64 / sizeof(REAL)) PREFETCH(p);
 #endif
     return p;
@@ -94,19 +95,14 @@ static inline void multiply_channel(ACCV *acc, INPUT column, global const REAL *
     }
 }
 
-// Add `lanes` input channels of one filter tap, UNROLL in a turn. The inner loop is one of constant length, for a loop
-// that is unrolled only in part leaves the accumulators in memory.
+// Add `lanes` input channels of one filter tap, UNROLL in a turn: past the last one, x and filters are zero. The inner
+// loop is one of constant length, for a loop that is unrolled only in part leaves the accumulators in memory.
 static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, size_t lanes) {
-    size_t c = 0;
-#if UNROLL > 1
     #pragma unroll 1
-    for (; c + UNROLL <= lanes; c += UNROLL) {
+    for (size_t c = 0; c < lanes; c += UNROLL) {
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) multiply_channel(acc, column, w, c + u);
     }
-#endif
-    #pragma unroll 1
-    for (; c < lanes; ++c) multiply_channel(acc, column, w, c);
 }
 
 // Store pixels from..to-1 of the tile, whose first lies at spatial index `at` and whose others follow `step` apart.

@@ -25,7 +25,7 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, IMAGE, Layout, packed
-from ..ops.expr import Expr, bind
+from ..ops.expr import Expr, bind, evaluate
 from .base import Arg, Weight
 from .codegen import generate
 from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
@@ -120,6 +120,25 @@ def epilogue_refusal(node: Node, kind: str, columns: int | None = None) -> str |
         if kind == "image" and not v.is_const and v.type.count != 1 and not (len(v.shape) == 4 and v.dtype.is_float):
             return f"its epilogue operand ${i} {v.type} cannot be held as an image"
     return None
+
+
+def keeps_zeros(node: Node) -> bool:
+    """Whether the epilogue makes zero of a zero in lanes past the last channel, so that no kernel need mask them.
+
+    Operands that are channel-packed hold zeros there; what others give there is not known.
+    """
+    expr = _chain(node)
+    if expr is None:
+        return True
+    arrays = [np.zeros((), node.y.dtype.np)]
+    for v in _operands(node):
+        if v.data is not None and v.type.count == 1:
+            arrays.append(v.data.reshape(()))
+        elif not v.is_const and v.type.layout.pack > 1 and v.shape == node.y.shape:
+            arrays.append(np.zeros((), v.dtype.np))
+        else:
+            return False
+    return not evaluate(expr, arrays, ()).any()
 
 
 def _chain(node: Node) -> Expr | None:
