@@ -138,6 +138,15 @@ def test_panel_parameters(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> 
         check(rt, kernel, random((2, 47, 29), "float32"), random((2, 29, 79), "float32"), params=params)
 
 
+@pytest.mark.parametrize("form", ["panels", "rows"])
+@pytest.mark.parametrize("mr, nv, ks", [(8, 3, 1), (3, 2, 4), (1, 2, 4)])
+def test_panels_in_chunks(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> None:
+    """Several chunks of a panel, the last one shorter, and more tiles than use one in turn."""
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulPanel")
+    params = {"FORM": form, "MR": mr, "NV": nv, "KS": ks, "ROWS": 256}
+    check(rt, kernel, random((83, 911), "float32"), random((911, 107), "float32"), const=True, params=params)
+
+
 @pytest.mark.parametrize("tile", [(4, 8, 16, 8, 8), (8, 4, 8, 4, 16), (8, 8, 16, 16, 32)])
 @pytest.mark.parametrize("trans_a", [False, True])
 def test_tile_parameters(rt: Runtime, tile: tuple[int, ...], trans_a: bool) -> None:

@@ -90,6 +90,8 @@ class MatmulPanel(Kernel):
         large = p.m >= PACKING_ROWS and p.k * p.n >= PACKING_SIZE
         form = "panels" if node.input(1).is_const or p.trans_b or p.n < device.pack or large else "rows"
         vectors = 2 if p.n >= 2 * device.pack or (form == "panels" and p.n > device.pack) else 1
+        if form == "panels" and rows >= 5 and device.pack >= 16 and p.n % (3 * device.pack) == 0:
+            vectors = 3  # fewer loads for each multiply-add, where no columns are wasted
         if rows == 1 and form == "rows" and p.n >= 4 * device.pack:
             vectors = 4
         tile = rows * vectors
@@ -127,6 +129,7 @@ class MatmulPanel(Kernel):
         table = p.table(panel_size(p, width) if in_panels else None)
         sizes = (max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb, rows)
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
+        defines |= {"FETCH": params["NV"] if p.m <= params["MR"] else 1}
         launches.append(
             Launch(
                 "matmul_panel",
