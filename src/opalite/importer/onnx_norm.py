@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..errors import ShapeError
@@ -166,26 +165,9 @@ def mean_variance_normalization(ctx: NodeContext) -> Value:
 @onnx_op("LRN", since=1)
 def lrn(ctx: NodeContext) -> Value:
     """x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta, missing channels being zero."""
-    x, size = ctx.input(0), int(ctx.attr("size", 1))
-    alpha, beta = float(ctx.attr("alpha", 1e-4)), float(ctx.attr("beta", 0.75))
-    bias = float(ctx.attr("bias", 1.0))
-    n, c, *rest = x.shape
-    squares = ctx.reshape(ctx.elementwise(lambda v: v * v, x), (n, 1, c, math.prod(rest)))
-    means = ctx.add(
-        "Pool",
-        [squares],
-        kind="average",
-        kernel=(size, 1),
-        strides=(1, 1),
-        pads=((size - 1) // 2, 0, size // 2, 0),
-        dilations=(1, 1),
-        ceil_mode=False,
-        count_include_pad=True,
-        p=2,
-        with_indices=False,
-        storage_order=0,
-    )
-    return ctx.elementwise(lambda v, m: v * (m * alpha + bias).call("pow", -beta), x, ctx.reshape(means, x.shape))
+    alpha, beta, bias = (float(ctx.attr(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    size = int(ctx.attr("size", 1))
+    return ctx.add("LocalResponseNorm", [ctx.input(0)], size=size, alpha=alpha, beta=beta, bias=bias)
 
 
 @onnx_op("Dropout", since=1)

@@ -1,0 +1,57 @@
+"""LocalResponseNorm: each element divided by a power of the mean square of its neighbours in other channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir.types import TensorType
+from .base import Array, Attrs, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .conv import compute_dtype
+
+
+def neighbours(size: int) -> tuple[int, int]:
+    """Channels before and behind its own that a window of `size` channels holds; an even one has one more behind."""
+    return (size - 1) // 2, size // 2
+
+
+@register_op
+class LocalResponseNorm(Op):
+    """y[n,c,..] = x[n,c,..] * (bias + alpha / size * sum of x[n,i,..]^2 over the window of c)^-beta.
+
+    The window holds `size` neighbouring channels i (`neighbours`); those outside x count as zero. x is [N,C,...] and
+    holds floats; 16-bit ones are computed in float32. attrs: size, alpha, beta, bias. (Krizhevsky, Sutskever and
+    Hinton, 2012, where alpha is not divided.)
+    """
+
+    name = "LocalResponseNorm"
+    takes_epilogue = True
+
+    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(x.rank >= 2, f"x must be [N,C,...], got {x}")
+        need(x.dtype.is_float, f"x must hold floats, got {x}")
+        need(attrs["size"] >= 1, f"size must be at least 1, got {attrs['size']}")
+
+    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
+
+    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        wide = x.astype(compute_dtype(x.dtype))
+        before, behind = neighbours(attrs["size"])
+        with np.errstate(all="ignore"):
+            squares, sums = wide * wide, np.zeros_like(wide)
+            for c in range(x.shape[1]):
+                sums[:, c] = squares[:, max(0, c - before) : c + behind + 1].sum(1)
+            mean = sums * wide.dtype.type(attrs["alpha"] / attrs["size"])
+            y = wide * (mean + wide.dtype.type(attrs["bias"])) ** wide.dtype.type(-attrs["beta"])
+        return [y.astype(x.dtype)]
+
+    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        """A multiply-add for each channel of the window, and some ten operations for the power."""
+        window = min(attrs["size"], outs[0].shape[1])
+        return Cost((2.0 * window + 10.0) * outs[0].count, moved_bytes(ins, outs))
