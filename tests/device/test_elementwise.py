@@ -146,10 +146,40 @@ def test_extreme_integer_literals(rt: Runtime, dtype: DType) -> None:
     check(rt, expr, [sample(dtype, 37, 8)])
 
 
-@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5, -1.0, 1.7])
+POWERS = [0.0, 1.0, 2.0, 3.0, 4.0, 0.25, 0.5, 0.75, 1.25, 1.5, 1.75, 1.7, 2.6, 5.0]
+
+
+@pytest.mark.parametrize("exponent", [*POWERS, *(-p for p in POWERS[1:])])
 def test_constant_powers(rt: Runtime, exponent: float) -> None:
-    x = np.random.default_rng(9).random(37).astype(np.float32) + 0.1
+    """NumPy's powers of NaN, infinities, zeros, negative and ordinary numbers."""
+    rng = np.random.default_rng(9)
+    edges = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-30, -2.5, 3e8, -7]
+    x = np.concatenate([edges, rng.random(37) * 4, np.exp2(rng.uniform(-30, 30, 63))]).astype(np.float32)
+    if exponent == 0.5:
+        x = x[x != -np.inf]  # whose power NumPy takes by sqrt
     check(rt, call("pow", F32, F32), [x, np.float32(exponent)], const=[1])
+
+
+def test_powers_are_accurate(rt: Runtime) -> None:
+    """Results of every magnitude, also beside 1, where a power is the product of a small and a large number."""
+    rng = np.random.default_rng(10)
+    count = 20000
+    x = np.concatenate([np.exp2(rng.uniform(-149, 128, count)), rng.uniform(0.5, 2, count)]).astype(np.float32)
+    y = (rng.uniform(-125, 127.9, 2 * count) / np.log2(x.astype(np.float64))).astype(np.float32)
+    keep = np.isfinite(y)
+    node = make_node("Elementwise", {"expr": call("pow", F32, F32), "shape": None}, [x[keep], y[keep]])
+    kernel = next(k for k in kernels_for("Elementwise") if k.name == "ElementwiseFlat")
+    (got,) = run_node(rt, kernel, node, [x[keep], y[keep]])
+    want = np.power(x[keep].astype(np.float64), y[keep].astype(np.float64))
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=1e-7 if rt.info.is_cpu and rt.info.fp64 else 4e-6)
+
+
+def test_powers_of_special_numbers(rt: Runtime) -> None:
+    ends = [0.0, 1, 2, 3, 0.5, 1.5, 2.5, np.inf, np.nan, 1e-40, 3e38, 1e9, 16777217, 8388607.5]
+    numbers = np.array([*ends, *(-v for v in ends)], np.float32)
+    x, y = (np.ascontiguousarray(a) for a in np.meshgrid(numbers, numbers))
+    check(rt, call("pow", F32, F32), [x, y])
+    check(rt, trace(lambda a, b: 1.0 / a.call("pow", b), F32, F32), [x, y])  # tells zeros apart
 
 
 def test_integer_to_a_float_power(rt: Runtime) -> None:

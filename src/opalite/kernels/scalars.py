@@ -24,12 +24,12 @@ def is_scalar(v: Value) -> bool:
 
 
 def is_round(v: Value) -> bool:
-    """A constant scalar such as 0, 0.5 or 6 becomes a literal; any other is passed by value, so that models whose
+    """A constant scalar such as 0, 0.75 or 6 becomes a literal; any other is passed by value, so that models whose
     scales differ share programs."""
     if v.data is None or not is_scalar(v):
         return False
     x = float(v.data.reshape(()))
-    return math.isfinite(x) and abs(x) <= 16 and (2 * x).is_integer()
+    return math.isfinite(x) and abs(x) <= 16 and (4 * x).is_integer()
 
 
 def lift_literals(expr: Expr) -> tuple[Expr, list[Value]]:
