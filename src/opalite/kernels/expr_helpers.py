@@ -1,7 +1,7 @@
 """OpenCL C functions that generated expressions call, written for one vector type at a time and only when needed.
 
 `helper(name, type)` gives the function `<name>_<type>`. Masks are what comparisons of that type give; a ternary
-with a vector condition selects lane by lane.
+with a vector condition selects lane by lane. Sums of products are `fma`: PoCL makes two operations of `mad`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _polynomial(x: str, t: Vec, coefficients: tuple[float, ...]) -> str:
     """Horner's scheme, highest power first."""
     text = t.literal(coefficients[0])
     for c in coefficients[1:]:
-        text = f"mad({text}, {x}, {t.literal(c)})"
+        text = f"fma({text}, {x}, {t.literal(c)})"
     return text
 
 
@@ -43,10 +43,10 @@ def _exp(t: Vec) -> str:
         t,
         f"{t} x",
         f"""
-const {t} m = mad(x, {t.literal(1.44269504)}, {t.literal(12582912.0)});
+const {t} m = fma(x, {t.literal(1.44269504)}, {t.literal(12582912.0)});
 const {t} n = m - {t.literal(12582912.0)};
-const {t} r = mad(n, {t.literal(2.12194440e-4)}, mad(n, {t.literal(-0.693359375)}, x));
-const {t} p = mad({p}, r * r, r) + {t.literal(1.0)};
+const {t} r = fma(n, {t.literal(2.12194440e-4)}, fma(n, {t.literal(-0.693359375)}, x));
+const {t} p = fma({p}, r * r, r) + {t.literal(1.0)};
 const {t} y = {t.reinterpret(f"{i.unsigned.reinterpret('p')} + ({i.unsigned.reinterpret('m')} << 23)")};
 const {t} low = x >= {t.literal(-87.33654)} ? y : {t.literal(0.0)};
 return x <= {t.literal(88.72283)} ? low : x + {t.literal(float("inf"))};
@@ -113,13 +113,13 @@ if ({"large" if t.width == 1 else "any(large)"}) {{
     for (int k = 0; k < {t.width}; ++k) (({t.base} *)&y)[k] = {name}(((const {t.base} *)&x)[k]);
     return y;
 }}
-const {t} m = mad(x, {t.literal(0.63661977)}, {magic});
+const {t} m = fma(x, {t.literal(0.63661977)}, {magic});
 const {t} n = m - {magic};
-const {t} h = mad(n, {t.literal(-4.8375130e-4)}, mad(n, {t.literal(-1.5703125)}, x));
-const {t} r = mad(n, {t.literal(-7.5497900e-8)}, h);
+const {t} h = fma(n, {t.literal(-4.8375130e-4)}, fma(n, {t.literal(-1.5703125)}, x));
+const {t} r = fma(n, {t.literal(-7.5497900e-8)}, h);
 const {t} z = r * r;
-const {t} s = mad(r * z, {odd}, r);
-const {t} c = mad(z * z, {even}, {one} - {t.literal(0.5)} * z);
+const {t} s = fma(r * z, {odd}, r);
+const {t} c = fma(z * z, {even}, {one} - {t.literal(0.5)} * z);
 const {t} y = (({turns}) & {i.literal(1)}) != {i.literal(0)} ? c : s;
 return ({negative}) != {i.literal(0)} ? -y : y;
 """,
@@ -206,7 +206,7 @@ const {i} k = (bits - {i.literal(0x3F3504F3)}) >> 23;
 const {t} f = {t.reinterpret("bits - (k << 23)")} - {one};
 const {t} e = {t.convert("k")} - (tiny ? {t.literal(24.0)} : {zero});
 const {d} g = {d.convert("f")};
-const {d} l = mad(g, {_polynomial("g", d, _LOG2)}, {d.convert("e")});
+const {d} l = fma(g, {_polynomial("g", d, _LOG2)}, {d.convert("e")});
 const {d} p = l * {d.convert("b")};
 const {d} low = p < {d.literal(-500.0)} ? {d.literal(-500.0)} : p;
 const {d} c = low > {d.literal(500.0)} ? {d.literal(500.0)} : low;
