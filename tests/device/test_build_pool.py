@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,18 @@ def test_interrupted_builds_leave_no_worker_busy(rt: Runtime) -> None:
     answers.close()  # type: ignore[attr-defined]
     assert all(worker.task is None for worker in pool._workers if worker.is_alive)
     assert values(rt, rt.build_all(specs())) == list(range(COUNT))
+
+
+def test_a_thread_may_wait_for_busy_workers(rt: Runtime) -> None:
+    pool = pool_of(rt)
+    wanted = [spec[:2] for spec in specs()]
+    first = pool.build(wanted)
+    delivered = [next(first)[0]]
+    assert list(pool.build(wanted)) == []
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(lambda: sorted(number for number, _ in pool.build(wanted, waits=True)))
+        delivered.extend(number for number, _ in first)
+        assert sorted(delivered) == second.result(120) == list(range(COUNT))
 
 
 PROCESS = """

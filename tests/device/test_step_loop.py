@@ -17,9 +17,10 @@ import opalite
 from onnx import helper
 from opalite.cl import build_pool
 from opalite.cl.host_code import find_host_code
-from opalite.cl.launch import Recording
+from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.resident import ResidentLoop, may_stay
 from opalite.cl.runtime import Runtime
+from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
 from opalite.run import step_loop
 from opalite.run.cached_source import CachedSource
@@ -235,6 +236,30 @@ def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.Mo
     assert words[left] == sent
 
 
+def test_a_launch_that_the_driver_refuses_is_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next run is whole again, with the workers."""
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    expected, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    loop._joins = True
+    session.run(None, feeds)
+    while loop._words[loop._left] != loop._sent:
+        time.sleep(0.01)  # workers that are there need no launch
+
+    def refuse(launch: PreparedLaunch, queue: Any) -> None:
+        raise DeviceError("out of resources")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedLaunch, "enqueue", refuse)
+        with pytest.raises(DeviceError, match="out of resources"):
+            session.run(None, feeds)
+    sent = loop._sent
+    for a, b in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert loop._sent == sent + loop._count
+
+
 def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     session = opalite.InferenceSession(layers(seed=7).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
@@ -359,7 +384,7 @@ def test_workers_stay_as_long_as_runs_follow_closely(staying: Runtime, monkeypat
         for _ in range(30):
             loop._ended = time.perf_counter() - gap
             loop.run()
-        seen.append(loop._words[loop._looks] > 0)
+        seen.append(loop._words[loop._stay] > 0)
     assert seen == [True, False, True]
     sent = loop._sent
     loop._joins = False

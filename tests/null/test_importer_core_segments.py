@@ -66,6 +66,29 @@ def test_segments_are_told_apart_by_the_contents_that_shapes_depend_on() -> None
     assert len(session.imported) == 2, "[17, 7] halves to the same shape as [16, 6]"
 
 
+def test_what_decides_shapes_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as what it depends on stays the same; and nobody's changes to an output reach the next run."""
+    evaluated: list[int] = []
+
+    def evaluate(graph: Any, inputs: Any) -> Any:
+        evaluated.append(len(inputs))
+        return evaluate_graph(graph, inputs)
+
+    monkeypatch.setattr(segments, "evaluate_graph", evaluate)
+    text = RESHAPE.replace("(float[A, B] y)", "(float[A, B] y, int64[2] half)")
+    session = NumpySession(parse(text))
+    x = f32(4, 6)
+    for shape, half, times in (([16, 6], [8, 3], 1), ([16, 6], [8, 3], 1), ([48, 2], [24, 1], 2), ([16, 6], [8, 3], 3)):
+        y, found = session.run({"x": x, "shape": np.asarray(shape, np.int64)})
+        assert y.shape == tuple(half)
+        assert found.tolist() == half
+        assert len(evaluated) == times
+        found[:] = 0
+    monkeypatch.setattr(segments, "PROBE_BYTES", 8)
+    session.run({"x": x, "shape": np.asarray([16, 6], np.int64)})
+    assert len(evaluated) == 4
+
+
 def test_other_contents_of_equal_shape_meet_the_same_segment() -> None:
     session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     for _ in range(3):

@@ -44,7 +44,7 @@ class ResidentLoop:
         call: Array,
         words: Array,
         places: dict[str, int],
-        spins: int,
+        stay: int,
         stay_s: float,
         kept: Sequence[Any],
     ) -> None:
@@ -52,20 +52,20 @@ class ResidentLoop:
 
         code: the host's part of a run, which is given `call`. others: the launch of all other workers.
         call, words: shared with the workers, numbers of 64 and 32 bits; places: in which of them each name lies.
-        spins: looks for the next run before a worker leaves, which take about `stay_s`. kept: memory that a run needs.
+        stay: the word that lets a worker stay for `stay_s`. kept: memory that a run needs.
         """
         self._rt, self.others = rt, others
         self._function, self._address = code.function, call.ctypes.data
         self._call, self._words = memoryview(call.data), memoryview(words.data)
         self._workers, self._left = places["WORKERS"], places["LEFT"]
-        self._looks, self._leave = places["LOOKS"], places["LEAVE"]
+        self._stay, self._leave = places["STAY"], places["LEAVE"]
         self._count = math.prod(others.grid)
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = cl.CommandQueue(rt.context, rt.device)
         self._sent = 0
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None
-        self._spins, self._stay_s = spins, stay_s
+        self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept)
@@ -107,11 +107,11 @@ class ResidentLoop:
         idle = self._rt.take_residence(self)
         # After the last trial with others they leave, so that the next may go without.
         ends = self._joins is None and len(self._times[True]) >= _TRIALS - 1
-        words[self._looks] = self._spins if not ends and self._gap_s < self._stay_s else 0
+        words[self._stay] = self._ticks if not ends and self._gap_s < self._stay_s else 0
         if words[self._left] == self._sent:
             words[self._leave] = 0  # not before: whoever wanted them to leave waits for it
-            self._sent = (self._sent + self._count) & 0xFFFFFFFF
             self.others.enqueue(self._queue)
+            self._sent = (self._sent + self._count) & 0xFFFFFFFF  # only now: the driver may refuse
             self._queue.flush()
         if idle is not None:
             idle.leave()  # only now: its threads then find this loop's launch, and need not be woken

@@ -7,6 +7,7 @@ plan/step_text.py; memory is handed over as addresses, so a StepLoop needs a dev
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from .runtime import Runtime
 from .tensor import aligned_bytes
 
 Array = np.ndarray[Any, Any]
+_CLOCK_S = 0.002  # between two looks at the processor's clock, to learn how fast it is
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,12 @@ class StepTable:
         clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), self._label)
         return run, clear
 
-    def stay(self, words: Sequence[str], fields: Sequence[str], spins: int, stay_s: float) -> ResidentLoop | None:
+    def stay(self, words: Sequence[str], fields: Sequence[str], ticks: int, stay_s: float) -> ResidentLoop | None:
         """All rows as one loop that the host walks too, on a device of several cores.
 
         The table must not be run in another way. words: of 32 bits, a cache line each; fields: of 64 bits, side by
-        side; as the program reads them. None where the host cannot call the program's code.
+        side; as the program reads them. ticks: of the processor's clock, in which it measures time. None where the host
+        cannot call the program's code.
         """
         rt, others = self._rt, self._rt.info.compute_units - 1
         control, call = aligned_bytes(64 * len(words)).view(np.uint32), aligned_bytes(64 * len(fields)).view(np.uint64)
@@ -74,15 +77,22 @@ class StepTable:
         assert given is not None, "asked for on a device that does not share memory"
         tables = [self._args, self._shapes, self._counters, memory]
         addresses = self._find_addresses(tables)
-        call[: len(fields)] = [*(addresses[id(t)] for t in tables), self._rows, others + 1, 0, 0]
-        rt.record([rt.prepare(self._program, "serve_steps", [given, np.uint32(1)], (1,), (1,))]).run()
-        rt.finish()
+        call[:5] = [*(addresses[id(t)] for t in tables), self._rows]
+        tell = rt.record([rt.prepare(self._program, "serve_steps", [given, np.uint32(1)], (1,), (1,))])
+        clocks = []
+        for _ in range(2):
+            tell.run()
+            rt.finish()
+            clocks.append((time.perf_counter(), int(call[fields.index("CLOCK")])))
+            time.sleep(_CLOCK_S)
+        (before_s, before), (after_s, after) = clocks
+        word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
         code = find_host_code(int(call[fields.index("CODE")]))
         if code is None:
             return None
         serve = rt.prepare(self._program, "serve_steps", [given, np.uint32(0)], (others,), (1,), self._label)
         places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
-        return ResidentLoop(rt, code, serve, call, control, places, spins, stay_s, tables)
+        return ResidentLoop(rt, code, serve, call, control, places, word, stay_s, tables)
 
     def _upload(self, array: Array) -> cl.Buffer:
         buffer = self._rt.allocate(array.nbytes)

@@ -31,6 +31,9 @@ from .walker import ContentsNeededError, Walk, as_array
 SEGMENTS_KEPT = 32
 """Segments that one stage keeps; the least recently used goes first."""
 
+PROBE_BYTES = 4096
+"""Inputs of a probe up to which its outputs are kept for the next run."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -67,6 +70,17 @@ class Segment:
     following: Stage | None
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
     compiled: Any = None
+    found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
+
+    def evaluate(self, inputs: Sequence[Array]) -> list[Array]:
+        """A probe's outputs, which others hold too. Runs often differ in nothing that decides shapes."""
+        if sum(a.nbytes for a in inputs) > PROBE_BYTES:
+            return evaluate_graph(self.graph, inputs)
+        key = [_contents_key(a) for a in inputs]
+        found = self.found
+        if found is None or found[0] != key:
+            found = self.found = key, evaluate_graph(self.graph, inputs)
+        return found[1]
 
 
 @dataclass(eq=False)
@@ -330,7 +344,7 @@ class Run:
             segment = stage.select(self._values)
             if segment.probe:
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
-                stage = self._absorb(segment, evaluate_graph(segment.graph, ins))
+                stage = self._absorb(segment, segment.evaluate(ins))
             elif segment.graph.outputs:
                 self.segment = segment
                 return
@@ -345,6 +359,8 @@ class Run:
         for name, source in segment.exports.items():
             if isinstance(source, Output):
                 added[name] = outputs[source.index]
+                if segment.probe:
+                    self._borrowed.add(name)
             else:
                 added[name] = values[source.name] if isinstance(source, Same) else source
                 self._borrowed.add(name)

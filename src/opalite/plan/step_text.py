@@ -58,14 +58,18 @@ LINE = 16
 """Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
 many of it are taken."""
 
-CONTROL = ("ASKED", "LEAVE", "LEFT", "LOOKS")
+CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY")
 """Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
-asked for; whether workers should leave; how many have left, and how often one looks for the next run before it does."""
+asked for; whether workers should leave; how many have left, and for how many ticks / TICKS one looks for the next run
+before it does."""
 
-CALL = ("ARGS", "SHAPES", "COUNTERS", "WORDS", "STEPS", "WORKERS", "CODE", "MODE")
+TICKS = 1024
+"""Of the processor's clock, in which workers measure how long they stay."""
+
+CALL = ("ARGS", "SHAPES", "COUNTERS", "WORDS", "STEPS", "WORKERS", "CODE", "MODE", "CLOCK")
 """What a worker that stays is given, an ulong each: where the tables and the words of CONTROL lie, how many steps there
 are, and how many workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's
-function lies, and how workers round."""
+function lies, how workers round, and the processor's clock."""
 
 SPINS, LEAST_SPINS = 20000, 100
 """Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
@@ -151,6 +155,7 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
 #define SHAPE {SHAPE}
 #define RANGES {part_count(workers)}u
 #define LINE {LINE}
+#define TICKS {TICKS}
 #define ROW (LINE * (RANGES + 1))
 #define SPINS {SPINS}u
 #define LEAST_SPINS {LEAST_SPINS}u
@@ -253,11 +258,11 @@ void take_part(global ulong *call, bool leads, uint me) {
             if (leads) break;
             served = asked;
         }
-        const uint looks = __atomic_load_n(control + LOOKS, __ATOMIC_RELAXED);
-        for (uint i = 0; i < looks && __atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served; ++i) {
-            if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;
+        const ulong stay = (ulong)__atomic_load_n(control + STAY, __ATOMIC_RELAXED) * TICKS;
+        const ulong since = __builtin_ia32_rdtsc();
+        while (__atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served &&
+               !__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED) && __builtin_ia32_rdtsc() - since < stay)
             RELAX();
-        }
         if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) == served) break;
         if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;  // nobody waits for this one
     }
@@ -271,6 +276,7 @@ kernel void serve_steps(global ulong *call, uint tells) {
     if (tells) {
         call[CODE] = (ulong)code;
         call[MODE] = __builtin_ia32_stmxcsr();
+        call[CLOCK] = __builtin_ia32_rdtsc();
     } else {
         take_part(call, false, get_group_id(0) + 1);
     }

@@ -22,6 +22,7 @@ from ..plan.step_text import (
     CONTROL,
     LINE,
     SHAPE,
+    TICKS,
     function_text,
     group_counts,
     loop_text,
@@ -36,7 +37,6 @@ Loops: TypeAlias = "ResidentLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
 stretch's loop, the others nothing."""
 
-LOOKS_A_US = 12  # of a waiting worker in memory, each with a pause; on some processors a few times as many
 WORTH_RUNS = 20  # of a program, before it is linked
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
 MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
@@ -120,7 +120,7 @@ class LoopBuilder:
         counters = LINE * (1 + part_count(self._rt.info.compute_units))
         table = StepTable(self._rt, self._linked, rows, SHAPE, counters, label)
         if self._stays:
-            return table.stay(CONTROL, CALL, int(self._stay_us * LOOKS_A_US), 1e-6 * self._stay_us)
+            return table.stay(CONTROL, CALL, TICKS, 1e-6 * self._stay_us)
         found: dict[int, list[PreparedLaunch]] = {}
         first = 0
         for stretch in self._stretches:
