@@ -273,8 +273,14 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     assert executable._phases is not executable._plain
 
 
-def test_nobody_stays_if_told_so(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STAY_US", "0")
+@pytest.mark.parametrize("is_long", [False, True])
+def test_nobody_stays_if_told_so_or_runs_are_long(
+    linking: Runtime, monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    if is_long:
+        monkeypatch.setattr(step_loop, "SHORT_S", 0.0)
+    else:
+        monkeypatch.setenv("OPALITE_STAY_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)

@@ -8,7 +8,7 @@ step stays a launch between two loops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from .. import knobs
@@ -39,6 +39,9 @@ stretch's loop, the others nothing."""
 
 WORTH_RUNS = 20  # of a program, before it is linked
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
+SHORT_S = (
+    4.5e-3  # of a run by its least time: the caller may be on a worker's core for some ms, so longer ones are launched
+)
 MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
 
 
@@ -105,7 +108,8 @@ class LoopBuilder:
         self._stay_us = float(knobs.get("OPALITE_STAY_US"))
         is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
         local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
-        self._stays = is_whole and self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        is_short = least_seconds(self._steps, self._rt) < SHORT_S
+        self._stays = is_whole and is_short and self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
         self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
@@ -143,6 +147,12 @@ class LoopBuilder:
             for a in step.args
         )
         return StepRow(self._function[i], groups, items, args)
+
+
+def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
+    """What `steps` take at least by their operations and the bytes that they move."""
+    info = rt.info
+    return sum(max(s.flops / info.peak_flops, s.nbytes / info.bandwidth) for s in steps)
 
 
 def is_worth(rt: Runtime) -> bool:
