@@ -16,7 +16,7 @@ from ..ops.base import Cost
 from .base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div, register
 from .conv_filters import Groups, bias_weight, pack_filters
 from .conv_packed import packed_refusal
-from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
+from .conv_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 from .epilogue import operand_layouts, packed_epilogue
 from .sources import STORAGE
 from .window import Window, block_size, find_span, window_seconds
@@ -172,8 +172,7 @@ class _Steps:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
         g, tw, tb = self.tiles.groups, min(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
-        block_bytes = g.pack * tb * g.pack * 4
-        span = find_span(positions, blocks, self.device, g.in_blocks * block_bytes)
+        span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
         filters = transformed_filters(self.node, g, self.params["F"], tb)
         grid = (ceil_div(positions, span), blocks, 1)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
@@ -182,10 +181,9 @@ class _Steps:
             args: tuple[Arg, ...] = (self._v, filters, self._m, span, ahead)
             args += (g.count, g.channels, g.in_blocks, g.out_blocks, count)
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="winograd_product.cl")
-        chunks = Chunks.of(g.in_blocks, block_bytes, min(positions, span), tw * tb, blocks, self.device)
         sizes = (1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
-        args = (self._v, filters, self._m, span, *chunks.args, *sizes)
-        defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1, "GROUP": chunks.group}
+        args = (self._v, filters, self._m, span, g.in_blocks, 0, *sizes)
+        defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
         return Launch("conv_pointwise", args, grid, None, defines, source="conv_pointwise.cl")
 
     def output(self, first: int, count: int) -> Launch:

@@ -11,7 +11,9 @@
 #define TB 1
 #define UNROLL 1
 #endif
-#include "prefetch.cl"
+#define INPUT global const REAL *
+#define ELEMENT(p, i) (p)[i]
+#include "conv_tile.cl"
 #define PANEL_STEP (PACK * TB * PACK)
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -19,6 +21,7 @@ kernel void winograd_product(global const float *restrict v, global const float 
                              int span, int ahead, int groups, int cg, int ib, int ob, int s) {
     const int panels = (ob + TB - 1) / TB, g = get_global_id(1) / panels, panel = get_global_id(1) - g * panels;
     if (g >= groups) return;
+    const int blocks = min(TB, ob - panel * TB);
     const int begin = get_global_id(0) * span, end = min(begin + span, (s + TW - 1) / TW);
     global const float *filters = u + (size_t)get_global_id(1) * ib * PANEL_STEP;
     global const float *next = filters + (size_t)ib * PANEL_STEP;
@@ -27,8 +30,7 @@ kernel void winograd_product(global const float *restrict v, global const float 
         const int p0 = min(i * TW, s - TW);
         global const float *w = filters;
         ACCV acc[TW * TB];
-        #pragma unroll
-        for (int k = 0; k < TW * TB; ++k) acc[k] = (ACCV)0;
+        start_tile(acc, panel * TB, blocks);
         for (int b = 0; b < ib; ++b) {
             global const float *column = v + (((size_t)g * ib + b) * s + p0) * PACK;
             const size_t lanes = min(PACK, cg - b * PACK);
@@ -36,25 +38,10 @@ kernel void winograd_product(global const float *restrict v, global const float 
             for (size_t c = 0; c < lanes; ++c) {
                 PREFETCH(next);
                 next += ahead;
-                ACCV wv[TB];
-                #pragma unroll
-                for (int j = 0; j < TB; ++j) wv[j] = LOADV(w, (c * TB + j) * PACK);
-                #pragma unroll
-                for (int t = 0; t < TW; ++t) {
-                    const ACCV x = (ACCV)(column[t * PACK + c]);
-                    #pragma unroll
-                    for (int j = 0; j < TB; ++j) acc[t * TB + j] = fma(x, wv[j], acc[t * TB + j]);
-                }
+                multiply_channel(acc, column, w, c);
             }
             w += PANEL_STEP;
         }
-        #pragma unroll
-        for (int j = 0; j < TB; ++j) {
-            const int o = panel * TB + j;
-            if (o < ob) {
-                #pragma unroll
-                for (int t = 0; t < TW; ++t) STOREV(m, (((size_t)g * ob + o) * s + p0 + t) * PACK, acc[t * TB + j]);
-            }
-        }
+        store_tile(acc, m, 0, g * ob + panel * TB, blocks, groups * ob, 0, s, p0, 1, 0, TW);
     }
 }
