@@ -204,7 +204,7 @@ def main() -> int:
     info = None
     for problem in problems(options):
         if info is None:
-            with opalite.InferenceSession(problem.model, device=options.device) as session:
+            with opalite.InferenceSession(problem.model, device=options.device, precision="fp32") as session:
                 info = session.device
         for r in compare(problem, options, info.half_sums):
             mark = "ok " if r.good else "BAD"

@@ -50,8 +50,8 @@ def parse_options() -> argparse.Namespace:
 
 
 def engine_options(items: list[str]) -> dict[str, dict[str, str]]:
-    """`opalite.device=gpu` as {"opalite": {"device": "gpu"}}; the engine's own name may hold dots."""
-    options: dict[str, dict[str, str]] = {}
+    """`opalite.device=gpu` as {"opalite": {"device": "gpu"}}, beside its precision; engines' names may hold dots."""
+    options: dict[str, dict[str, str]] = {"opalite": {"precision": "fp32"}}
     for item in items:
         left, equals, value = item.partition("=")
         engine, dot, key = left.rpartition(".")

@@ -38,7 +38,7 @@ def profile(name: str, iterations: int, rounds: int) -> list[dict[str, Any]]:
             path = Path(folder) / f"{name}.onnx"
             onnx.save(build(name), path)
         feeds = stored_feeds(path) or random_feeds(onnx.load(path))
-        session = opalite.InferenceSession(path)
+        session = opalite.InferenceSession(path, precision="fp32")
         found = [launches(path.stem, session.profile(feeds, iterations)) for _ in range(rounds)]
     rows = [median([r[node] for r in found]) for node in found[0]]
     return sorted(rows, key=lambda r: -r["seconds"])

@@ -48,7 +48,7 @@ say("PoCL with LLVM, a context")
 if path.endswith(".onnx") and sys.argv[4] == "whole":
     import opalite.run.onnx_source, opalite.run.planning
     say("onnx, importer, passes, kernels")
-session = opalite.InferenceSession(path, device="cpu")
+session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 say("session: the file")
 session.run(None, x)
 say("weights, arena, kernels, first run")
@@ -111,7 +111,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         bundle = Path(temporary) / "model.opal"
-        opalite.compile(args.model, bundle, shapes={n: tuple(s) for n, (s, _) in shapes.items()}, device="cpu")
+        opalite.compile(
+            args.model, bundle, shapes={n: tuple(s) for n, (s, _) in shapes.items()}, device="cpu", precision="fp32"
+        )
         env = {"OPALITE_CACHE_DIR": temporary, "POCL_MAX_PTHREAD_COUNT": str(args.threads)}
         whole = env | {"OPALITE_PLANS": "0"}
         found = {

@@ -36,7 +36,7 @@ _OPALITE = (
     _FEEDS
     + """
 import numpy, opalite
-session = opalite.InferenceSession(sys.argv[1], device="cpu")
+session = opalite.InferenceSession(sys.argv[1], device="cpu", precision="fp32")
 session.run(None, feeds())
 """
 )
@@ -89,7 +89,7 @@ if not path.endswith(".opal") and sys.argv[3] == "whole":
     mark("import the importer")
     import opalite.run.planning
     mark("import passes and kernels")
-session = opalite.InferenceSession(path, device="cpu")
+session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 mark("session: read the file")
 x = {n: np.zeros(shape, dtype) for n, (shape, dtype) in shapes.items()}
 session.run(None, x)
@@ -127,7 +127,7 @@ def make_starts(model: Path, shapes: dict[str, Any], threads: int, folder: Path,
     import opalite
 
     bundle = folder / "model.opal"
-    opalite.compile(model, bundle, shapes={n: tuple(s) for n, (s, _) in shapes.items()}, device="cpu")
+    opalite.compile(model, bundle, shapes={n: tuple(s) for n, (s, _) in shapes.items()}, device="cpu", precision="fp32")
     text = json.dumps(shapes)
 
     def script(code: str, path: Path, *more: str) -> list[str]:
@@ -196,7 +196,7 @@ def find_shapes(model: Path, given: Sequence[str]) -> dict[str, Any]:
     """(shape, dtype) of every input; open dimensions must be `given` as NAME:1x3x224x224, or are 1."""
     import opalite
 
-    session = opalite.InferenceSession(model, device="cpu")
+    session = opalite.InferenceSession(model, device="cpu", precision="fp32")
     known = {name: tuple(map(int, dims.split("x"))) for name, _, dims in (g.rpartition(":") for g in given)}
     examples = session.example_shapes()
     found = {}

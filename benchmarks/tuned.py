@@ -25,7 +25,7 @@ def tune(name: str, level: str) -> dict[str, Any]:
         if name in NAMES:
             path = Path(folder) / f"{name}.onnx"
             onnx.save(build(name), path)
-        session = opalite.InferenceSession(path)
+        session = opalite.InferenceSession(path, precision="fp32")
         reports = session.tune(stored_feeds(path) or random_feeds(onnx.load(path)), level)
     verdicts = [r.verdict for r in reports if r.verdict is not None]
     untuned, tuned = (1e3 * sum(getattr(v, k) for v in verdicts) for k in ("untuned_s", "tuned_s"))

@@ -77,7 +77,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
-PRECISIONS = ("auto", "fp32", "fp16", "fp16_fast")
+PRECISIONS = ("fp32", "fp16", "fp16_fast", "auto")
 MEMORIES = ("auto", "buffer", "image")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
 PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
@@ -100,7 +100,7 @@ _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
 _declare("OPALITE_WITHOUT", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
-_declare("OPALITE_PRECISION", _choice(PRECISIONS), "auto", "Default precision: auto, fp32, fp16 or fp16_fast.")
+_declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast or auto.")
 _declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default tensor memory: auto, buffer or image.")
 _declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")
 _declare(

@@ -149,7 +149,7 @@ def test_knobs_lists_settings_with_their_values(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OPALITE_PRECISION", "fp16")
     monkeypatch.setenv("OPALITE_FLUSH", "often")
     text = opalite("knobs")
-    assert re.search(r"OPALITE_PRECISION +fp16 +auto +Default precision", text)
+    assert re.search(r"OPALITE_PRECISION +fp16 +fp32 +Default precision", text)
     assert re.search(r"OPALITE_FLUSH +often \(not valid\)", text)
     assert "None" not in text
 

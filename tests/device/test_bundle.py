@@ -339,7 +339,7 @@ def test_strict_looks_into_a_bundle(rt: Runtime, folder: Path) -> None:
         ({"shapes": [1, 3]}, InputError, r"shapes are a dict such as \{'x': .*got \[1, 3\]"),
         ({"shapes": {"q": (1,)}}, InputError, r"a shape is given for 'q', but the model's inputs are x"),
         ({"shapes": {"x": SHAPE}, "device": "nonsense"}, NoDeviceError, r"no OpenCL device matches 'nonsense'. Found"),
-        ({"shapes": {"x": SHAPE}, "precision": "fp8"}, InputError, r"precision 'fp8' is not known; choose auto, fp32"),
+        ({"shapes": {"x": SHAPE}, "precision": "fp8"}, InputError, r"precision 'fp8' is not known; choose fp32, fp16"),
     ],
     ids=["open", "rank", "size", "negative", "text", "no names", "name", "device", "precision"],
 )

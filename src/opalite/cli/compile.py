@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..plan.bundle import SUFFIX
-from .options import model_argument, parse_shapes
+from .options import PRECISION_HELP, model_argument, parse_shapes
 
 
 @click.command()
@@ -15,7 +15,7 @@ from .options import model_argument, parse_shapes
 @click.argument("bundle", required=False, type=click.Path())
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Shape of an input with open dimensions.")
 @click.option("--device", multiple=True, help="Device to compile for; may be given several times.")
-@click.option("--precision", default="auto", show_default=True, help="auto, fp32, fp16 or fp16_fast.")
+@click.option("--precision", default=None, help=PRECISION_HELP)
 @click.option("--memory", default="auto", show_default=True, help="auto, buffer or image.")
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
 @click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
@@ -24,7 +24,7 @@ def command(
     bundle: str | None,
     shapes: tuple[str, ...],
     device: tuple[str, ...],
-    precision: str,
+    precision: str | None,
     memory: str,
     tune: str,
     strict: bool,

@@ -12,6 +12,7 @@ from ..errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PRECISION_HELP = "fp32, fp16, fp16_fast, auto or a policy's .json file.  [default: OPALITE_PRECISION, else fp32]"
 _SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
 
 
@@ -51,7 +52,7 @@ def precision_options(fn: F) -> F:
     """--device, --precision, --memory."""
     for option in (
         click.option("--memory", default=None, help="Tensor memory: auto, buffer, image."),
-        click.option("--precision", default=None, help="auto, fp32, fp16 or fp16_fast."),
+        click.option("--precision", default=None, help=PRECISION_HELP),
         click.option("--device", default=None, help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
     ):
         fn = option(fn)

@@ -60,7 +60,7 @@ def command(
     from ..run.session import InferenceSession
 
     console = make_console()
-    settings: dict[str, Any] = {"device": device, "precision": precision or "auto", "memory": memory or "auto"}
+    settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
     with InferenceSession(model, **settings) as session:
         inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     with inputs.explained():

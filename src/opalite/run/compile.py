@@ -15,7 +15,7 @@ from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
 from ..plan.program import Program
 from .compiler import Compiler
 from .description import describe_model
-from .options import CompileOptions
+from .options import CompileOptions, parse_precision
 from .ortvalue import parse_shape
 from .ports import NodeArg
 from .progress import build_progress
@@ -30,7 +30,7 @@ def compile_model(
     *,
     shapes: Shapes | Sequence[Shapes] | None = None,
     device: str | Sequence[str] | None = None,
-    precision: str | PrecisionPolicy = "auto",
+    precision: str | PrecisionPolicy | None = None,
     memory: str = "auto",
     tune: str = "none",
     strict: bool = False,
@@ -38,7 +38,7 @@ def compile_model(
     """Write `model` (.onnx path or bytes), compiled, to the bundle at `path`.
 
     shapes: input shapes by name where the model leaves dimensions open; several mappings give several variants.
-    device: one or more requests as InferenceSession takes them.
+    device: one or more requests as InferenceSession takes them. precision: likewise; None takes OPALITE_PRECISION.
     Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
     """
     from .onnx_source import OnnxSource
@@ -48,7 +48,7 @@ def compile_model(
         raise InputError(f"bundle '{target}' must end in {SUFFIX}, by which sessions know one; write {target}{SUFFIX}")
     if not target.parent.is_dir():
         raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
-    options = CompileOptions(precision, memory, tune, strict)
+    options = CompileOptions(parse_precision(precision), memory, tune, strict)
     source = OnnxSource(model)
     wanted = _parse_shapes(shapes)
     names = [a.name for a in source.inputs]

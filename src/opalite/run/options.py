@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import knobs
 from ..errors import InputError
 from ..ir.precision import PrecisionPolicy
 from ..knobs import LEVELS, MEMORIES, PRECISIONS
 
 
 def parse_precision(asked: Any) -> str | PrecisionPolicy:
-    """One of PRECISIONS, or a policy: itself, or the path of its JSON file. InputError for anything else."""
+    """One of PRECISIONS, or a policy: itself, or the path of its JSON file. None takes OPALITE_PRECISION.
+
+    InputError for anything else.
+    """
+    if asked is None:
+        asked = knobs.get("OPALITE_PRECISION")
     if isinstance(asked, PrecisionPolicy):
         return asked
     if isinstance(asked, str) and asked in PRECISIONS:
@@ -32,7 +38,7 @@ def parse_precision(asked: Any) -> str | PrecisionPolicy:
 class CompileOptions:
     """What a session was asked for. InputError for words that are not among the choices."""
 
-    precision: str | PrecisionPolicy = "auto"
+    precision: str | PrecisionPolicy = "fp32"
     memory: str = "auto"
     tune: str = "none"
     strict: bool = False

@@ -47,8 +47,9 @@ class InferenceSession:
     model: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
         OPALITE_DEVICE, else the best.
-    precision: 'auto' (fp16 on GPUs with half arithmetic, else fp32), 'fp32', 'fp16' (half storage, float sums),
-        'fp16_fast' (half sums too), or a PrecisionPolicy or its .json file, which keeps some nodes in fp32.
+    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (fp16 on GPUs with half
+        arithmetic, else fp32), or a PrecisionPolicy or its .json file, which keeps some nodes in fp32. None takes
+        OPALITE_PRECISION, else 'fp32'.
     memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
 
@@ -81,7 +82,7 @@ class InferenceSession:
             "strict": strict,
         }
         options = CompileOptions(
-            precision=parse_precision(precision or knobs.get("OPALITE_PRECISION")),
+            precision=parse_precision(precision),
             memory=memory or str(knobs.get("OPALITE_MEMORY")),
             tune=tune or str(knobs.get("OPALITE_TUNE")),
             strict=strict,

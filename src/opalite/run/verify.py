@@ -30,7 +30,7 @@ from ..plan.bundle import is_bundle
 from ..tune.workspace import Workspace
 from .compiler import Compiler
 from .onnx_source import OnnxSource
-from .options import CompileOptions
+from .options import CompileOptions, parse_precision
 from .session import InferenceSession
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +86,7 @@ def verify_model(
     feeds: Mapping[str, Any],
     *,
     device: str | None = None,
-    precision: str | PrecisionPolicy = "auto",
+    precision: str | PrecisionPolicy | None = None,
     memory: str = "auto",
     allowed: Tolerance | None = None,
 ) -> Verification:
@@ -96,7 +96,7 @@ def verify_model(
     """
     if not isinstance(model, bytes) and is_bundle(model):
         raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; verify the .onnx file")
-    compiler = Compiler(find_runtime(device), CompileOptions(precision, memory))
+    compiler = Compiler(find_runtime(device), CompileOptions(parse_precision(precision), memory))
     verifier = _Verifier(compiler, allowed or Tolerance())
     source = OnnxSource(model)
     wanted = verifier.walk(source.importer, source.check_feeds(feeds))
