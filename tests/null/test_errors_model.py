@@ -311,7 +311,7 @@ def test_settings_take_any_case_and_empty_is_unset(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OPALITE_PRECISION", "FP16")
     assert knobs.get("OPALITE_PRECISION") == "fp16"
     monkeypatch.setenv("OPALITE_PRECISION", "")
-    assert knobs.get("OPALITE_PRECISION") == "auto"
+    assert knobs.get("OPALITE_PRECISION") == "fp32"
     monkeypatch.setenv("OPALITE_CHECK", "Yes")
     assert knobs.get("OPALITE_CHECK") is True
 
