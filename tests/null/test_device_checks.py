@@ -163,18 +163,27 @@ def test_processor_names(flags: set[str], name: str) -> None:
     assert pocl.llvm_cpu_name(flags) == name
 
 
-def test_pocl_caches_beside_ours_unless_the_user_said_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pocls_files_lie_beside_ours_unless_the_user_said_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    pocl.prepare_environment(None)
-    assert os.environ["POCL_KERNEL_CACHE"] == "0"
-    monkeypatch.delenv("POCL_KERNEL_CACHE")
+    monkeypatch.setattr(pocl, "_folder", None)
     pocl.prepare_environment(tmp_path)
-    assert Path(os.environ["POCL_CACHE_DIR"]) == tmp_path / "pocl" / pocl.host_cpu_name()
+    assert Path(os.environ["POCL_CACHE_DIR"]) == tmp_path / "pocl" / "0"
     assert Path(os.environ["POCL_CACHE_DIR"]).is_dir()
+    pocl.restore_environment()
+    assert "POCL_CACHE_DIR" not in os.environ, "processes that this one starts have folders of their own"
+    pocl.prepare_environment(tmp_path)
+    assert "POCL_CACHE_DIR" not in os.environ, "PoCL looks once"
+    monkeypatch.setattr(pocl, "_folder", None)
+    pocl.prepare_environment(None)
+    assert not Path(os.environ["POCL_CACHE_DIR"]).is_relative_to(tmp_path)
+    monkeypatch.setattr(pocl, "_folder", None)
     monkeypatch.setenv("POCL_CACHE_DIR", "/mine")
     pocl.prepare_environment(tmp_path)
+    pocl.restore_environment()
     assert os.environ["POCL_CACHE_DIR"] == "/mine"
 
 
@@ -190,6 +199,7 @@ def test_threads_are_pinned_where_every_core_is_theirs(
     monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", limit)
     monkeypatch.setenv("POCL_AFFINITY", "")
     monkeypatch.delenv("POCL_AFFINITY")
+    monkeypatch.setenv("POCL_CACHE_DIR", "/mine")
     pocl.prepare_environment(None)
     assert os.environ.get("POCL_AFFINITY") == expected
     monkeypatch.setenv("POCL_AFFINITY", "0")

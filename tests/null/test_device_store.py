@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from opalite.cl.cachefolder import cache_folder, clear, trim, units
+from opalite.cl.pocl_folder import open_folder
 from opalite.cl.store import BinaryStore, digest
 
 KEY, OTHER = digest("a", "bc"), digest("ab", "c")
@@ -108,22 +109,26 @@ def test_writing_keeps_the_folder_below_its_cap(tmp_path: Path) -> None:
     assert sum(u.nbytes for u in units(tmp_path)) <= MIB * 5 // 4
 
 
-def make_pocl_program(folder: Path, name: str, nbytes: int, age_s: float) -> Path:
-    path = folder / "pocl" / "haswell" / name[:2] / name[2:]
-    (path / "conv" / "1-1-1").mkdir(parents=True)
-    for file in (path / "program.bc", path / "conv" / "1-1-1" / "conv.so", path / "last_accessed"):
-        file.write_bytes(bytes(nbytes // 3))
-        os.utime(file, (time.time() - age_s,) * 2)
+def make_pocl_folder(folder: Path, number: int, nbytes: int) -> Path:
+    path = folder / "pocl" / str(number)
+    (path / "AB" / "CD" / "conv" / "0-0-0").mkdir(parents=True)
+    (path / "AB" / "CD" / "conv" / "0-0-0" / "conv.so").write_bytes(bytes(nbytes))
     return path
 
 
-def test_pocl_folders_go_whole_and_not_while_fresh(tmp_path: Path) -> None:
-    old = make_pocl_program(tmp_path, "ABOLD", 30000, 7200)
-    fresh = make_pocl_program(tmp_path, "ABFRESH", 30000, 60)
+@pytest.mark.skipif(sys.platform == "win32", reason="folders are locked by flock")
+def test_pocl_folders_go_whole_and_not_while_in_use(tmp_path: Path) -> None:
+    used = open_folder(tmp_path / "pocl")
+    (used.path / "file").write_bytes(bytes(30000))
+    old = make_pocl_folder(tmp_path, 1, 30000)
     trim(tmp_path, 1000)
     assert not old.exists()
-    assert (fresh / "conv" / "1-1-1" / "conv.so").exists()
+    assert (used.path / "file").exists()
     clear(tmp_path)
+    assert (used.path / "file").exists()
+    assert used._descriptor is not None
+    os.close(used._descriptor)
+    assert clear(tmp_path) == 30000
     assert not list(units(tmp_path))
 
 
@@ -196,9 +201,9 @@ def test_folders_that_vanish_while_they_are_listed_are_passed_over(tmp_path: Pat
     def churn() -> None:
         while not stop.is_set():
             for i in range(20):
-                deep = tmp_path / "pocl" / "cpu" / "AB" / f"program{i}" / "kernel" / "1-1-1"
+                deep = tmp_path / "pocl" / f"{i}" / "1-1-1"
                 deep.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(tmp_path / "pocl" / "cpu" / "AB" / f"program{i}", ignore_errors=True)
+                shutil.rmtree(tmp_path / "pocl" / f"{i}", ignore_errors=True)
 
     thread = threading.Thread(target=churn)
     thread.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ class BuildPool:
         self._limit = limit
         self._workers: list[_Worker] = []
         self._busy = Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = ""
 
     @property
     def pids(self) -> list[int]:
@@ -57,13 +58,13 @@ class BuildPool:
             self._workers.remove(worker)
         if not sys.executable:
             return
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="opalite-build-", ignore_cleanup_errors=True)
-            weakref.finalize(self, _stop_all, self._workers)  # at exit it runs before the folder's own
         with suppress(OSError):
+            if not self._folder:
+                self._folder = tempfile.mkdtemp(prefix="opalite-build-")
+                weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
                 patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)
-                self._workers.append(_Worker(self._command(), worker_environment(self._folder.name), *patience))
+                self._workers.append(_Worker(self._command(), worker_environment(self._folder), *patience))
 
     def build(self, specs: Sequence[tuple[str, str]], *, waits: bool = False) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
@@ -84,9 +85,9 @@ class BuildPool:
     def close(self) -> None:
         """End the workers; `start` and `build` start new ones."""
         _stop_all(self._workers)
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
 
     def _command(self) -> list[str]:
         return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (
@@ -221,6 +222,13 @@ class _Exchange:
                 self._selector.unregister(descriptor)
         worker.task = None
         worker.stop()
+
+
+def _end(workers: list[_Worker], folder: str, pid: int) -> None:
+    """What a pool that is gone leaves; in a process forked from its own, all of that is another's."""
+    if os.getpid() == pid:
+        _stop_all(workers)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _stop_all(workers: list[_Worker]) -> None:

@@ -2,7 +2,7 @@
 
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/plan_cache.py)
-    pocl/<processor>/…        PoCL's own cache of work-group functions, one folder a program
+    pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl_folder.py)
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)
     counts.txt                hits and misses of all caches (tally.py)
@@ -25,8 +25,9 @@ from stat import S_ISREG
 import platformdirs
 
 from .. import knobs
+from .pocl_folder import remove_unused
 
-_FRESH_S = 3600  # temporary files and PoCL folders younger than this may be in use
+_FRESH_S = 3600  # temporary files younger than this may be in use
 
 
 def cache_folder() -> Path:
@@ -37,7 +38,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is kept or removed as a whole: a binary, or PoCL's folder of one program."""
+    """What is kept or removed as a whole: a binary, a plan, or PoCL's folder of one process."""
 
     path: Path
     kind: str  # program, plan, pocl or failed
@@ -51,7 +52,7 @@ def units(folder: Path) -> Iterator[Unit]:
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None:
                 yield Unit(path, kind, stat.st_size, stat.st_mtime)
-    for path in _matches(folder, "pocl/*/??/*"):
+    for path in _matches(folder, "pocl/*/"):
         inside = (Path(root, name) for root, _, names in os.walk(path) for name in names)
         files = [s for f in inside if (s := _stat(f)) is not None and S_ISREG(s.st_mode)]
         if files:
@@ -61,11 +62,10 @@ def units(folder: Path) -> Iterator[Unit]:
 def trim(folder: Path, cap_bytes: int) -> int:
     """Remove the least recently used units until nine tenths of the cap are left; returns the bytes freed.
 
-    Nothing happens below the cap. PoCL's folders that were used within the hour stay: a process may be about to
-    open them. Left-over temporary files go after an hour.
+    Nothing happens below the cap. PoCL's folders of processes that run stay. Temporary files go after an hour.
     """
     now = time.time()
-    for pattern in ("programs/*/.tmp-*", "plans/*/*/.*", "pocl/*/tempfile*", "pocl/*/??/*/tempfile*"):
+    for pattern in (".tmp-*", "programs/*/.tmp-*", "plans/*/*/.*"):
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
                 discard(path)
@@ -77,20 +77,21 @@ def trim(folder: Path, cap_bytes: int) -> int:
     for unit in found:
         if total - freed <= cap_bytes * 9 // 10:
             break
-        if unit.kind == "pocl" and now - unit.used < _FRESH_S:
-            continue
-        discard(unit.path)
-        freed += unit.nbytes
+        freed += _remove(unit)
     return freed
 
 
 def clear(folder: Path) -> int:
-    """Remove every unit; returns the bytes freed. Do not call it while another process builds with PoCL."""
-    freed = 0
-    for unit in list(units(folder)):
-        discard(unit.path)
-        freed += unit.nbytes
-    return freed
+    """Remove every unit but PoCL's folders of processes that run; returns the bytes freed."""
+    return sum(map(_remove, list(units(folder))))
+
+
+def _remove(unit: Unit) -> int:
+    """Remove a unit if it may go; returns the bytes freed."""
+    if unit.kind == "pocl" and not remove_unused(unit.path):
+        return 0
+    discard(unit.path)
+    return unit.nbytes
 
 
 def _matches(folder: Path, pattern: str) -> Iterator[Path]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 
 import pyopencl as cl
 
 from .. import knobs
-from ..errors import DeviceError, NoDeviceError
+from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
 from . import pocl
 from .cachefolder import cache_folder
 from .describe import describe, location, with_trials
 from .failures import code_name
+from .forks import check_fork
 from .select import Candidate, select, stable_ids
 
 
@@ -42,13 +42,17 @@ class Listing:
     platforms: list[str] = field(default_factory=list)  # name and version, in the loader's order
 
 
-_opened_by: int | None = None  # the process that made the first OpenCL call
-
-
 def list_all() -> Listing:
     """Ask every platform for its devices. A platform or device that fails is noted and left out, never an error."""
     check_fork()
     pocl.prepare_environment(cache_folder() if knobs.get("OPALITE_CACHE") else None)
+    try:
+        return _list_all()
+    finally:
+        pocl.restore_environment()
+
+
+def _list_all() -> Listing:
     listing = Listing()
     try:
         platforms = cl.get_platforms()
@@ -97,15 +101,3 @@ def _found(device: cl.Device, index: str) -> Found:
     except cl.Error:
         usable = False
     return Found(describe(device), index, location(device), usable, device)
-
-
-def check_fork() -> None:
-    """DeviceError in a process that was forked after OpenCL was started."""
-    global _opened_by
-    if _opened_by is None:
-        _opened_by = os.getpid()
-    elif _opened_by != os.getpid():
-        raise DeviceError(
-            "this process was forked after OpenCL was started, which drivers do not survive; start workers with "
-            "multiprocessing.get_context('spawn'), or open the session after the fork only"
-        )

@@ -6,7 +6,7 @@ function of that library is inlined and every multiply-add is a call: measured o
 'icelake-client', MobileNetV1 takes 50 ms in place of 8. `repair` writes into PoCL's device record the LLVM name that
 the library was built for.
 
-PoCL also keeps work-group functions in a cache folder of its own, which `prepare_environment` puts into Opalite's.
+PoCL also needs a folder for its files (pocl_folder.py), which `prepare_environment` tells it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .pocl_folder import PoclFolder, open_folder
+
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
+_folder: PoclFolder | None = None  # this process's
 _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
 
@@ -42,10 +45,9 @@ def processor_name(device_version: str) -> str:
 
 
 def prepare_environment(cache_folder: Path | None) -> None:
-    """Point PoCL's cache of work-group functions into `cache_folder`, or turn it off for None.
+    """Tell PoCL where its files go: into `cache_folder`, or into temporary files for None. See `restore_environment`.
 
-    To be called before the first OpenCL call. What the user has set stays. Each processor type gets its own folder,
-    for PoCL does not tell two types apart that it gives one name.
+    To be called before the first OpenCL call. What the user has set stays.
 
     Where the process may use every core, each of PoCL's threads stays on a core of its own: systems were seen to leave
     two of them on one core for seconds, at twice the time, and onnxruntime pins its threads too.
@@ -53,20 +55,35 @@ def prepare_environment(cache_folder: Path | None) -> None:
     Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
     a program's binary holds it.
     """
+    global _folder
     os.environ.setdefault("POCL_WORK_GROUP_SPECIALIZATION", "0")
     if _has_all_cores():
         os.environ.setdefault("POCL_AFFINITY", "1")
-    if "POCL_CACHE_DIR" in os.environ or "POCL_KERNEL_CACHE" in os.environ:
+    if "POCL_CACHE_DIR" in os.environ or "POCL_KERNEL_CACHE" in os.environ or _folder is not None:
         return
-    if cache_folder is None:
-        os.environ["POCL_KERNEL_CACHE"] = "0"
-        return
-    folder = cache_folder / "pocl" / host_cpu_name()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _folder = open_folder(None if cache_folder is None else cache_folder / "pocl")
     except OSError:
         return  # PoCL then uses its own default folder
-    os.environ["POCL_CACHE_DIR"] = str(folder)
+    os.environ["POCL_CACHE_DIR"] = str(_folder.path)
+
+
+def restore_environment() -> None:
+    """To be called after the first OpenCL call, when PoCL knows its folder, which is no other process's."""
+    if _folder is not None and os.environ.get("POCL_CACHE_DIR") == str(_folder.path):
+        del os.environ["POCL_CACHE_DIR"]
+
+
+def prepare_binary(binary: bytes) -> None:
+    """To be called before PoCL is given `binary`. DeviceError if its files cannot be written."""
+    if _folder is not None:
+        _folder.take(binary)
+
+
+def prepare_build() -> None:
+    """To be called before PoCL compiles anything."""
+    if _folder is not None:
+        _folder.forget()
 
 
 def _has_all_cores() -> bool:

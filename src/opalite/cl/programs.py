@@ -22,6 +22,7 @@ import pyopencl as cl
 from .. import knobs
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
+from . import pocl
 from .build_pool import BuildPool
 from .build_worker import PART
 from .counters import Counters
@@ -248,12 +249,16 @@ class ProgramCache:
             return None
 
     def _load(self, binary: bytes) -> cl._Program:
+        if self._serial:
+            pocl.prepare_binary(binary)
         program = cl._Program(self._context, [self._device], [binary])
         program._build(b"", [self._device])
         return program
 
     def _compile(self, text: str, options: str, name: str, key: str) -> cl._Program:
         program: cl._Program | None = None
+        if self._serial:
+            pocl.prepare_build()
 
         def make(text: str, options: str) -> cl._Program:
             nonlocal program

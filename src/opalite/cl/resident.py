@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .forks import hold, is_child, keep_in_children
 from .host_code import HostCode
 from .launch import PreparedLaunch
 from .runtime import Runtime
@@ -68,6 +69,7 @@ class ResidentLoop:
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
+        keep_in_children(self)
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept)
 
     @property
@@ -138,5 +140,8 @@ def may_stay(rt: Runtime) -> bool:
 
 def _dismiss(words: Array, leave: int, queue: cl.CommandQueue, *kept: Any) -> None:
     """To be called when nobody can ask any more: memory and code must live as long as a worker is there."""
+    if is_child():  # the workers are another process's
+        hold(words, queue, kept)
+        return
     words[leave] = 1
     queue.finish()

@@ -20,6 +20,7 @@ from .counters import Counters
 from .describe import fingerprint
 from .devices import Found, find_device
 from .failures import cl_errors
+from .forks import check_fork, keep_in_children
 from .launch import Grid, KernelArg, PreparedLaunch, Recording
 from .memory import Allocator, Arena
 from .pools import BufferPool, ImagePool
@@ -62,6 +63,7 @@ class Runtime:
         )
         self.memory = Allocator(self.context, self.info, self.counters)
         self.weights = WeightStore(self._upload_weight)
+        keep_in_children(self)
 
     @property
     def profiling_queue(self) -> cl.CommandQueue:
@@ -148,6 +150,7 @@ class Runtime:
 
     def finish(self) -> None:
         """Wait until everything enqueued is done."""
+        check_fork()
         with cl_errors("Waiting for the device", self.info.name):
             self.queue.finish()
 
@@ -260,6 +263,7 @@ _lock = threading.Lock()
 
 def find_runtime(request: str | None = None) -> Runtime:
     """The Runtime of the device that `request` means (see `devices.find_device`), one for each device and process."""
+    check_fork()  # before the lock, which another thread may have had at that moment
     with _lock:
         found = find_device(request)
         runtime = _runtimes.get(found.info.id)

@@ -7,11 +7,12 @@ was given out is gone.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable
 
 import pyopencl as cl
+
+from .forks import hold, keep_in_children
 
 _leaving: list[list[Block]] = [[], []]  # blocks whose sub-buffers are gone: at the last allocation, and since
 
@@ -22,6 +23,7 @@ class Block:
     def __init__(self, buffer: cl.Buffer) -> None:
         self.buffer = buffer
         self._held: list[cl.Buffer] = []
+        keep_in_children(self)
 
     def cut(self, offset: int, nbytes: int) -> cl.Buffer:
         """The region [offset, offset + nbytes) as a buffer, which keeps the block alive. Raises pyopencl's errors."""
@@ -34,7 +36,7 @@ class Block:
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():
             # Sub-buffers go in any order while Python ends. The process gives the memory back.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._held))
+            hold(self._held)
             return
         while self._held:
             self._held.pop().release()

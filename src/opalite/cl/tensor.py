@@ -15,6 +15,7 @@ import pyopencl as cl
 
 from ..errors import DeviceError
 from .failures import cl_errors
+from .forks import check_fork, keep_in_children
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -78,10 +79,12 @@ class Crossing:
     The caller sees to it that no enqueued launch uses the buffer at that time.
     """
 
-    __slots__ = ("_host", "_rt", "buffer", "nbytes")
+    __slots__ = ("__weakref__", "_host", "_rt", "buffer", "nbytes")
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
+        check_fork()
+        keep_in_children(self)
         self._rt = rt
         self._host: Array | None = None
         self.nbytes = nbytes
@@ -185,6 +188,7 @@ class DeviceTensor:
         return array
 
     def _cross(self, move: Callable[[], Any]) -> None:
+        check_fork()
         rt = self.rt
         if rt.transfer_queue is rt.queue:
             rt.finish()

@@ -22,7 +22,7 @@ from .outputs import check_writable
 _KINDS = {
     "program": "program binaries",
     "plan": "plans of models",
-    "pocl": "programs kept by PoCL",
+    "pocl": "files of PoCL's, by process",
     "failed": "sources that did not compile",
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..cl.events import LaunchTimes, read_times
+from ..cl.forks import keep_in_children
 from ..cl.launch import LocalBytes, PreparedLaunch, Recording
 from ..cl.replay import Replay
 from ..cl.resident import ResidentLoop
@@ -58,6 +59,7 @@ class Executable:
     def __init__(
         self, rt: Runtime, program: Program, host_runner: HostRunner | None = None, *, step_loops: bool = True
     ) -> None:
+        keep_in_children(self)
         self.rt = rt
         self.program = program
         self._host_runner = host_runner

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .. import knobs
-from ..cl.devices import check_fork
+from ..cl.forks import check_fork, is_child
 from ..cl.runtime import Runtime, find_runtime
 from ..cl.tensor import DeviceTensor
 from ..errors import InputError
@@ -159,6 +159,7 @@ class InferenceSession:
         outputs = list(iobinding.outputs.values())
         if not outputs:
             raise InputError(f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host")
+        check_fork()
         with self._lock:
             found = self._execute(iobinding.inputs, {o.name: o.target for o in outputs if o.on_device})
             for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
@@ -226,6 +227,7 @@ class InferenceSession:
         On PoCL that is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used
         from the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks.
         """
+        check_fork()
         with self._lock:
             executables = list(self._compiler.ran)
         end = None if timeout is None else time.monotonic() + timeout
@@ -238,6 +240,7 @@ class InferenceSession:
         No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between;
         InputError before the first run.
         """
+        check_fork()
         with self._lock:
             if not self._has_run:
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
@@ -259,6 +262,7 @@ class InferenceSession:
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
         """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
+        check_fork()
         with self._lock:
             if input_feed is not None or not self._has_run:
                 self.run(None, input_feed if input_feed is not None else self._example_feeds())
@@ -269,6 +273,7 @@ class InferenceSession:
         from .peaks import measure_peaks
         from .profile import Profile, Recorder
 
+        check_fork()
         with self._lock:
             self.run(None, input_feed)
             profile = Profile(self.device.name)
@@ -301,6 +306,7 @@ class InferenceSession:
         if not isinstance(model, bytes) and is_bundle(model):
             raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
         compiler = self._compiler
+        check_fork()
         with self._lock:
             self.close()
             asked, compiler.tunings = compiler.options, []
@@ -342,6 +348,8 @@ class InferenceSession:
 
     def close(self) -> None:
         """Release compiled programs and device memory; the session compiles again if it is run again."""
+        if is_child():
+            return  # another thread may have had the lock when this process was forked
         with self._lock:
             self._source.reset()
             self._repeat = None
