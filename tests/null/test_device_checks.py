@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl import checks, pocl
+from opalite.cl import checks, intel, pocl
 from opalite.cl.checks import BAD, GOOD, NOTE, Finding
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the checks look at Linux folders")
@@ -205,3 +205,15 @@ def test_threads_are_pinned_where_every_core_is_theirs(
     monkeypatch.setenv("POCL_AFFINITY", "0")
     pocl.prepare_environment(None)
     assert os.environ["POCL_AFFINITY"] == "0"  # what the user has set stays
+
+
+@pytest.mark.parametrize(("set_by_user", "expected"), [(None, "1"), ("0", "0")])
+def test_intels_runtime_does_not_widen_vectors(
+    monkeypatch: pytest.MonkeyPatch, set_by_user: str | None, expected: str
+) -> None:
+    name = "CL_CONFIG_CPU_VECTORIZER_MODE"
+    monkeypatch.setenv(name, set_by_user or "")
+    if set_by_user is None:
+        monkeypatch.delenv(name)
+    intel.prepare_environment()
+    assert os.environ.get(name) == expected

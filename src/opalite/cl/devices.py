@@ -9,7 +9,7 @@ import pyopencl as cl
 from .. import knobs
 from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
-from . import pocl
+from . import intel, pocl
 from .cachefolder import cache_folder
 from .describe import describe, location, with_trials
 from .failures import code_name
@@ -46,6 +46,7 @@ def list_all() -> Listing:
     """Ask every platform for its devices. A platform or device that fails is noted and left out, never an error."""
     check_fork()
     pocl.prepare_environment(cache_folder() if knobs.get("OPALITE_CACHE") else None)
+    intel.prepare_environment()
     try:
         return _list_all()
     finally:
