@@ -44,7 +44,7 @@ def test_as_on_a_gpu(rt: Runtime, window: Any, kind: str) -> None:
     check(as_gpu(rt), make_attrs(window, kind), [x], 4)
 
 
-@pytest.mark.parametrize("dtype", [DType.INT32, DType.FLOAT16, DType.BFLOAT16])
+@pytest.mark.parametrize("dtype", [DType.INT32, DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8])
 def test_max_of_other_types(rt: Runtime, dtype: DType) -> None:
     x = np.random.default_rng(2).integers(-100, 0, (2, 19, *WINDOWS[1][0])).astype(dtype.np)
     check(rt, make_attrs(WINDOWS[1], "max"), [x], rt.info.pack)

@@ -11,8 +11,10 @@ from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import Levels
 from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.kernels.base import kernels_for
 from opalite.ops.affine import dequantized, quantized
 from opalite.passes.pipeline import optimise, place
+from opalite.passes.precision import set_precision
 from opalite.passes.rewrite import Context
 
 from ..helpers.graphs import GraphMaker, operators, run_graph
@@ -195,5 +197,52 @@ def test_integer_convolutions_are_kept_or_widened(zeros: str, device: DeviceInfo
         # 128 off uint8 leaves int8; zero points anywhere leave nine bits.
         assert (made[0].get(4) is None) == (zeros != "each")
         assert made[0].input(1).dtype is (DType.INT8 if zeros == "one" else DType.UINT8)
+    for a, b in zip(before, run_graph(graph, feeds(graph)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(1, DType.FLOAT32), (127, DType.INT32)])
+def test_sums_are_of_floats_where_those_are_exact(largest: int, dtype: DType) -> None:
+    """600 products of 255 with 127 exceed 2^24, beyond which not every whole number is a float."""
+    g = GraphMaker()
+    x = g.input("x", 1, 600, 3, 3, dtype=DType.UINT8)
+    w = g.const("w", g.rng.choice(np.array([-largest, largest], np.int8), (4, 600, 1, 1)))
+    bias = g.const("b", np.array([3, -4, 5, 1 << 20], np.int32))
+    window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    graph = g.done(g.add("c", "IntegerConv", x, w, bias, g.const("xz", np.uint8(7)), None, **window))
+    before = run_graph(graph, feeds(graph))
+    optimise(graph, Context(check=True), GPU)
+    conv = next(n for n in graph.nodes if n.op.name == "Conv")
+    assert conv.y.dtype is dtype
+    assert conv.attrs.get("exact", False) is (dtype is DType.FLOAT32)
+    for a, b in zip(before, run_graph(graph, feeds(graph)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_exact_sums_take_no_transformed_filters_and_no_halves() -> None:
+    """Winograd's filters are fractions, and a half holds whole numbers up to 2048 only."""
+    g = GraphMaker()
+    x = g.input("x", 1, 32, 24, 24, dtype=DType.UINT8)
+    conv = g.add("c", "IntegerConv", x, integers(g, "w", "i1", 32, 32, 3, 3), None, None, None, group=1, **WINDOW)
+    graph = g.done(conv)
+    cpu = DeviceInfo(kind="cpu", native_float_width=16, fp16=True)
+    policy = PrecisionPolicy(Precision.FP16)
+    optimise(graph, Context(check=True), cpu, policy)
+    made = next(n for n in graph.nodes if n.op.name == "Conv")
+    set_precision(graph, policy)
+    assert made.precision is Precision.FP32
+    winograd = next(k for k in kernels_for("Conv") if k.name == "ConvWinograd")
+    assert "exact" in str(winograd.refuse(made, cpu))
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_the_maximum_of_bytes_is_one_of_floats(dtype: DType) -> None:
+    g = GraphMaker()
+    x = g.input("x", 1, 3, 5, 5, dtype=dtype)
+    attrs = {"kernel": (3, 3), "ceil_mode": False, "count_include_pad": False, "p": 2, "with_indices": False}
+    graph = g.done(g.add("p", "Pool", x, kind="max", storage_order=0, **attrs, **WINDOW))
+    before = run_graph(graph, feeds(graph))
+    optimise(graph, Context(check=True), GPU)
+    assert next(n for n in graph.nodes if n.op.name == "Pool").x.dtype is DType.FLOAT32
     for a, b in zip(before, run_graph(graph, feeds(graph)), strict=True):
         np.testing.assert_array_equal(a, b)

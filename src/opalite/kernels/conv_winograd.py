@@ -93,6 +93,8 @@ class ConvWinograd(Kernel):
             return "the images have a depth"
         if not node.x.dtype.is_float:
             return f"the transformed filters are fractions, the tensors {node.x.dtype}"
+        if node.attrs.get("exact"):
+            return "the transformed filters are fractions, and the sums must be exact"
         merged = Groups.of(node, device.pack, device.pack).merged
         return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.device import DeviceInfo
+from ..ir.dtype import DType
 from ..ir.graph import Node
 from .base import Arg, register
 from .channelwise import ChannelwisePacked
 from .epilogue import epilogue_refusal
 from .pool_direct import kind_defines
 from .window import PACKED_TYPES, empty_refusal, window_refusal
+
+_TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # the bytes of quantised models have a maximum too
 
 
 @register
@@ -23,7 +26,7 @@ class PoolPacked(ChannelwisePacked):
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if len(node.outputs) > 1:
             return "positions of the maxima are asked for"
-        if node.x.dtype not in PACKED_TYPES:
+        if node.x.dtype not in _TYPES:
             return f"channel-packed tensors do not hold {node.x.dtype}"
         if node.attrs["kind"] != "max" and not node.x.dtype.is_float:
             return f"{node.attrs['kind']} pooling of {node.x.dtype}"

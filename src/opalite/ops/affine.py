@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..ir.dtype import DType
-from .expr import Sym
+from .expr import Expr, Sym, trace
 
 
 def dequantized(q: Sym, scale: Sym, zero: Sym | None) -> Sym:
@@ -21,3 +23,23 @@ def quantized(real: Sym, zero: Sym | None, dtype: DType) -> Sym:
 def centred(q: Sym, zero: Sym | None) -> Sym:
     """q - zero in int32."""
     return q.cast(DType.INT32) if zero is None else q.cast(DType.INT32) - zero.cast(DType.INT32)
+
+
+@cache
+def dequantize_expr(dtypes: tuple[DType, ...]) -> Expr | None:
+    """What DequantizeLinear is imported as for operands q, scale and perhaps zero of these types; None for others."""
+    if len(dtypes) not in (2, 3):
+        return None
+    return trace(lambda q, s, *z: dequantized(q, s, z[0] if z else None), *dtypes)
+
+
+@cache
+def quantize_expr(dtypes: tuple[DType, ...], dtype: DType) -> Expr | None:
+    """What QuantizeLinear to `dtype` is imported as for operands real, scale and perhaps zero of these types."""
+    if len(dtypes) not in (2, 3):
+        return None
+
+    def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
+        return quantized(v.cast(DType.FLOAT32) / s.cast(DType.FLOAT32), z[0] if z else None, dtype)
+
+    return trace(expression, *dtypes)

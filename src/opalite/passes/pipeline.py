@@ -19,6 +19,7 @@ from .fuse_norm import fuse_norm
 from .integers import from_dequantized, widen
 from .link import link_epilogues
 from .pick import pick_kernels
+from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 from .sink_transpose import sink_transpose
@@ -65,6 +66,7 @@ def optimise(
     if ctx.check:
         check_graph(graph, "import")
     graph.prune()
+    run_rule(graph, "requantise", requantise, ctx)
     run_rule(graph, "from_dequantized", from_dequantized(device, policy), ctx)
     run_rule(graph, "widen", widen(device), ctx)
     for name, rule in PORTABLE:

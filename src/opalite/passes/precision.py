@@ -45,12 +45,16 @@ def _reason(node: Node, policy: PrecisionPolicy, large: set[Value], readers: lis
     if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
         return "", False
     named = (policy.fp32[node.name] or "the policy names it") if node.name in policy.fp32 else ""
-    own = _large_constant(node) or _exponential(node) or _square(node, readers)
+    own = _exact(node) or _large_constant(node) or _exponential(node) or _square(node, readers)
     if own:
         return own, True
     if any(v in large for v in node.inputs if v is not None):
         return named or "an input may exceed half's range", node.op.name in _MOVES and node.op.name != "Elementwise"
     return named or _sum(node) or _inherited(node), False
+
+
+def _exact(node: Node) -> str:
+    return "sums of integers, which floats hold exactly" if node.attrs.get("exact") else ""
 
 
 def _large_constant(node: Node) -> str:
