@@ -1,0 +1,1 @@
+"""Random graphs beside onnxruntime: see docs/fuzzing.md."""

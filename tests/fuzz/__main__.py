@@ -1,0 +1,99 @@
+"""Campaigns of random graphs, and the shrinking of what they find: see docs/fuzzing.md.
+
+    python -m tests.fuzz --seconds 600 --seed 1 [--mode null|device] [--count N] [--out FOLDER] [--shrink]
+    python -m tests.fuzz --case FOLDER/null-17.onnx [--mode null|device] [--shrink]
+    python -m tests.fuzz --show SEED
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--mode", choices=["null", "device"], default="null", help="without OpenCL, or on a device")
+    p.add_argument("--seed", type=int, default=0, help="the first seed")
+    p.add_argument("--count", type=int, help="how many seeds; without it, as many as --seconds allows")
+    p.add_argument("--seconds", type=float, help="when to stop; 60 without --count")
+    p.add_argument("--nodes", type=int, default=30, help="the most nodes of a graph")
+    p.add_argument("--out", type=Path, help="folder of results and failing cases; a new one in the system's by default")
+    p.add_argument("--shrink", action="store_true", help="shrink what fails, and print it")
+    p.add_argument("--case", type=Path, help="run one case: a .py, or NAME.onnx with NAME.npz")
+    p.add_argument("--show", type=int, metavar="SEED", help="print the graph of a seed")
+    p.add_argument("--hang", type=float, default=120, help="seconds without progress that count as hanging")
+    p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--until", type=float, default=0, help=argparse.SUPPRESS)
+    a = p.parse_args()
+    faulthandler.enable()
+    os.environ.setdefault("OPALITE_PLANS", "0")
+    if a.show is not None:
+        return show(a.show, a.nodes)
+    if a.case is not None:
+        return one_case(a.case, a.mode, a.seed, a.shrink)
+    return campaign(a)
+
+
+def show(seed: int, nodes: int) -> int:
+    from .builder import make_case
+    from .case import case_text
+
+    found = make_case(seed, nodes)
+    print("no graph" if found is None else case_text(found, f"Seed {seed}."))
+    return 0
+
+
+def one_case(path: Path, mode: str, seed: int, shrink: bool) -> int:
+    from .case import Case
+    from .check import check
+    from .judge import Fault
+
+    if not seed and (number := path.stem.rsplit("-", 1)[-1]).isdigit():
+        seed = int(number)  # the settings that the campaign chose by it
+    if shrink:
+        from .shrink import shrink_file
+
+        print(shrink_file(path, mode, seed))
+        return 1
+    try:
+        print(check(Case.load(path), mode, seed))
+    except Fault as e:
+        print(e)
+        return 1
+    return 0
+
+
+def campaign(a: argparse.Namespace) -> int:
+    import tempfile
+
+    from .campaign import Campaign, run_campaign, work
+
+    seconds = a.seconds if a.seconds is not None else 1e9 if a.count is not None else 60.0
+    folder = a.out or Path(tempfile.mkdtemp(prefix="opalite-fuzz-"))
+    count = a.count if a.count is not None else 10**9
+    what = Campaign(a.mode, a.seed, count, folder, seconds, a.nodes, a.hang)
+    if a.child:
+        work(what, a.until)
+        return 0
+    found = run_campaign(what)
+    for record in found.faults:
+        print(f"seed {record['seed']}: {record['kind']}: {record['text'].splitlines()[0][:300]}")
+    if a.shrink and found.faults:
+        from .shrink import shrink_file
+
+        for record in found.faults:
+            path = what.case_path(record["seed"])
+            if path.with_suffix(".onnx").exists():
+                print(shrink_file(path, a.mode, record["seed"]))
+    kinds = ", ".join(f"{n} {kind}" for kind, n in found.kinds.most_common())
+    print(f"{found.seeds} graphs in {found.seconds:.0f} s ({a.mode} mode, seeds from {a.seed}): {kinds or 'none'}")
+    print(f"{len(found.faults)} faults; results in {folder}")
+    return 1 if found.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

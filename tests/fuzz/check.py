@@ -1,0 +1,197 @@
+"""One case beside onnxruntime, in null mode or on a device. What is wrong is raised as a Fault."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import opalite
+from opalite.errors import OpaliteError
+from opalite.ir.precision import Precision
+
+from .case import Case, Feeds
+from .judge import Fault, Oracle, compare
+from .null import NullSession, fixture_devices
+
+MODES = ("null", "device")
+LOOP_RUNS = 22
+"""Runs after which PoCL's launches are linked to a step loop."""
+
+Run = Callable[[Mapping[str, Any]], Sequence[Any]]
+
+
+def check(case: Case, mode: str, seed: int = 0) -> str:
+    """'ok', or why nothing was judged. Raises Fault. seed: chooses among devices, precisions and ways to run."""
+    try:
+        oracle = Oracle(case.model)
+        wanted = [(f, oracle.run(f)) for f in case.feeds[:1]]
+    except Exception as e:  # whatever onnxruntime raises
+        return f"onnxruntime refuses: {str(e)[:200]}"
+    for feeds in case.feeds[1:]:
+        try:
+            wanted.append((feeds, oracle.run(feeds)))
+        except Exception:  # other shapes need not fit
+            continue
+    (check_null if mode == "null" else check_device)(case, oracle, wanted, seed)
+    return "ok"
+
+
+def guarded(where: str, run: Callable[[], Any]) -> Any:
+    """The result of `run`, whose exceptions are faults: refusals, and what nobody meant to raise."""
+    try:
+        return run()
+    except Fault:
+        raise
+    except OpaliteError as e:
+        raise Fault("refused", f"{where}: {type(e).__name__}: {e}") from e
+    except Exception as e:
+        tail = traceback.extract_tb(e.__traceback__)[-1]
+        at = f"{Path(tail.filename).name}:{tail.lineno}"
+        raise Fault(type(e).__name__, f"{where}: {e} ({at})\n{traceback.format_exc()[-1500:]}") from e
+
+
+def null_settings(seed: int) -> list[tuple[str, Precision]]:
+    """Two devices and precisions, so that consecutive seeds meet all."""
+    names = list(fixture_devices())
+    n = len(names)
+    both = [Precision.FP32, Precision.FP16]
+    if (seed // n) % 2:
+        both.reverse()
+    return [(names[seed % n], both[0]), (names[(seed * 7 + seed // n + 3) % n], both[1])]
+
+
+def check_null(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:
+    """Planned for two fixtures; the rewritten graphs by the references."""
+    raw = case.model.SerializeToString()
+    for number, (name, precision) in enumerate(null_settings(seed)):
+        where = f"planned for {name} in {precision.value}"
+        session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision))  # noqa: B023
+        for i, (feeds, want) in enumerate(wanted[: 1 if number else None]):
+            got = guarded(f"{where}, feed {i}", lambda: session.run(feeds))  # noqa: B023
+            oracle.judge(feeds, want, [_plain(g) for g in got], f"{where}, feed {i}")
+
+
+def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:
+    """A session on the device: other feeds, the first one again, other memory layouts; by seed also a bundle, a kept
+    plan, a step loop, or half storage."""
+    raw = case.model.SerializeToString()
+    first, want = wanted[0]
+    session = guarded("opening", lambda: opalite.InferenceSession(raw, precision="fp32"))
+    got = guarded("first run", lambda: session.run(None, first))
+    oracle.judge(first, want, got, "first run")
+    kept = [np.array(g) for g in got]
+    for i, (feeds, other) in enumerate(wanted[1:], 1):
+        found = guarded(f"feed {i}", lambda: session.run(None, feeds))  # noqa: B023
+        oracle.judge(feeds, other, found, f"feed {i}")
+    rng = np.random.default_rng(seed)
+    strange = {n: other_layout(a, rng) for n, a in first.items()}
+    same(kept, guarded("another memory layout", lambda: session.run(None, strange)), "the same inputs in another memory layout")
+    same(kept, guarded("again", lambda: session.run(None, first)), "the first inputs again")
+    same(kept, got, "what the first run returned, after the others")
+    more = {3: check_bundle, 7: check_kept_plan, 11: check_loop, 14: check_half}.get(seed % 16)
+    if more is not None:
+        more(raw, oracle, wanted, kept)
+
+
+def check_bundle(raw: bytes, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], kept: Sequence[Any]) -> None:
+    """Compiled ahead of time; models that cannot be are passed over, if for the reason that bundles have."""
+    first = wanted[0][0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.opal"
+        try:
+            opalite.compile(raw, path, shapes={n: a.shape for n, a in first.items()}, precision="fp32")
+        except opalite.errors.BundleError:
+            return
+        except Exception as e:
+            raise Fault("bundle", f"compiling: {type(e).__name__}: {e}") from e
+        same(kept, guarded("a bundle", lambda: opalite.InferenceSession(path).run(None, first)), "a bundle")
+
+
+def check_kept_plan(raw: bytes, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], kept: Sequence[Any]) -> None:
+    """Two sessions on one file with the plan cache on: the second starts from the first one's plan."""
+    with tempfile.TemporaryDirectory() as folder, plans_kept():
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(raw)
+        for number in range(2):
+            session = guarded("a kept plan", lambda: opalite.InferenceSession(path, precision="fp32"))
+            for i, (feeds, want) in enumerate(wanted):
+                where = f"session {number} of a kept plan, feed {i}"
+                oracle.judge(feeds, want, guarded(where, lambda: session.run(None, feeds)), where)  # noqa: B023
+
+
+class plans_kept:  # noqa: N801  (a context manager)
+    """Switches the plan cache on."""
+
+    def __enter__(self) -> None:
+        import os
+
+        self.before = os.environ.get("OPALITE_PLANS")
+        os.environ["OPALITE_PLANS"] = "1"
+
+    def __exit__(self, *_: object) -> None:
+        import os
+
+        if self.before is None:
+            del os.environ["OPALITE_PLANS"]
+        else:
+            os.environ["OPALITE_PLANS"] = self.before
+
+
+def check_loop(raw: bytes, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], kept: Sequence[Any]) -> None:
+    """Run often enough to become a step loop, which then serves all feeds."""
+    session = opalite.InferenceSession(raw, precision="fp32")
+    for _ in range(LOOP_RUNS):
+        guarded("before the loop", lambda: session.run(None, wanted[0][0]))
+    guarded("linking the loop", lambda: session.settle(120))
+    for number in range(6):
+        feeds, want = wanted[number % len(wanted)]
+        where = f"run {number} of the step loop"
+        oracle.judge(feeds, want, guarded(where, lambda: session.run(None, feeds)), where)  # noqa: B023
+
+
+def check_half(raw: bytes, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], kept: Sequence[Any]) -> None:
+    """Half storage, by the tolerance of halves."""
+    session = guarded("opening in fp16", lambda: opalite.InferenceSession(raw, precision="fp16"))
+    for i, (feeds, want) in enumerate(wanted):
+        got = guarded(f"fp16, feed {i}", lambda: session.run(None, feeds))  # noqa: B023
+        oracle.judge(feeds, want, got, f"fp16, feed {i}", half=True)
+
+
+def other_layout(a: Any, rng: Any) -> Any:
+    """The same array with other strides, read-only or misaligned."""
+    kind = int(rng.integers(5))
+    if a.ndim == 0 or kind == 0:
+        return a
+    if kind == 1:
+        return np.asfortranarray(a)
+    if kind == 2:
+        wide = np.zeros(tuple(2 * n for n in a.shape), a.dtype)
+        view = wide[tuple(slice(0, 2 * n, 2) for n in a.shape)]
+        view[...] = a
+        return view
+    if kind == 3:
+        found = a[::-1].copy()[::-1]
+        found.flags.writeable = False
+        return found
+    room = np.zeros(a.nbytes + 1, np.uint8)
+    view = room[1:].view(a.dtype).reshape(a.shape)
+    view[...] = a
+    return view
+
+
+def same(kept: Sequence[Any], got: Sequence[Any], what: str) -> None:
+    """Fault unless the results are equal bit for bit."""
+    for i, (a, b) in enumerate(zip(kept, got, strict=True)):
+        b = np.asarray(b)
+        if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
+            difference = compare(a, b)
+            raise Fault("again", f"{what}: output {i} {difference.text if difference else 'differs in bits'}")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, list) else np.asarray(value)

@@ -1,0 +1,94 @@
+"""Null mode: a model planned for devices that are not here, its rewritten graphs computed by NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opalite.importer import ModelImporter, check_feeds, load_model
+from opalite.ir import DeviceInfo, check_graph
+from opalite.ir.graph import Graph
+from opalite.ir.place import Memory
+from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.ops.reference import run_reference
+from opalite.passes.pipeline import optimise, place
+from opalite.passes.precision import set_precision
+from opalite.passes.rewrite import Context
+from opalite.plan.emit import emit
+from opalite.plan.program import LaunchStep, Program
+from opalite.run.limits import check_sizes
+
+Array = np.ndarray[Any, Any]
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "devices"
+
+
+@cache
+def fixture_devices() -> dict[str, DeviceInfo]:
+    """The devices whose descriptions are kept with the tests, by name."""
+    return {p.stem: DeviceInfo.from_json(p.read_text()) for p in sorted(FIXTURES.glob("*.json"))}
+
+
+class NullSession:
+    """Runs a model as a session on `device` would, but for the launches: each plan is made and checked, and the graph
+    that the passes have left is computed by the operators' references."""
+
+    def __init__(self, model: bytes, device: DeviceInfo, precision: Precision) -> None:
+        self.model = load_model(model)
+        self.device = device
+        self.policy = PrecisionPolicy(precision)
+        self.memory = None if device.prefers_images and device.image_support else Memory.BUFFER
+        self._planned: dict[Any, Graph] = {}
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+        """The model's outputs in order."""
+        return list(self._run(self.model.importer, check_feeds(self.model, feeds)))
+
+    def _run(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        turn = importer.begin(feeds, self._run)
+        while turn.segment is not None:
+            segment = turn.segment
+            if segment not in self._planned:
+                check_graph(segment.graph, "import")
+                self._planned[segment] = self._plan(segment.graph.copy())
+            turn.advance(compute(self._planned[segment], turn.feeds))
+        return turn.outputs
+
+    def _plan(self, graph: Graph) -> Graph:
+        ctx = Context(check=True)
+        optimise(graph, ctx, self.device, self.policy)
+        set_precision(graph, self.policy)
+        check_sizes(graph, self.device)
+        place(graph, self.device, memory=self.memory, ctx=ctx)
+        check_launches(emit(graph, self.device), self.device)
+        return graph
+
+
+def compute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+    """Outputs of a placed graph by the references, epilogues included."""
+    arrays = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        ins = [None if v is None else v.data if v.data is not None else arrays[v] for v in node.inputs]
+        outs = run_reference(node.op, node.attrs, ins)
+        for v, a in zip(node.outputs, outs, strict=False):
+            found = np.asarray(a)
+            assert found.shape == v.shape, f"{node.label} gives {found.shape} where %{v.name} has {v.shape}"
+            arrays[v] = found.astype(v.dtype.np, copy=False)
+    return [v.data if v.data is not None else arrays[v] for v in graph.outputs]
+
+
+def check_launches(program: Program, device: DeviceInfo) -> None:
+    """AssertionError for a launch beyond the device's limits."""
+    for step in program.steps:
+        if not isinstance(step, LaunchStep):
+            continue
+        assert step.grid and all(g > 0 for g in step.grid), f"{step.kernel} has the grid {step.grid}"
+        if step.group is not None:
+            assert math.prod(step.group) <= device.max_work_group_size, f"{step.kernel}: group {step.group}"
+            limits = zip(step.group, device.max_work_item_sizes, strict=False)
+            assert all(w <= most for w, most in limits), f"{step.kernel}: group {step.group}"
+            assert all(g % w == 0 for g, w in zip(step.grid, step.group, strict=True)), f"{step.kernel}: {step.grid}"
