@@ -88,6 +88,10 @@ def allowance(want: Array, coarse: str) -> Array:
     return np.asarray(tolerance("model", dtype) * finite + tolerance("node", dtype) * max(top, 1e-3))
 
 
+IN_FLOAT = frozenset(("LayerNormalization", "GroupNormalization", "RMSNormalization"))
+"""Operators whose `stash_type` is float32 unless it is given: doubles too are computed in it."""
+
+
 def coarsest(model: Any, dtypes: Mapping[str, str]) -> dict[str, str]:
     """The coarsest float type among all that each tensor is computed from."""
     found: dict[str, str] = {}
@@ -100,6 +104,8 @@ def coarsest(model: Any, dtypes: Mapping[str, str]) -> dict[str, str]:
         found[v.name] = own(v.name)
     for n in model.graph.node:
         ins = [found.get(i, "float64") for i in reads(n)]
+        if n.op_type in IN_FLOAT:
+            ins.append("float32")
         for o in n.output:
             found[o] = max([own(o), *ins], key=ORDER.index)
     return found
