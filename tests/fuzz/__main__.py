@@ -1,8 +1,8 @@
 """Campaigns of random graphs, and the shrinking of what they find: see docs/fuzzing.md.
 
-    python -m tests.fuzz --seconds 600 --seed 1 [--mode null|device] [--count N] [--out FOLDER] [--shrink]
-    python -m tests.fuzz --case FOLDER/null-17.onnx [--mode null|device] [--shrink]
-    python -m tests.fuzz --show SEED
+python -m tests.fuzz --seconds 600 --seed 1 [--mode null|device] [--count N] [--out FOLDER] [--shrink]
+python -m tests.fuzz --case FOLDER/null-17.onnx [--mode null|device] [--shrink]
+python -m tests.fuzz --show SEED
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     p.add_argument("--mode", choices=["null", "device"], default="null", help="without OpenCL, or on a device")
     p.add_argument("--seed", type=int, default=0, help="the first seed")
     p.add_argument("--count", type=int, help="how many seeds; without it, as many as --seconds allows")

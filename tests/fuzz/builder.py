@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx.numpy_helper as nph
-from onnx import defs, helper
 
+from onnx import defs, helper
 
 from .case import Case
 from .draw import Array, Draw
@@ -21,8 +21,9 @@ from .oracle import IR_VERSIONS, run_model, value_info
 from .protos import reads
 from .registry import OPERATIONS, THEMES
 
-OPSETS = {7: 2, 8: 1, 9: 2, 10: 2, 11: 5, 12: 4, 13: 12, 14: 4, 15: 4, 16: 5, 17: 14, 18: 12, 19: 8, 20: 5, 21: 8, 22: 5}
-OPSETS |= {23: 6, 24: 3}
+OPSETS = dict(zip(range(7, 25), (2, 1, 2, 2, 5, 4, 12, 4, 4, 5, 14, 12, 8, 5, 8, 5, 6, 3), strict=True))
+"""How often each is drawn."""
+
 LARGEST = 60_000
 """Elements of any tensor."""
 
@@ -87,7 +88,9 @@ class Builder:
             self.inputs[name] = array
             self.kept.add(name)
         elif share < dynamic + 0.1:
-            self.nodes.append(helper.make_node("Constant", [], [name], name=f"Constant_{name}", value=nph.from_array(array)))
+            self.nodes.append(
+                helper.make_node("Constant", [], [name], name=f"Constant_{name}", value=nph.from_array(array))
+            )
         else:
             self.constants[name] = array
         return name
@@ -96,7 +99,9 @@ class Builder:
         """A constant vector of int64, such as axes or a shape."""
         return self.const(np.asarray(list(values), np.int64), dynamic)
 
-    def operand(self, shape: Sequence[int], dtype: Any = None, low: float | None = None, high: float | None = None) -> str:
+    def operand(
+        self, shape: Sequence[int], dtype: Any = None, low: float | None = None, high: float | None = None
+    ) -> str:
         """New contents: a constant, or an input."""
         array = self.draw.array(shape, self.dtype if dtype is None else dtype, low, high)
         return self.const(array, 0.0) if self.draw.chance(0.65) else self.input(array)
@@ -118,7 +123,11 @@ class Builder:
         return found[-1] if share < 0.5 else self.draw.pick(found[-4:] if share < 0.8 else found)
 
     def tensor(
-        self, dtypes: Sequence[Any], rank: int | None = None, where: Where = anything, shape: Sequence[int] | None = None
+        self,
+        dtypes: Sequence[Any],
+        rank: int | None = None,
+        where: Where = anything,
+        shape: Sequence[int] | None = None,
     ) -> str:
         """A tensor of one of `dtypes`, found or new. Rejected where nothing fits."""
         kinds = tuple(np.dtype(t) for t in dtypes)
@@ -206,7 +215,12 @@ class Builder:
         except Exception as e:  # whatever onnxruntime raises
             raise Rejected(f"{nodes[0].op_type}: {str(e)[:200]}") from None
         for array in found:
-            if not isinstance(array, np.ndarray) or array.size > LARGEST or array.dtype.kind not in "fiub" or array.ndim > 8:
+            if (
+                not isinstance(array, np.ndarray)
+                or array.size > LARGEST
+                or array.dtype.kind not in "fiub"
+                or array.ndim > 8
+            ):
                 raise Rejected(f"{nodes[0].op_type}: an output that nothing goes on with")
             if array.dtype.kind == "f" and array.size and not self.special:
                 with np.errstate(all="ignore"):
@@ -240,7 +254,14 @@ class Builder:
 
     def try_operation(self, name: str) -> bool:
         """Add an operation; whether it went in."""
-        before = len(self.nodes), dict(self.constants), dict(self.inputs), dict(self.values), set(self.kept), len(self.data)
+        before = (
+            len(self.nodes),
+            dict(self.constants),
+            dict(self.inputs),
+            dict(self.values),
+            set(self.kept),
+            len(self.data),
+        )
         try:
             OPERATIONS[name].add(self)
         except Rejected:
@@ -310,7 +331,15 @@ class Builder:
         if array.dtype.kind in "iu":
             low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
             return self.draw.array(shape, array.dtype, low, high)
-        return self.draw.array(shape, array.dtype)
+        # Operators that leave NaN undefined were given what is finite.
+        special, self.draw.special = self.draw.special, self.draw.special if not _is_finite(array) else 0.0
+        found = self.draw.array(shape, array.dtype)
+        self.draw.special = special
+        return found
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _has(op: str, opset: int) -> bool:
@@ -328,5 +357,3 @@ def make_case(seed: int, most_nodes: int = 30) -> Case | None:
         return Builder(seed, most_nodes).build()
     except Rejected:
         return None
-
-

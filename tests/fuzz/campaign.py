@@ -80,7 +80,11 @@ def work(campaign: Campaign, until: float) -> None:
             path.with_suffix(".onnx").unlink()
             path.with_suffix(".npz").unlink()
         nodes = len(found.model.graph.node)
-        times = {"nodes": nodes, "generate_s": round(made - started, 3), "check_s": round(time.perf_counter() - made, 3)}
+        times = {
+            "nodes": nodes,
+            "generate_s": round(made - started, 3),
+            "check_s": round(time.perf_counter() - made, 3),
+        }
         _record(campaign, seed, kind, text, **times)
     else:
         _report(campaign, campaign.first_seed + campaign.count, "done")
@@ -118,7 +122,9 @@ def _run_child(campaign: Campaign, seed: int, end: int, until: float) -> int:
         return at
     if hung:
         kind = "oracle hangs" if stage == "generate" else "hang"
-        _record(campaign, at, kind, f"no progress for {campaign.hang_s:.0f} s at '{stage}'\n{errors.read_text()[-2000:]}")
+        _record(
+            campaign, at, kind, f"no progress for {campaign.hang_s:.0f} s at '{stage}'\n{errors.read_text()[-2000:]}"
+        )
     else:
         kind = "oracle dies" if stage == "generate" else "crash"
         _record(campaign, at, kind, f"exit status {child.returncode} at '{stage}'\n{errors.read_text()[-2000:]}")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import onnx.numpy_helper as nph
-from onnx import helper
 
 import onnx
+from onnx import helper
 
 from .oracle import IR_VERSIONS, value_info
 from .protos import opset_of
@@ -94,10 +94,13 @@ def graph(
 ) -> Any:
     """A body. inputs: (type, shape) by name."""
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), s) for n, (t, s) in inputs.items()
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), s)
+        for n, (t, s) in inputs.items()
     ]
     tensors = [nph.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
-    return helper.make_graph(list(nodes), "body", infos, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
+    return helper.make_graph(
+        list(nodes), "body", infos, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors
+    )
 
 
 def array(values: Any, dtype: str) -> Array:
@@ -111,7 +114,9 @@ def noise(shape: Sequence[int], dtype: str = "f4", seed: int = 0) -> Array:
     if np.dtype(dtype).kind == "f":
         return np.asarray(rng.standard_normal(shape)).astype(dtype)
     low = 0 if np.dtype(dtype).kind in "ub" else -3
-    return np.asarray(rng.integers(low, 4, shape) if dtype not in ("?", "bool") else rng.random(shape) < 0.5).astype(dtype)
+    return np.asarray(rng.integers(low, 4, shape) if dtype not in ("?", "bool") else rng.random(shape) < 0.5).astype(
+        dtype
+    )
 
 
 def full(shape: Sequence[int], value: float, dtype: str = "f4") -> Array:

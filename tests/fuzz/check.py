@@ -67,13 +67,20 @@ def null_settings(seed: int) -> list[tuple[str, Precision]]:
 
 def check_null(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:
     """Planned for two fixtures; the rewritten graphs by the references."""
-    raw = case.model.SerializeToString()
     for number, (name, precision) in enumerate(null_settings(seed)):
-        where = f"planned for {name} in {precision.value}"
-        session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision))  # noqa: B023
-        for i, (feeds, want) in enumerate(wanted[: 1 if number else None]):
-            got = guarded(f"{where}, feed {i}", lambda: session.run(feeds))  # noqa: B023
-            oracle.judge(feeds, want, [_plain(g) for g in got], f"{where}, feed {i}")
+        check_null_as(name, precision, case, oracle, wanted[: 1 if number else None])
+
+
+def check_null_as(
+    name: str, precision: Precision, case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]]
+) -> None:
+    """Planned for the fixture `name`."""
+    where = f"planned for {name} in {precision.value}"
+    raw = case.model.SerializeToString()
+    session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision))
+    for i, (feeds, want) in enumerate(wanted):
+        got = guarded(f"{where}, feed {i}", lambda: session.run(feeds))  # noqa: B023
+        oracle.judge(feeds, want, [_plain(g) for g in got], f"{where}, feed {i}")
 
 
 def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:
@@ -90,7 +97,11 @@ def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[
         oracle.judge(feeds, other, found, f"feed {i}")
     rng = np.random.default_rng(seed)
     strange = {n: other_layout(a, rng) for n, a in first.items()}
-    same(kept, guarded("another memory layout", lambda: session.run(None, strange)), "the same inputs in another memory layout")
+    same(
+        kept,
+        guarded("another memory layout", lambda: session.run(None, strange)),
+        "the same inputs in another memory layout",
+    )
     same(kept, guarded("again", lambda: session.run(None, first)), "the first inputs again")
     same(kept, got, "what the first run returned, after the others")
     more = {3: check_bundle, 7: check_kept_plan, 11: check_loop, 14: check_half}.get(seed % 16)

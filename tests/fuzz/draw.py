@@ -84,7 +84,7 @@ class Draw:
         array = np.asarray(found).astype(dtype)
         if self.special and array.size and self.chance(self.special):
             flat = array.reshape(-1)
-            top = 6e4 if dtype.itemsize == 2 else 3e38
+            top = 1e3 if dtype.itemsize == 2 else 1e12  # whose square is no infinity: when sums overflow is undefined
             values = (np.nan, np.inf, -np.inf, -0.0, 1e-41, -1e-39, top, -top)
             for _ in range(self.between(1, 3)):
                 with np.errstate(all="ignore"):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx.numpy_helper as nph
-from onnx import helper
 
 import onnx
+from onnx import helper
 from opalite.ir import DType
 from opalite.ir.tolerances import tolerance
 
@@ -69,7 +69,11 @@ def _differences(want: Array, got: Array, coarse: str) -> list[tuple[str, Array]
     with np.errstate(all="ignore"):
         infinite = (np.isinf(w) | np.isinf(g)) & (w != g) & ~np.isnan(w) & ~np.isnan(g)
         off = np.abs(w - g) > allowance(want, coarse)
-    return [("nan", nans), ("inf", infinite & ~_at_the_edge(want, w, g)), ("value", off & np.isfinite(w) & np.isfinite(g))]
+    return [
+        ("nan", nans),
+        ("inf", infinite & ~_at_the_edge(want, w, g)),
+        ("value", off & np.isfinite(w) & np.isfinite(g)),
+    ]
 
 
 def _at_the_edge(want: Array, w: Array, g: Array) -> Array:
@@ -111,7 +115,12 @@ def coarsest(model: Any, dtypes: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16", "tensor(bfloat16)": "bfloat16"}
+_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bfloat16)": "bfloat16",
+}
 
 
 class Oracle:
@@ -141,11 +150,15 @@ class Oracle:
             self._coarse = coarsest(self.model, self.types())
         return self._coarse.get(name, "float32")
 
-    def judge(self, feeds: Mapping[str, Array], want: Sequence[Any], got: Sequence[Any], where: str, half: bool = False) -> None:
+    def judge(
+        self, feeds: Mapping[str, Array], want: Sequence[Any], got: Sequence[Any], where: str, half: bool = False
+    ) -> None:
         """Fault where `got` is not `want` and onnxruntime is sure of it. half: the values were stored in halves."""
         if len(want) != len(got):
             raise Fault("count", f"{where}: expected {len(want)} outputs, got {len(got)}")
-        found = [(n, w, g) for n, w, g in zip(self.names, want, got, strict=True) if compare(w, g, "float64") is not None]
+        found = [
+            (n, w, g) for n, w, g in zip(self.names, want, got, strict=True) if compare(w, g, "float64") is not None
+        ]
         coarse = {n: "float16" if half else self.coarse(n) for n, _, _ in found}
         wrong = [(n, w, g, d) for n, w, g in found if (d := compare(w, g, coarse[n])) is not None]
         if not wrong or self._agrees_optimised(feeds, got, half):
@@ -213,31 +226,38 @@ class Oracle:
 
 
 def explained(want: Array, got: Array, others: Sequence[Array], coarse: str) -> bool:
-    """Whether the spread of noisy runs covers what differs."""
-    if want.dtype.kind not in "f":
-        bad = np.asarray(want != got)
+    """Whether the spread of noisy runs covers what differs.
+
+    An element may stand on an edge that ten tries did not take it over: half as many as were seen to move may have.
+    """
+    if want.dtype.kind != "f":
         moved = np.any([o != want for o in others], axis=0)
-        return int(bad.sum()) <= 3 * int(moved.sum())
-    w, g = want.astype("f8"), got.astype("f8")
-    runs = [o.astype("f8") for o in others]
-    with np.errstate(all="ignore"):
-        special = np.any([np.isfinite(o) != np.isfinite(w) for o in runs], axis=0)
-        if (((np.isfinite(w) != np.isfinite(g)) | (np.isnan(w) != np.isnan(g))) & ~special).any():
-            return False
-        spread = np.max([np.nan_to_num(np.abs(o - w), nan=0.0, posinf=1e300) for o in runs], axis=0)
-        # A value on an edge moves with its neighbours: one in ten tries may not show it where the others do.
-        spread = np.maximum(spread, 0.2 * spread.max(initial=0.0))
-        off = np.nan_to_num(np.abs(w - g), nan=0.0)
-    return not np.any((off > allowance(want, coarse) + ROOM * spread) & ~special)
+        left = np.asarray(want != got) & ~moved
+    else:
+        w, g = want.astype("f8"), got.astype("f8")
+        runs = [o.astype("f8") for o in others]
+        allowed = allowance(want, coarse)
+        with np.errstate(all="ignore"):
+            special = np.any([np.isfinite(o) != np.isfinite(w) for o in runs], axis=0)
+            spread = np.max([np.nan_to_num(np.abs(o - w), nan=0.0, posinf=1e300) for o in runs], axis=0)
+            same = (w == g) | (np.isnan(w) & np.isnan(g))
+            near = np.abs(w - g) <= allowed + ROOM * spread
+        moved = (spread > allowed) | special
+        left = ~(same | special | near)
+    return 2 * int(left.sum()) <= int(moved.sum())
 
 
 SUMS = frozenset(
-    "Add Sub Sum Mean MatMul Gemm Conv ConvTranspose Einsum CumSum AveragePool GlobalAveragePool LpPool GlobalLpPool Resize "
-    "Upsample GridSample RoiAlign BatchNormalization InstanceNormalization GroupNormalization LayerNormalization "
-    "RMSNormalization MeanVarianceNormalization LpNormalization LRN Softmax LogSoftmax LSTM GRU RNN Attention Det Mod "
-    "RotaryEmbedding ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum ReduceLogSumExp QLinearConv "
-    "DequantizeLinear ScatterElements ScatterND Loop Scan If".split()
-)
+    (
+        "Add", "Sub", "Sum", "Mean", "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "CumSum", "AveragePool",
+        "GlobalAveragePool", "LpPool", "GlobalLpPool", "Resize", "Upsample", "GridSample", "RoiAlign",
+        "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LayerNormalization",
+        "RMSNormalization", "MeanVarianceNormalization", "LpNormalization", "LRN", "Softmax", "LogSoftmax",
+        "LSTM", "GRU", "RNN", "Attention", "Det", "Mod", "RotaryEmbedding", "ReduceSum", "ReduceMean", "ReduceL1",
+        "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "QLinearConv", "DequantizeLinear",
+        "ScatterElements", "ScatterND", "Loop", "Scan", "If",
+    )
+)  # fmt: skip
 """Operators that sum, so that a result near zero has the error of its terms."""
 
 
@@ -275,12 +295,18 @@ def _noisy_run(model: Any, feeds: Mapping[str, Array], values: Mapping[str, Arra
             raw = f"{o}__raw"
             n.output[i] = raw
             eps = ROUNDING["float16" if half else str(a.dtype)]
-            g.initializer.append(nph.from_array((1 + eps * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__scale"))
-            nodes.append(helper.make_node("Mul", [raw, f"{o}__scale"], [o if n.op_type not in SUMS else f"{o}__scaled"]))
+            g.initializer.append(
+                nph.from_array((1 + eps * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__scale")
+            )
+            nodes.append(
+                helper.make_node("Mul", [raw, f"{o}__scale"], [o if n.op_type not in SUMS else f"{o}__scaled"])
+            )
             if n.op_type in SUMS:
                 finite = np.abs(np.where(np.isfinite(a), a, 0))
                 size = eps / 4 * float(finite.max(initial=0))
-                g.initializer.append(nph.from_array((size * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__offset"))
+                g.initializer.append(
+                    nph.from_array((size * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__offset")
+                )
                 nodes.append(helper.make_node("Add", [f"{o}__scaled", f"{o}__offset"], [o]))
     del g.node[:]
     g.node.extend(nodes)
@@ -298,7 +324,7 @@ def _noisy_run(model: Any, feeds: Mapping[str, Array], values: Mapping[str, Arra
 
 
 def undefined_cast(model: Any, feeds: Mapping[str, Array]) -> str:
-    """A cast of NaN, or of a number that the integer type does not hold, on the way: its result is anybody's. Else ''."""
+    """A cast of NaN, or of a number that the integer type does not hold, on the way: undefined. Else ''."""
     casts = [n for n in model.graph.node if n.op_type in ("Cast", "CastLike", "QuantizeLinear")]
     if not casts:
         return ""

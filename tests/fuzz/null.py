@@ -64,7 +64,7 @@ class NullSession:
         set_precision(graph, self.policy)
         check_sizes(graph, self.device)
         place(graph, self.device, memory=self.memory, ctx=ctx)
-        check_launches(emit(graph, self.device), self.device)
+        check_launches(emit(graph, self.device, check=True), self.device)
         return graph
 
 
@@ -86,7 +86,8 @@ def check_launches(program: Program, device: DeviceInfo) -> None:
     for step in program.steps:
         if not isinstance(step, LaunchStep):
             continue
-        assert step.grid and all(g > 0 for g in step.grid), f"{step.kernel} has the grid {step.grid}"
+        assert step.grid, f"{step.kernel} has no grid"
+        assert all(g > 0 for g in step.grid), f"{step.kernel} has the grid {step.grid}"
         if step.group is not None:
             assert math.prod(step.group) <= device.max_work_group_size, f"{step.kernel}: group {step.group}"
             limits = zip(step.group, device.max_work_item_sizes, strict=False)

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+
 from onnx import helper
 
 Array = np.ndarray[Any, Any]
 
 onnxruntime.set_default_logger_severity(4)
 
-IR_VERSIONS = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10}
-IR_VERSIONS |= {23: 11, 24: 12, 25: 13}
+IR_VERSIONS = dict(zip(range(7, 26), (3, 3, 4, 5, 6, 7, 7, 7, 8, 8, 8, 8, 9, 9, 10, 10, 11, 12, 13), strict=True))
+"""By opset of ai.onnx."""
 
 
-def value_info(name: str, array: Array, shape: Sequence[int | str] | None | type[Ellipsis] = ...) -> Any:  # type: ignore[valid-type]
-    """A graph input or output like `array`; shape None leaves the rank open."""
-    dims = list(array.shape) if shape is ... else shape
+def value_info(name: str, array: Array, shape: Sequence[int | str] | str | None = "own") -> Any:
+    """A graph input or output like `array`; shape None leaves the rank open, "own" is its own."""
+    dims = list(array.shape) if shape == "own" else shape
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx.numpy_helper as nph
+
 from onnx import helper
 
 from .case import Array, Case, case_text, full, noise

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from ..errors import ShapeError
+from .host_unique import find_unique
 from .trees import Ensemble
 
 Step = Callable[[Sequence[Any]], list[Any]]
@@ -46,16 +47,39 @@ def _nonzero(proto: bytes) -> Step:
     return run
 
 
+def _unique(proto: bytes) -> Step:
+    node = onnx.NodeProto.FromString(proto)
+    attrs = _attributes(node)
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        array = np.asarray(inputs[0])
+        axis = attrs.get("axis")
+        if axis is not None and not -array.ndim <= axis < array.ndim:
+            raise ShapeError(f"Unique along axis {axis} of a tensor of shape {list(array.shape)}")
+        return _named(node, find_unique(array, axis, bool(attrs.get("sorted", 1))))
+
+    return run
+
+
+def _det(proto: bytes) -> Step:
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        array = np.asarray(inputs[0])
+        if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+            raise ShapeError(f"Det needs square matrices, got shape {list(array.shape)}")
+        return [np.asarray(np.linalg.det(array.astype(np.float64))).astype(array.dtype)]
+
+    return run
+
+
 def _tree_ensemble(proto: bytes) -> Step | None:
     node = onnx.NodeProto.FromString(proto)
-    attrs = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+    attrs = _attributes(node)
     ensemble = Ensemble.of(attrs, node.op_type == "TreeEnsembleClassifier")
     if ensemble is None:
         return None
 
     def run(inputs: Sequence[Any]) -> list[Any]:
-        found = ensemble.run(np.asarray(inputs[0]))
-        return [v for v, name in zip(found, node.output, strict=False) if name]
+        return _named(node, ensemble.run(np.asarray(inputs[0])))
 
     return run
 
@@ -63,7 +87,7 @@ def _tree_ensemble(proto: bytes) -> Step | None:
 def _zip_map(proto: bytes) -> Step | None:
     """Rows of scores as a sequence of maps from label to score."""
     node = onnx.NodeProto.FromString(proto)
-    attrs = {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+    attrs = _attributes(node)
     labels: list[Any] = list(attrs.get("classlabels_strings") or attrs.get("classlabels_int64s") or ())
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -74,6 +98,15 @@ def _zip_map(proto: bytes) -> Step | None:
         return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
 
     return run
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    return {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
+
+
+def _named(node: Any, outputs: Sequence[Any]) -> list[Any]:
+    """Of `outputs` those that the node names."""
+    return [v for v, name in zip(outputs, node.output, strict=False) if name]
 
 
 def _plain(value: Any) -> Any:
@@ -89,6 +122,8 @@ def _plain(value: Any) -> Any:
 _MAKERS: dict[tuple[str, str], Callable[[bytes], Step | None]] = {
     ("", "SequenceAt"): _sequence_at,
     ("", "NonZero"): _nonzero,
+    ("", "Unique"): _unique,
+    ("", "Det"): _det,
     ("ai.onnx.ml", "ZipMap"): _zip_map,
     ("ai.onnx.ml", "TreeEnsembleClassifier"): _tree_ensemble,
     ("ai.onnx.ml", "TreeEnsembleRegressor"): _tree_ensemble,

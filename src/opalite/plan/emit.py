@@ -166,8 +166,12 @@ def emit(
     *,
     settings: Mapping[Node, Setting] | None = None,
     strategy: str | None = None,
+    check: bool = False,
 ) -> Program:
-    """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups."""
+    """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups.
+
+    check: follow what memory holds from node to node even where no tensor lies in another.
+    """
     program = Program(graph.name)
     e = Emitter(graph, device, dict(settings or {}), program)
     counts: list[int] = []
@@ -186,7 +190,7 @@ def emit(
     program.host_slots = len(e.hosts)
     program.sources = list(e.sources)
     _assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
-    if e.nesting.copied:
+    if e.nesting.copied or check:
         verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
     program.placement = [_report(e, n, counts[i], i) for i, n in enumerate(graph.nodes)]
     return program

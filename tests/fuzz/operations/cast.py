@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from onnx import TensorProto, helper
 
 from ..builder import Builder, Rejected

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx.numpy_helper as nph
+
 from onnx import helper
 
 from ..builder import Builder, Rejected

@@ -8,7 +8,20 @@ from ..builder import Builder, Rejected
 from ..registry import operation
 
 SMOOTH = ("Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSigmoid", "Neg", "Abs")
-SMOOTH += ("Sin", "Cos", "Atan", "Asinh", "Erf", "Identity", "Celu", "ThresholdedRelu", "Shrink", "Mish", "HardSwish", "Swish")
+SMOOTH += (
+    "Sin",
+    "Cos",
+    "Atan",
+    "Asinh",
+    "Erf",
+    "Identity",
+    "Celu",
+    "ThresholdedRelu",
+    "Shrink",
+    "Mish",
+    "HardSwish",
+    "Swish",
+)
 STEPS = ("Floor", "Ceil", "Round", "Sign")
 NEEDS = {  # the range of what they are given
     "Log": (0.1, 8.0),

@@ -116,7 +116,7 @@ def compress(b: Builder) -> None:
 def non_zero(b: Builder) -> None:
     if not b.has("NonZero"):
         raise Rejected("NonZero")
-    x = b.tensor([b.dtype, "?", "i8"], where=lambda a: 0 < a.ndim and a.size <= 500)
+    x = b.tensor([b.dtype, "?", "i8"], where=lambda a: a.ndim > 0 and a.size <= 500)
     b.emit("NonZero", [x])
 
 

@@ -123,7 +123,14 @@ def mean_variance(b: Builder) -> None:
 @operation("norm", 0.3)
 def local_response(b: Builder) -> None:
     d, x = b.draw, b.real(4)
-    b.emit("LRN", [x], size=d.pick([1, 3, 5]), alpha=d.pick([None, 1e-3, 0.1]), beta=d.pick([None, 0.5]), bias=d.pick([None, 2.0]))
+    b.emit(
+        "LRN",
+        [x],
+        size=d.pick([1, 3, 5]),
+        alpha=d.pick([None, 1e-3, 0.1]),
+        beta=d.pick([None, 0.5]),
+        bias=d.pick([None, 2.0]),
+    )
 
 
 @operation("norm", 1)

@@ -59,7 +59,10 @@ def einsum(b: Builder) -> None:
     if not b.has("Einsum"):
         raise Rejected("Einsum")
     d = b.draw
-    texts = {2: ["ij,jk->ik", "ij,ik->jk", "ij->ji", "ij,ij->i", "ij->"], 3: ["bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik"]}
+    texts = {
+        2: ["ij,jk->ik", "ij,ik->jk", "ij->ji", "ij,ij->i", "ij->"],
+        3: ["bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik"],
+    }
     texts |= {1: ["i,j->ij", "i,i->"], 4: ["bhid,bhjd->bhij", "abij->abji", "bchw,bkc->bkhw"]}
     rank = d.pick([1, 2, 2, 3, 3, 4])
     x = b.real(rank, lambda a: a.size <= 3000)

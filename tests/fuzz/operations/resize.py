@@ -9,7 +9,14 @@ import numpy as np
 from ..builder import Builder, Rejected
 from ..registry import operation
 
-COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric", "tf_crop_and_resize")
+COORDINATES = (
+    "half_pixel",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "tf_crop_and_resize",
+)
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 0.6, 1.37)
 
@@ -51,7 +58,8 @@ def resize(b: Builder) -> None:
         scales, sizes = [scales[i] for i in named], [sizes[i] for i in named]
         if coordinates == "tf_crop_and_resize":
             raise Rejected("a region of some axes")
-    if d.chance(0.5):
+    # By scales onnxruntime ignores the region when it computes the output's size, against the definition.
+    if d.chance(0.5) and coordinates != "tf_crop_and_resize":
         attrs.pop("keep_aspect_ratio_policy", None)
         b.emit("Resize", [x, roi, b.const(np.asarray(scales, "f4"))], **attrs)
     else:

@@ -92,6 +92,8 @@ def conv_transpose(b: Builder) -> None:
     attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, **padding(b, kernel)}
     if attrs.get("auto_pad", "VALID") != "VALID":
         attrs["dilations"] = None
+        # Where strides are longer than windows, onnxruntime gives less than the input's size times the stride.
+        attrs["strides"] = strides = [min(s, k) for s, k in zip(strides or [1] * axes, kernel, strict=True)]
     if strides and d.chance(0.3):
         attrs["output_padding"] = [d.between(0, s - 1) for s in strides]
     w = b.weight([channels, out, *kernel], 1 / math.sqrt(channels // group * math.prod(kernel)))

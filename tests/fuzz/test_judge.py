@@ -1,0 +1,118 @@
+"""The judge: what it lets pass, what it does not, and that the fuzzer sees an engine that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from opalite.ops.pool import Pool
+
+from .builder import make_case
+from .case import Case, array, case, case_text, node, noise
+from .check import check
+from .judge import Fault, Oracle, compare
+from .shrink import find_fault, shrink
+
+X = noise((3, 7), "f4", 1)
+
+
+def relu(opset: int = 17) -> Case:
+    nodes = [node("Neg", ["x"], ["a"]), node("Relu", ["a"], ["y"])]
+    return case(opset=opset, inputs={"x": [3, 7]}, feeds=[{"x": X}], nodes=nodes, outputs=["y"])
+
+
+def rounded() -> Case:
+    """A value a rounding error below a half, which rounds up or down."""
+    x = array([0.1, 0.2, 0.3], "f4")
+    nodes = [node("Mul", ["x", "c"], ["a"]), node("Round", ["a"], ["y"])]
+    constants = {"c": array([1, 2.5000001, 3], "f4")}
+    return case(opset=17, inputs={"x": [3]}, feeds=[{"x": x}], nodes=nodes, outputs=["y"], constants=constants)
+
+
+def test_tolerance_is_a_share_of_the_value_and_of_the_tensor() -> None:
+    assert compare(X, X * np.float32(1 + 5e-4)) is None
+    assert compare(X, X + np.float32(5e-5)) is None
+    assert compare(X, X + np.float32(5e-3)).kind == "value"
+    assert compare(X, X.astype("f8")).kind == "type"
+    assert compare(X, X[:2]).kind == "shape"
+    assert compare(X, np.where(X > 0.5, np.nan, X).astype("f4")).kind == "nan"
+    assert compare(np.int64([1, 2]), np.int64([1, 3])).kind == "value"
+
+
+def test_a_mask_does_not_forgive_everything_beside_it() -> None:
+    masked = np.concatenate([X.reshape(-1), [-1e30]]).astype("f4")
+    wrong = masked.copy()
+    wrong[0] += 0.1
+    assert compare(masked, wrong).kind == "value"
+
+
+def test_a_wrong_value_is_a_fault() -> None:
+    oracle = Oracle(relu().model)
+    want = oracle.run({"x": X})
+    oracle.judge({"x": X}, want, want, "here")
+    with pytest.raises(Fault, match="value: here: output 'y' at"):
+        oracle.judge({"x": X}, want, [want[0] + np.float32(0.01)], "here")
+
+
+def test_what_rounding_decides_is_no_fault() -> None:
+    c = rounded()
+    oracle = Oracle(c.model)
+    feeds = c.feeds[0]
+    want = oracle.run(feeds)
+    other = want[0].copy()
+    other[1] = 1 - other[1]
+    oracle.judge(feeds, want, [other], "here")
+    other[2] += 1
+    with pytest.raises(Fault, match="value"):
+        oracle.judge(feeds, want, [other], "here")
+
+
+def test_a_seed_gives_the_same_graph() -> None:
+    one, two = make_case(5), make_case(5)
+    assert one is not None
+    assert two is not None
+    assert one.model == two.model
+    assert all(np.array_equal(a, two.feeds[0][n], equal_nan=a.dtype.kind == "f") for n, a in one.feeds[0].items())
+
+
+def test_a_case_is_the_same_after_writing_and_reading(tmp_path: Path) -> None:
+    for seed in range(12):
+        c = make_case(seed)
+        assert c is not None
+        path = tmp_path / f"seed{seed}.py"
+        path.write_text(case_text(c, "Any."))
+        again = Case.load(path)
+        assert [n.op_type for n in again.model.graph.node] == [n.op_type for n in c.model.graph.node]
+        want, got = Oracle(c.model).run(c.feeds[0]), Oracle(again.model).run(again.feeds[0])
+        assert all(compare(w, g) is None for w, g in zip(want, got, strict=True))
+
+
+def test_a_wrong_engine_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a pool that forgets its last row, some seed fails, and what is left of it is a pool."""
+    right = Pool.reference
+
+    def wrong(self, attrs, arrays):
+        found = right(self, attrs, arrays)
+        found[0] = found[0].copy()
+        found[0][..., -1:] = 0
+        return found
+
+    monkeypatch.setattr(Pool, "reference", wrong)
+    for seed in range(200):
+        c = make_case(seed)
+        if c is None or not any("Pool" in n.op_type for n in c.model.graph.node):
+            continue
+        try:
+            check(c, "null", seed)
+        except Fault as e:
+            if e.kind == "value":
+                break
+    else:
+        pytest.fail("no seed found it")
+    small = shrink(c, lambda x: find_fault(x, "null", seed) == "value", seconds=30)
+    assert len(small.model.graph.node) == 1
+    assert "Pool" in small.model.graph.node[0].op_type
