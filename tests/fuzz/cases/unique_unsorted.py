@@ -1,4 +1,4 @@
-"""Unique with sorted=0 gives elements in the order in which they first occur; it gave them sorted, along an axis none."""
+"""Unique with sorted=0 gives elements in the order of their first occurrence; it gave sorted ones, along an axis none."""
 
 from tests.fuzz.case import array, case, node
 
