@@ -1,4 +1,4 @@
-"""Unique with sorted=0 gives elements in the order of their first occurrence; it gave sorted ones, along an axis none."""
+"""Unique with sorted=0 gives elements as they first occur; they came sorted, and along an axis not at all."""
 
 from tests.fuzz.case import array, case, node
 
