@@ -3,24 +3,44 @@
     OpaliteError                 base of all; `except OpaliteError` catches everything below
     ├── ModelError               the model itself is at fault
     │   ├── ModelFormatError     not an ONNX file, truncated, or external data missing
+    │   │   └── ModelFileError   there is no such file
     │   ├── UnsupportedOpError   an operator, domain or version that nothing here can run
     │   └── ShapeError           shapes or types of a node do not fit together
     ├── InputError               what the caller passed to run() or on the command line does not fit
+    │   ├── MissingInputError    an input that the model needs was not fed (a ValueError)
+    │   ├── InputTypeError       an argument is of another Python type than the call takes (a TypeError)
+    │   ├── OptionError          an option or provider that is malformed or unknown (a ValueError, a RuntimeError)
+    │   └── BindingError         an OrtValue, a binding or a value that makes no tensor (a RuntimeError)
     ├── DeviceError              no device, a device that cannot do what was asked, a failed driver call
-    │   ├── NoDeviceError        no OpenCL platform or no device that matches the request
+    │   ├── NoDeviceError        no OpenCL platform or no device that matches the request (a RuntimeError)
     │   ├── BuildError           an OpenCL program did not compile
     │   └── DeviceMemoryError    the model does not fit the memory of the device, or of the host
     ├── PlacementError           strict mode met a node that would run on the host
+    ├── TerminatedError          RunOptions.terminate was set
+    ├── UnsupportedApiError      a part of onnxruntime's API that Opalite does not offer (a NotImplementedError)
     ├── CheckError               a pass left the graph inconsistent (a bug in Opalite; names the pass)
     └── BundleError              an .opal file or a cache entry that cannot be used
 
-A message says which node or file, what was expected, what came, and what to do. Layers above add
-a line of context with `add_context`, so that the innermost cause is read first.
+Each is also an instance of the class that onnxruntime raises for the same fault (status.py), and of Python's own where
+onnxruntime raises that. A message says which node or file, what was expected, what came, and what to do. Layers above
+add a line of context with `add_context`, so that the innermost cause is read first.
 """
 
 from __future__ import annotations
 
 from typing import Self
+
+from .status import (
+    EngineError,
+    EPFail,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    NoSuchFile,
+    NotImplemented,
+    RuntimeException,
+)
 
 
 class OpaliteError(Exception):
@@ -40,31 +60,51 @@ class OpaliteError(Exception):
         return self.message
 
 
-class ModelError(OpaliteError):
+class ModelError(OpaliteError, Fail):
     """The model is at fault."""
 
 
-class ModelFormatError(ModelError):
+class ModelFormatError(ModelError, InvalidProtobuf, InvalidGraph, InvalidArgument):
     """The bytes are not a complete ONNX model."""
 
 
-class UnsupportedOpError(ModelError):
+class ModelFileError(ModelFormatError, NoSuchFile):
+    """There is no such file."""
+
+
+class UnsupportedOpError(ModelError, InvalidGraph, NotImplemented):
     """An operator, domain or version that neither a kernel nor the host can run."""
 
 
-class ShapeError(ModelError):
+class ShapeError(ModelError, InvalidGraph):
     """Shapes, types or attributes of a node do not fit together."""
 
 
-class InputError(OpaliteError):
+class InputError(OpaliteError, InvalidArgument):
     """An argument of the caller does not fit: name, dtype, rank, size or option."""
 
 
-class DeviceError(OpaliteError):
+class MissingInputError(InputError, ValueError):
+    """An input that the model needs was not fed."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument is of another Python type than the call takes."""
+
+
+class OptionError(InputError, ValueError, RuntimeError):
+    """An option, or a provider, is malformed or unknown."""
+
+
+class BindingError(InputError, RuntimeError):
+    """An OrtValue or a binding does not fit, or a value cannot be made a tensor."""
+
+
+class DeviceError(OpaliteError, EPFail, RuntimeException):
     """A device cannot do what was asked of it, or its driver failed."""
 
 
-class NoDeviceError(DeviceError):
+class NoDeviceError(DeviceError, RuntimeError):
     """No OpenCL device matches."""
 
 
@@ -76,13 +116,21 @@ class DeviceMemoryError(DeviceError):
     """A model or tensor is larger than the memory of the device, or of the host."""
 
 
-class PlacementError(OpaliteError):
+class PlacementError(OpaliteError, Fail):
     """`strict=True` and a node has no device kernel."""
 
 
-class CheckError(OpaliteError):
+class TerminatedError(OpaliteError, Fail):
+    """A run was called off by `RunOptions.terminate`."""
+
+
+class UnsupportedApiError(OpaliteError, NotImplemented, NotImplementedError):
+    """A part of onnxruntime's API that Opalite does not offer; the message says why, and what there is instead."""
+
+
+class CheckError(OpaliteError, EngineError):
     """A pass left the graph inconsistent."""
 
 
-class BundleError(OpaliteError):
+class BundleError(OpaliteError, InvalidProtobuf):
     """An .opal bundle or cache entry is damaged or of another version."""

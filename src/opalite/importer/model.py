@@ -12,8 +12,10 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from ..errors import ModelError, ModelFormatError, UnsupportedOpError
+from ..errors import InputTypeError, ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
+from ..ir.edits import ModelEdits
 from .controlflow import CONTROL
+from .edits import edit_model, infer_outputs
 from .functions import FunctionTable, check_no_recursion, read_functions
 from .graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .protos import TensorReader, ValueInfo
@@ -21,6 +23,10 @@ from .registry import find_handler
 from .schemas import find_schema, unknown_op
 from .segments import ModelImporter
 from .wire import take_weights
+
+
+_NO_VERSION = 2**63 - 1
+"""The version of a model that states none, as onnxruntime gives it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,12 @@ class Model:
         return ModelImporter(self.graph, self.functions)
 
 
-def load_model(source: str | os.PathLike[str] | bytes | Any, folder: str | os.PathLike[str] | None = None) -> Model:
-    """Load a model from a path, from the bytes of a file or from a ModelProto.
+def load_model(
+    source: str | os.PathLike[str] | bytes | Any,
+    folder: str | os.PathLike[str] | None = None,
+    edits: ModelEdits | None = None,
+) -> Model:
+    """Load a model from a path, from the bytes of a file or from a ModelProto, changed as `edits` say.
 
     External data is looked for beside the file, or in `folder`. ModelFormatError if the bytes are no complete ONNX
     model or data files are missing; UnsupportedOpError for operators that nothing here can run.
@@ -105,15 +115,21 @@ def load_model(source: str | os.PathLike[str] | bytes | Any, folder: str | os.Pa
         raise ModelFormatError(f"a model is a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     base = Path(folder) if folder is not None else path.parent if path is not None else None
     try:
-        return _make_model(proto, weights, base, path)
+        if edits:
+            weights = edit_model(proto, weights, edits)
+            base = Path(edits.folder) if edits.folder else base
+        infer_outputs(proto, bool(edits and (edits.dims or edits.dims_by_denotation)))
+        return _make_model(proto, weights, base, path, edits.files if edits else {})
     except ModelError as e:
         e.add_context(f"while loading '{path}'" if path else "while loading the model")
         raise
 
 
-def _make_model(proto: Any, weights: Mapping[int, memoryview], folder: Path | None, path: Path | None) -> Model:
+def _make_model(
+    proto: Any, weights: Mapping[int, memoryview], folder: Path | None, path: Path | None, files: Mapping[str, bytes]
+) -> Model:
     opsets = _check_versions(proto)
-    reader = TensorReader(folder)
+    reader = TensorReader(folder, files)
     graph = parse_graph(proto.graph, opsets, reader, weights)
     functions = read_functions(proto.functions, reader)
     check_no_recursion(functions)
@@ -126,7 +142,7 @@ def _make_model(proto: Any, weights: Mapping[int, memoryview], folder: Path | No
         proto.domain,
         proto.doc_string,
         proto.graph.doc_string,
-        int(proto.model_version),
+        int(proto.model_version) if proto.HasField("model_version") else _NO_VERSION,
         {p.key: p.value for p in proto.metadata_props},
     )
     return Model(graph, functions, opsets, int(proto.ir_version), meta, path, reader.has_read)
@@ -151,7 +167,7 @@ def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise ModelFormatError(f"there is no file '{path}'") from None
+        raise ModelFileError(f"there is no file '{path}'") from None
     except OSError as e:
         raise ModelFormatError(f"'{path}' cannot be read: {e.strerror or e}") from e
     except ValueError as e:  # such as a zero byte in the name

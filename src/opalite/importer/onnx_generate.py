@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ir.seed import next_seed
 from ..ops.expr import Sym
 from .context import NodeContext
 from .helpers import int_list
@@ -124,9 +124,9 @@ def _add_triangle(column: Array, left: int, centre: int, right: int) -> None:
 
 
 def _seed(ctx: NodeContext) -> int:
-    """The node's seed as an integer; without one, chosen anew at every import."""
+    """The node's seed as an integer; without one, another at every import (`opalite.set_seed` makes them repeatable)."""
     seed = ctx.attr("seed", None)
-    return secrets.randbits(31) if seed is None else int(np.float32(seed).view(np.uint32)) & 0x7FFFFFFF
+    return next_seed() if seed is None else int(np.float32(seed).view(np.uint32)) & 0x7FFFFFFF
 
 
 def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, chances: Value | None = None) -> Value:

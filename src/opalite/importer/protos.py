@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,10 +100,14 @@ _DAMAGED = "The file is damaged or was cut off; export or download it again"
 
 
 class TensorReader:
-    """Decodes TensorProtos; data kept in other files is mapped from `folder` (None: there is no folder to look in)."""
+    """Decodes TensorProtos; data kept in other files is mapped from `folder` (None: there is no folder to look in).
 
-    def __init__(self, folder: Path | None) -> None:
+    files: contents of data files by location, which are then not looked for.
+    """
+
+    def __init__(self, folder: Path | None, files: Mapping[str, bytes] | None = None) -> None:
         self.folder = folder
+        self._files = files or {}
         self._maps: dict[Path, Array] = {}
 
     @property
@@ -155,10 +160,12 @@ class TensorReader:
 
     def _external(self, proto: Any) -> Array:
         entries = {e.key: e.value for e in proto.external_data}
-        path = self._path(proto.name, entries.get("location", ""))
+        location = entries.get("location", "")
+        path = Path(location) if location in self._files else self._path(proto.name, location)
         dtype = elem_dtype(proto.data_type)
         if path not in self._maps:
-            self._maps[path] = _map_file(path)
+            given = self._files.get(location)
+            self._maps[path] = _map_file(path) if given is None else np.frombuffer(given, np.uint8)
         whole = self._maps[path]
         offset = int(entries.get("offset") or 0)
         count = int(np.prod(proto.dims, dtype=np.int64))

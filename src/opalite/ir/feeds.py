@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import BindingError, InputError, MissingInputError
 from .dtype import DType
 
 Dims = Sequence["int | str | None"]
@@ -26,15 +26,20 @@ def dtype_of(value: Any) -> DType:
 
 
 def check_names(who: str, known: Collection[str], required: Iterable[str], given: Collection[Any]) -> None:
-    """InputError for a name in `given` that `who` does not know, or one that is required and not given."""
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"its inputs are {_listed(known)}"
-            raise InputError(f"'{who}' has no input '{name}'; {hint}")
+    """MissingInputError for a name that is required and not in `given`, InputError for one that `who` does not know."""
+    unknown = [name for name in given if name not in known]
     missing = [name for name in required if name not in given]
+    hint = ""
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), known, 1)
+        hint = f"'{who}' has no input '{unknown[0]}'; " + (
+            f"did you mean '{close[0]}'?" if close else f"its inputs are {_listed(known)}"
+        )
     if missing:
-        raise InputError(f"'{who}' needs {_listed(missing)}, which the feeds lack; given: {_listed(given)}")
+        told = f": {hint}" if hint else f"; given: {_listed(given)}"
+        raise MissingInputError(f"'{who}' needs {_listed(missing)}, which the feeds lack{told}")
+    if unknown:
+        raise InputError(hint)
 
 
 def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any) -> Any:
@@ -52,7 +57,7 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
         try:
             value = np.asarray(value, None if dtype is None else dtype.np)
         except (ValueError, TypeError, OverflowError) as e:
-            raise InputError(f"input '{name}' cannot be made an array of {_expected(dtype, shape)}: {e}") from e
+            raise BindingError(f"input '{name}' cannot be made an array of {_expected(dtype, shape)}: {e}") from e
     try:
         got = dtype_of(value)
     except (ValueError, TypeError):

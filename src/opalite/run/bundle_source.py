@@ -137,4 +137,4 @@ def _refuse_hosts(program: Program) -> None:
 
 
 def _arg(raw: Mapping[str, Any]) -> NodeArg:
-    return NodeArg(raw["name"], raw["type"], tuple(raw["shape"]), DType.parse(raw["dtype"]))
+    return NodeArg(raw["name"], raw["type"], list(raw["shape"]), DType.parse(raw["dtype"]))

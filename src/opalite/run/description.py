@@ -13,7 +13,7 @@ from .source import Source
 def describe_model(source: Source) -> dict[str, Any]:
     """The description of `source`. BundleError for inputs or outputs that are no tensors."""
     metadata = dataclasses.asdict(source.meta)
-    metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"] or {})
+    metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"])
     return {
         "inputs": [_port(a) for a in source.inputs],
         "outputs": [_port(a) for a in source.outputs],

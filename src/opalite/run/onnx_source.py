@@ -49,7 +49,7 @@ class OnnxSource:
             m.description,
             m.graph_description,
             m.version,
-            m.custom_metadata_map,
+            dict(m.custom_metadata_map or {}),
         )
         # Not the model's own importer, which lives as long as the model: closing releases what segments compiled.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
@@ -234,4 +234,4 @@ def _task_report(task: Task) -> NodeReport:
 
 def _arg(info: Any) -> NodeArg:
     dtype = info.dtype if info.kind == "tensor" else None
-    return NodeArg(info.name, info.onnx_type, tuple(info.shape or ()), dtype)
+    return NodeArg(info.name, info.onnx_type, list(info.shape or ()), dtype)

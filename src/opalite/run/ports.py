@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.dtype import DType
 
 
 @dataclass(frozen=True)
 class NodeArg:
-    """Name, type ('tensor(float)') and shape of a graph input or output; symbolic dimensions are strings or None."""
+    """Name, type ('tensor(float)') and shape of a graph input or output; open dimensions are strings or None."""
 
     name: str
     type: str
-    shape: tuple[int | str | None, ...]
+    shape: list[int | str | None]
     dtype: DType | None = None  # None for sequences and optionals
+
+    def __str__(self) -> str:
+        return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
 
 
 @dataclass(frozen=True)
@@ -28,4 +31,4 @@ class ModelMetadata:
     description: str = ""
     graph_description: str = ""
     version: int = 0
-    custom_metadata_map: Mapping[str, str] | None = None
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,47 @@
+"""ModelEdits: what a caller changes in a model before it is loaded. Plain data; importer/edits.py applies it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ModelEdits:
+    """Sizes for open dimensions of the inputs, and other values for initializers.
+
+    dims: sizes by symbol. dims_by_denotation: sizes by what a dimension is denoted as ('DATA_BATCH').
+    initializers: arrays by name, in place of the model's own. external: arrays in place of initializers that refer to
+    a data file. files: contents of data files by location. folder: where data files lie, if not beside the model.
+    """
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dims_by_denotation: Mapping[str, int] = field(default_factory=dict)
+    initializers: Mapping[str, Array] = field(default_factory=dict)
+    external: Mapping[str, Array] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    folder: str = ""
+
+    def __bool__(self) -> bool:
+        return any((self.dims, self.dims_by_denotation, self.initializers, self.external, self.files, self.folder))
+
+    def digest(self) -> str:
+        """Changes with everything that the edits change; '' where there are none."""
+        if not self:
+            return ""
+        found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
+        found.update(self.folder.encode())
+        for group in (self.initializers, self.external):
+            for name, array in sorted(group.items()):
+                found.update(repr((name, str(array.dtype), array.shape)).encode())
+                found.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+        for name, contents in sorted(self.files.items()):
+            found.update(repr((name, len(contents))).encode())
+            found.update(contents)
+        return found.hexdigest()
