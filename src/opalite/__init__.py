@@ -13,24 +13,82 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
+    BindingError,
     BuildError,
     BundleError,
     CheckError,
     DeviceError,
     DeviceMemoryError,
     InputError,
+    InputTypeError,
+    MissingInputError,
     ModelError,
+    ModelFileError,
     ModelFormatError,
     NoDeviceError,
     OpaliteError,
+    OptionError,
     PlacementError,
     ShapeError,
+    TerminatedError,
+    UnsupportedApiError,
     UnsupportedOpError,
 )
 
 if TYPE_CHECKING:
+    from . import backend, capi
     from .cl.devices import devices
     from .ir.device import DeviceInfo
+    from .run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .run.api.enums import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        OrtAllocatorType,
+        OrtCompileApiFlags,
+        OrtDeviceMemoryType,
+        OrtDeviceVendorId,
+        OrtExecutionProviderDevicePolicy,
+        OrtHardwareDeviceType,
+        OrtMemoryInfoDeviceType,
+        OrtMemType,
+        OrtSparseFormat,
+    )
+    from .run.api.environment import (
+        copy_tensors,
+        create_and_register_allocator,
+        create_and_register_allocator_v2,
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_build_info,
+        get_device,
+        get_ep_devices,
+        get_version_string,
+        has_collective_ops,
+        preload_dlls,
+        print_debug_info,
+        register_execution_provider_library,
+        set_global_thread_pool_sizes,
+        set_seed,
+        unregister_execution_provider_library,
+    )
+    from .run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+    from .run.api.logs import set_default_logger_severity, set_default_logger_verbosity
+    from .run.api.run_options import RunOptions
+    from .run.api.session_binding import SessionIOBinding
+    from .run.api.session_options import SessionOptions
+    from .run.api.unsupported import (
+        AdapterFormat,
+        LoraAdapter,
+        ModelCompiler,
+        OrtEpContextData,
+        OrtEpContextDataBuffer,
+        OrtExternalInitializerInfo,
+        OrtSyncStream,
+        SparseTensor,
+    )
     from .run.binding import IOBinding
     from .run.compile import compile_model as compile
     from .run.explain import Explanation
@@ -40,55 +98,175 @@ if TYPE_CHECKING:
     from .run.timing import Timing
 
     __version__: str
+    version: str
+
+package_name = "opalite"
+cuda_version = ""
+"""onnxruntime's name for the CUDA that it was built with: none here."""
 
 __all__ = [
+    "AdapterFormat",
+    "BindingError",
     "BuildError",
     "BundleError",
     "CheckError",
     "DeviceError",
     "DeviceInfo",
     "DeviceMemoryError",
+    "ExecutionMode",
+    "ExecutionOrder",
     "Explanation",
+    "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
     "InputError",
+    "InputTypeError",
+    "LoraAdapter",
+    "MissingInputError",
+    "ModelCompiler",
     "ModelError",
+    "ModelFileError",
     "ModelFormatError",
     "ModelMetadata",
     "NoDeviceError",
     "NodeArg",
     "OpaliteError",
+    "OptionError",
+    "OrtAllocatorType",
+    "OrtArenaCfg",
+    "OrtCompileApiFlags",
+    "OrtDevice",
+    "OrtDeviceMemoryType",
+    "OrtDeviceVendorId",
+    "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
+    "OrtMemType",
+    "OrtMemoryInfo",
+    "OrtMemoryInfoDeviceType",
+    "OrtSparseFormat",
+    "OrtSyncStream",
     "OrtValue",
     "PlacementError",
+    "RunOptions",
+    "SessionIOBinding",
+    "SessionOptions",
     "ShapeError",
+    "SparseTensor",
+    "TerminatedError",
     "Timing",
+    "UnsupportedApiError",
     "UnsupportedOpError",
     "__version__",
+    "backend",
+    "capi",
     "compile",
+    "copy_tensors",
+    "create_and_register_allocator",
+    "create_and_register_allocator_v2",
+    "cuda_version",
     "devices",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_ep_devices",
+    "get_version_string",
+    "has_collective_ops",
+    "package_name",
+    "preload_dlls",
+    "print_debug_info",
+    "register_execution_provider_library",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "unregister_execution_provider_library",
+    "version",
 ]
 
 # Imported at first use: commands that need no kernels start in a fraction of the time.
-_LATER = {
-    "DeviceInfo": (".ir.device", "DeviceInfo"),
-    "Explanation": (".run.explain", "Explanation"),
-    "IOBinding": (".run.binding", "IOBinding"),
-    "InferenceSession": (".run.session", "InferenceSession"),
-    "ModelMetadata": (".run.ports", "ModelMetadata"),
-    "NodeArg": (".run.ports", "NodeArg"),
-    "OrtValue": (".run.ortvalue", "OrtValue"),
-    "Timing": (".run.timing", "Timing"),
-    "compile": (".run.compile", "compile_model"),
-    "devices": (".cl.devices", "devices"),
+_MODULES: dict[str, tuple[str, ...]] = {
+    ".cl.devices": ("devices",),
+    ".ir.device": ("DeviceInfo",),
+    ".run.api.assignment": ("OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
+    ".run.api.enums": (
+        "ExecutionMode",
+        "ExecutionOrder",
+        "GraphOptimizationLevel",
+        "OrtAllocatorType",
+        "OrtCompileApiFlags",
+        "OrtDeviceMemoryType",
+        "OrtDeviceVendorId",
+        "OrtExecutionProviderDevicePolicy",
+        "OrtHardwareDeviceType",
+        "OrtMemType",
+        "OrtMemoryInfoDeviceType",
+        "OrtSparseFormat",
+    ),
+    ".run.api.environment": (
+        "copy_tensors",
+        "create_and_register_allocator",
+        "create_and_register_allocator_v2",
+        "disable_telemetry_events",
+        "enable_telemetry_events",
+        "get_all_providers",
+        "get_available_providers",
+        "get_build_info",
+        "get_device",
+        "get_ep_devices",
+        "get_version_string",
+        "has_collective_ops",
+        "preload_dlls",
+        "print_debug_info",
+        "register_execution_provider_library",
+        "set_global_thread_pool_sizes",
+        "set_seed",
+        "unregister_execution_provider_library",
+    ),
+    ".run.api.hardware": ("OrtArenaCfg", "OrtDevice", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo"),
+    ".run.api.logs": ("set_default_logger_severity", "set_default_logger_verbosity"),
+    ".run.api.run_options": ("RunOptions",),
+    ".run.api.session_binding": ("SessionIOBinding",),
+    ".run.api.session_options": ("SessionOptions",),
+    ".run.api.unsupported": (
+        "AdapterFormat",
+        "LoraAdapter",
+        "ModelCompiler",
+        "OrtEpContextData",
+        "OrtEpContextDataBuffer",
+        "OrtExternalInitializerInfo",
+        "OrtSyncStream",
+        "SparseTensor",
+    ),
+    ".run.binding": ("IOBinding",),
+    ".run.explain": ("Explanation",),
+    ".run.ortvalue": ("OrtValue",),
+    ".run.ports": ("ModelMetadata", "NodeArg"),
+    ".run.session": ("InferenceSession",),
+    ".run.timing": ("Timing",),
 }
+_LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_LATER["compile"] = (".run.compile", "compile_model")
+_SUBMODULES = ("backend", "capi")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
+    if name in ("__version__", "version"):
         value: Any = _version()
     elif name in _LATER:
         module, attribute = _LATER[name]
         value = getattr(import_module(module, __name__), attribute)
+    elif name in _SUBMODULES:
+        value = import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module 'opalite' has no attribute {name!r}")
     globals()[name] = value

@@ -39,7 +39,7 @@ class ModelLoaded(Exception):
     """Code 8: a model is loaded already."""
 
 
-class NotImplemented(Exception):  # noqa: A001, N818
+class NotImplemented(Exception):
     """Code 9: an operator, or a part of the API, that the engine lacks."""
 
 

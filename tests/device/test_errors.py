@@ -15,7 +15,15 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.errors import DeviceMemoryError, InputError, ModelError, ModelFormatError, NoDeviceError, OpaliteError
+from opalite.errors import (
+    DeviceMemoryError,
+    InputError,
+    InputTypeError,
+    ModelError,
+    ModelFormatError,
+    NoDeviceError,
+    OpaliteError,
+)
 from opalite.run.options import CompileOptions
 
 from ..helpers.small_models import adder, classifier, inverter, make_model, noise, one_node, port, save
@@ -174,10 +182,11 @@ def test_files_that_are_no_model(tmp_path: Path) -> None:
         (tmp_path / "nope.onnx", "there is no file '.*nope.onnx'"),
         (tmp_path, "is a folder: give the .onnx file in it"),
         (b"", "is empty"),
-        (None, "a model is a path, bytes or an onnx.ModelProto, got NoneType"),
     ):
         with pytest.raises(ModelFormatError, match=said):
             opalite.InferenceSession(source)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="a model is a path or bytes, got NoneType"):
+        opalite.InferenceSession(None)  # type: ignore[arg-type]
 
 
 def test_a_model_cut_anywhere_is_refused_or_runs(rt: Runtime) -> None:

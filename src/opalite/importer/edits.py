@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 def edit_model(proto: Any, weights: Mapping[int, memoryview], edits: ModelEdits) -> dict[int, memoryview]:
     """Change `proto` as `edits` say. `weights`: data kept outside the message by number of the initializer; given back
-    without that of replaced initializers. OptionError for initializers that the model lacks or that differ in type.
+    without that of replaced initializers. OptionError for initializers of another type or shape than the model's.
     """
     graph = proto.graph
     if edits.dims or edits.dims_by_denotation:
@@ -29,9 +29,9 @@ def edit_model(proto: Any, weights: Mapping[int, memoryview], edits: ModelEdits)
     numbers = {t.name: i for i, t in enumerate(graph.initializer)}
     for name, array in {**edits.external, **edits.initializers}.items():
         number = numbers.get(name)
-        if number is None:
-            listed = ", ".join(list(numbers)[:12]) or "(none)"
-            raise OptionError(f"the model has no initializer '{name}' to replace; its initializers are {listed}")
+        if number is None:  # options may serve several models
+            _log.info("the model has no initializer '%s' to replace", name)
+            continue
         old = graph.initializer[number]
         _check_same(name, old, array)
         if name in edits.external and name not in edits.initializers and not _is_external(old):
@@ -98,7 +98,12 @@ def write_model(proto: Any, path: str, data_file: str = "", from_bytes: int = 10
     """Save `proto` as an ONNX file. data_file: put initializers of `from_bytes` and more into this file beside it."""
     if data_file:
         onnx.save_model(
-            proto, path, save_as_external_data=True, location=data_file, size_threshold=from_bytes, convert_attribute=False
+            proto,
+            path,
+            save_as_external_data=True,
+            location=data_file,
+            size_threshold=from_bytes,
+            convert_attribute=False,
         )
     else:
         onnx.save_model(proto, path)

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from ..errors import InputTypeError, ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
+from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.edits import ModelEdits
 from .controlflow import CONTROL
 from .edits import edit_model, infer_outputs
@@ -23,7 +23,6 @@ from .registry import find_handler
 from .schemas import find_schema, unknown_op
 from .segments import ModelImporter
 from .wire import take_weights
-
 
 _NO_VERSION = 2**63 - 1
 """The version of a model that states none, as onnxruntime gives it."""

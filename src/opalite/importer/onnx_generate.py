@@ -124,7 +124,7 @@ def _add_triangle(column: Array, left: int, centre: int, right: int) -> None:
 
 
 def _seed(ctx: NodeContext) -> int:
-    """The node's seed as an integer; without one, another at every import (`opalite.set_seed` makes them repeatable)."""
+    """The node's seed as an integer; without one, another at every import (see `opalite.set_seed`)."""
     seed = ctx.attr("seed", None)
     return next_seed() if seed is None else int(np.float32(seed).view(np.uint32)) & 0x7FFFFFFF
 

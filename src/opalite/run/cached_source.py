@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BundleError
 from ..ir.device import DeviceInfo
+from ..ir.edits import ModelEdits
 from ..ir.precision import Precision
 from ..plan.bundle import Bundle, Variant
 from ..plan.program import Program
@@ -34,8 +35,11 @@ class CachedSource:
     want a closer look. From then on the session works as one without plans. It keeps the first plan that it makes.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, plans: PlanCache) -> None:
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, plans: PlanCache, edits: ModelEdits | None = None
+    ) -> None:
         self._model = model
+        self._edits = edits
         self._plans = plans
         self._stamp = _stamp(model)
         self._onnx: OnnxSource | None = None
@@ -102,7 +106,7 @@ class CachedSource:
         if self._onnx is None:
             from .onnx_source import OnnxSource
 
-            self._onnx, self._plan = OnnxSource(self._model), None
+            self._onnx, self._plan = OnnxSource(self._model, self._edits), None
         return self._onnx
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:

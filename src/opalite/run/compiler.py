@@ -35,6 +35,7 @@ class Compiler:
         self.notes: list[str] = []
         self.overflowed = False  # whether something runs in float32 because half could not hold it
         self.recorder: Recorder | None = None  # set while the session profiles
+        self.check: Callable[[], None] | None = None  # asked between segments whether the run is called off
         self.resumes = False  # whether a graph that was tuned already is searched for what its budget left out
         self.watch: Callable[[Progress], None] | None = None  # told of the tuner's work
         self.tunings: list[GraphTuning] = []  # one for each graph tuned

@@ -17,6 +17,7 @@ from ..importer.segments import ModelImporter, Output, Run, Same, Segment
 from ..importer.tasks import NodeTask, TrimTask
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from ..ir.edits import ModelEdits
 from ..plan.program import Port, Program
 from ..plan.report import NodeReport, task_report
 from .compiler import Compiler
@@ -34,8 +35,8 @@ OnPlan = Callable[[Program, Segment], None]
 class OnnxSource:
     """An ONNX model behind a session."""
 
-    def __init__(self, model: str | os.PathLike[str] | bytes) -> None:
-        self._model = load_model(model)
+    def __init__(self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None) -> None:
+        self._model = load_model(model, edits=edits)
         self.repeats = self._model.repeats
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]
@@ -165,6 +166,8 @@ def _run(
     if strict:
         _refuse_tasks(run)
     while run.segment is not None:
+        if compiler.check is not None:
+            compiler.check()
         segment = run.segment
         executable: Executable | None = segment.compiled
         if executable is None:

@@ -27,6 +27,7 @@ from ..cl.store import digest
 from ..cl.tally import note
 from ..cl.tensor import DeviceTensor
 from ..errors import BundleError
+from ..ir.edits import ModelEdits
 from ..plan.bundle import SUFFIX, Bundle, save_bundle
 from ..tune.files import database_path
 from .bundle_source import BundleSource
@@ -117,7 +118,9 @@ def fits(feeds: Feeds) -> bool:
     )
 
 
-def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions) -> PlanCache | None:
+def open_plans(
+    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
+) -> PlanCache | None:
     """The plans of `model`; None where none are kept, or the model cannot be read.
 
     None are kept without a cache folder, while a session searches (`tune`), and under the settings that look into
@@ -135,6 +138,7 @@ def open_plans(model: str | os.PathLike[str] | bytes, rt: Runtime, options: Comp
     settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
     key = digest(
         contents,
+        edits.digest() if edits else "",
         rt.fingerprint,
         rt.info.to_json(),
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),

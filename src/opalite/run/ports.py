@@ -17,6 +17,11 @@ class NodeArg:
     shape: list[int | str | None]
     dtype: DType | None = None  # None for sequences and optionals
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether a run may leave the input out."""
+        return self.type.startswith("optional")
+
     def __str__(self) -> str:
         return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,12 +17,20 @@ from .. import knobs
 from ..cl.forks import check_fork, is_child
 from ..cl.runtime import Runtime, find_runtime
 from ..cl.tensor import DeviceTensor
-from ..errors import InputError
+from ..errors import BindingError, InputError, InputTypeError, OptionError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from ..ir.edits import ModelEdits
 from ..ir.precision import PrecisionPolicy
 from ..knobs import LEVELS
 from ..plan.bundle import is_bundle
+from .api.logs import SessionLog
+from .api.opening import check_model_source, choose_device, source_name, wants_strict, write_optimized
+from .api.profiling import Profiler
+from .api.providers import Asked, check_providers
+from .api.run_options import RunOptions, check_not_terminated, check_run_options, tell_run
+from .api.session_api import SessionApi
+from .api.session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
 from .binding import IOBinding, check_device
 from .compiler import Compiler
 from .exchange import Target
@@ -28,7 +38,6 @@ from .explain import Explanation
 from .limits import host_memory, out_of_memory
 from .options import CompileOptions, parse_precision
 from .ortvalue import OrtValue
-from .ports import ModelMetadata, NodeArg
 from .repeat import Repeat, repeat_of
 from .source import Source
 from .timing import Timing
@@ -41,10 +50,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class InferenceSession:
+class InferenceSession(SessionApi):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
-    model: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    sess_options: what onnxruntime's SessionOptions say (docs/dropin.md has what acts). providers, provider_options:
+        onnxruntime's names of where to run, and what they mean here (api/providers.py); `device` counts for more.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
         OPALITE_DEVICE, else the best.
     precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (fp16 on GPUs with half
@@ -58,47 +69,76 @@ class InferenceSession:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
         device: str | DeviceInfo | None = None,
         precision: str | os.PathLike[str] | PrecisionPolicy | None = None,
         memory: str | None = None,
         tune: str | None = None,
         strict: bool = False,
-        providers: Any = None,
-        sess_options: Any = None,
+        enable_fallback: int = 1,
+        read_config_from_model: int = 0,
+        disabled_optimizers: Any = None,
     ) -> None:
-        """`providers` and `sess_options` are accepted for onnxruntime's sake and ignored."""
-        started = time.perf_counter()
+        """The last three are onnxruntime's, accepted and without effect."""
         request = device.id if isinstance(device, DeviceInfo) else device
         if not isinstance(request, str | None):
             raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
-        self._arguments = {
-            "model": model,
+        self._arguments: dict[str, Any] = {
+            "path_or_bytes": check_model_source(path_or_bytes),
+            "sess_options": check_session_options(sess_options),
+            "providers": providers,
+            "provider_options": provider_options,
             "device": request,
             "precision": precision,
             "memory": memory,
             "tune": tune,
             "strict": strict,
         }
-        options = CompileOptions(
-            precision=parse_precision(precision),
-            memory=memory or str(knobs.get("OPALITE_MEMORY")),
-            tune=tune or str(knobs.get("OPALITE_TUNE")),
-            strict=strict,
-        )
-        self._rt = find_runtime(request)
-        self._rt.expect_builds()
-        with host_memory("loading the model"):
-            self._source = _open(model, self._rt, options)
-        self._compiler = Compiler(self._rt, options)
-        self._compiler.policy()  # an unsupported precision is told now rather than at the first run
+        self._fallback = bool(enable_fallback)
         self._lock = threading.RLock()
+        self._start(check_providers(providers, provider_options))
+
+    def _start(self, asked: Asked) -> None:
+        """Load the model for the providers asked for. What failed leaves the session as it was."""
+        started, started_ns = time.perf_counter(), time.monotonic_ns()
+        given = self._arguments
+        sess_options: SessionOptions = given["sess_options"]
+        profiler = Profiler(sess_options.profile_file_prefix) if sess_options.enable_profiling else None
+        log = SessionLog(sess_options.log_severity_level, sess_options.logid)
+        choice = choose_device(given, asked, sess_options)
+        options = CompileOptions(
+            precision=parse_precision(given["precision"] or choice.options.get("precision")),
+            memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
+            tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
+            strict=given["strict"] or wants_strict(choice, sess_options),
+        )
+        tell_no_effect(sess_options, log)
+        rt = find_runtime(choice.device)
+        rt.expect_builds()
+        edits = edits_of(sess_options)
+        with host_memory("loading the model"):
+            source = _open(given["path_or_bytes"], rt, options, edits)
+        compiler = Compiler(rt, options)
+        compiler.policy()  # an unsupported precision is told now rather than at the first run
+        self._rt, self._source, self._compiler = rt, source, compiler
         self._load_s = time.perf_counter() - started
         self.last_timing = Timing()
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
         self._repeat: Repeat | None = None  # of the last run
+        self._choice, self._log, self._profiler = choice, log, profiler
+        compiler.recorder = profiler
+        log.tell(
+            logging.INFO, f"loaded {source_name(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
+        )
+        if profiler is not None:
+            profiler.add_session("model_loading", started_ns, device=rt.info.id)
+        shapes = {a.name: a.shape for a in source.inputs}
+        write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
     @property
     def device(self) -> DeviceInfo:
@@ -115,61 +155,53 @@ class InferenceSession:
         """Opset version of the default domain; 0 for a bundle."""
         return self._source.opset
 
-    def get_inputs(self) -> list[NodeArg]:
-        """Inputs that the caller feeds, in the model's order."""
-        return list(self._source.inputs)
-
-    def get_outputs(self) -> list[NodeArg]:
-        """Outputs in the model's order."""
-        return list(self._source.outputs)
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers listed as inputs: they may be fed, and keep their value otherwise."""
-        return list(self._source.overridable)
-
-    def get_modelmeta(self) -> ModelMetadata:
-        """Producer, description and custom metadata."""
-        return self._source.meta
-
-    def get_providers(self) -> list[str]:
-        """Where it runs, as onnxruntime would list it."""
-        return [f"OpenCLExecutionProvider:{self.device.id or self.device.name}", "HostReferenceProvider"]
-
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
     ) -> list[Any]:
-        """Outputs called `output_names` (all if None) for arrays by input name. InputError says what does not fit.
+        """Outputs called `output_names` (all if None or empty) for arrays by input name. InputError says what misfits.
 
         An OrtValue serves as an array does; one on the session's device is not moved.
         """
         picked = self._pick_outputs(output_names)
+        told = check_run_options(run_options)
+        check_not_terminated(told)
         outputs = self._run_again(input_feed) if self._repeat is not None else None
         if outputs is None:
-            outputs = self._execute(input_feed, {})
+            outputs = self._execute(input_feed, {}, told)
+        check_not_terminated(told)
+        if told is not None or self._log.wants(logging.DEBUG):
+            tell_run(told, self._log, self.last_timing.total_s)
         return [v.numpy() if isinstance(v := outputs[i], DeviceTensor) else v for i in picked]
 
     def io_binding(self) -> IOBinding:
         """Bindings of inputs and outputs to memory, to run without moving them."""
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound, and wait. InputError for what does not fit, and if no output is bound."""
-        if not isinstance(iobinding, IOBinding) or iobinding.session is not self:
-            raise InputError("run_with_iobinding takes what this session's io_binding() gave, filled")
+        if not isinstance(iobinding, IOBinding):
+            raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
+        if iobinding.session is not self:
+            raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
+        told = check_run_options(run_options)
+        check_not_terminated(told)
         outputs = list(iobinding.outputs.values())
         if not outputs:
-            raise InputError(f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host")
+            raise BindingError(
+                f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host"
+            )
         check_fork()
         with self._lock:
-            found = self._execute(iobinding.inputs, {o.name: o.target for o in outputs if o.on_device})
+            targets = {o.name: o.target for o in outputs if o.on_device}
+            try:
+                found = self._execute(iobinding.fed(), targets, told)
+            except InputError as e:
+                raise BindingError(e.message) from e
             for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
                 output.take(found[i])
-
-    def run_with_ort_values(
-        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: Any = None
-    ) -> list[OrtValue]:
-        """`run` from and to OrtValues; the outputs are in host memory."""
-        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values)]
 
     def _run_again(self, input_feed: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, where this run is like the last one and that one can be repeated."""
@@ -188,6 +220,9 @@ class InferenceSession:
             self.last_timing.first_s = self._first_s or 0.0
             return outputs
 
+    def _stop_recording(self) -> None:
+        self._compiler.recorder = None
+
     def _find_repeat(self) -> Repeat | None:
         """How to repeat the run that was just made."""
         compiler = self._compiler
@@ -196,20 +231,23 @@ class InferenceSession:
         program = self._source.whole()
         return None if program is None else repeat_of(compiler.ran[0], program)
 
-    def _execute(self, input_feed: Mapping[str, Any], targets: Mapping[str, Target]) -> list[Any]:
+    def _execute(
+        self, input_feed: Mapping[str, Any], targets: Mapping[str, Target], told: RunOptions | None = None
+    ) -> list[Any]:
         """All outputs in order: arrays, or DeviceTensors that were targets or fed."""
         check_fork()
         if not isinstance(input_feed, Mapping):
             example = ", ".join(f"'{a.name}': array" for a in self._source.inputs)
-            raise InputError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
+            raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         for name, value in values.items():
             check_device("input", name, value, self._rt)
         feeds = self._source.check_feeds(values)
         with self._lock, host_memory("running the model"):
-            started = time.perf_counter()
+            started, started_ns = time.perf_counter(), time.monotonic_ns()
             timing = Timing()
             self._compiler.forget_trace()
+            self._compiler.check = None if told is None else partial(check_not_terminated, told)
             self._repeat = None
             outputs = self._source.run(self._compiler, feeds, timing, targets)
             timing.total_s = time.perf_counter() - started
@@ -219,6 +257,8 @@ class InferenceSession:
             self._has_run = True
             self.last_timing = timing
             self._repeat = self._find_repeat()
+            if self._profiler is not None:
+                self._profiler.add_run(started_ns)
         return outputs
 
     def settle(self, timeout: float | None = None) -> bool:
@@ -251,10 +291,12 @@ class InferenceSession:
 
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
         known = [o.name for o in self._source.outputs]
-        if names is None:
+        if names is None or names == "":
             return list(range(len(known)))
-        if isinstance(names, str) or not isinstance(names, Sequence):
-            raise InputError(f"output names are a list such as {known[:1]}, or None for all; got {names!r}")
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise InputTypeError(f"output names are a list such as {known[:1]}, or None for all; got {names!r}")
+        if not names:
+            return list(range(len(known)))
         unknown = [n for n in names if n not in known]
         if unknown:
             raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
@@ -286,7 +328,7 @@ class InferenceSession:
                     self.run(None, input_feed)
                     profile.wall_s.append(self.last_timing.total_s)
             finally:
-                self._compiler.recorder = None
+                self._compiler.recorder = self._profiler
             profile.peaks = measure_peaks(self._rt)
             profile.queueing = self._compiler.explain().queueing
         return profile
@@ -302,7 +344,7 @@ class InferenceSession:
         """
         if level == "none" or level not in LEVELS:
             raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
-        model = self._arguments["model"]
+        model = self._arguments["path_or_bytes"]
         if not isinstance(model, bytes) and is_bundle(model):
             raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
         compiler = self._compiler
@@ -363,19 +405,21 @@ class InferenceSession:
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _open(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions) -> Source:
+def _open(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits) -> Source:
     """The source behind a session: an ONNX model, by a kept plan where that may be, or a bundle."""
     if not isinstance(model, bytes) and is_bundle(model):
         from .bundle_source import BundleSource
 
+        if edits:
+            raise OptionError(f"{model} is compiled: sizes and initializers are given where the .onnx file is compiled")
         return BundleSource(model)
     from .plan_cache import open_plans
 
-    plans = open_plans(model, rt, options)
+    plans = open_plans(model, rt, options, edits)
     if plans is not None:
         from .cached_source import CachedSource
 
-        return CachedSource(model, plans)
+        return CachedSource(model, plans, edits)
     from .onnx_source import OnnxSource
 
-    return OnnxSource(model)
+    return OnnxSource(model, edits)

@@ -126,5 +126,3 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
         raise OptionError(f"copy_tensors takes as many sources as destinations, got {len(src)} and {len(dst)}")
     for source, target in zip(src, dst, strict=True):
         target.update_inplace(source)
-
-

@@ -1,7 +1,7 @@
 """Execution providers: onnxruntime's names for where a model runs, and the OpenCL devices they stand for.
 
 'OpenCLExecutionProvider' is Opalite's own: the device that sessions take by themselves, or the one its options name.
-'CPUExecutionProvider' first in the list means an OpenCL CPU device. The names of GPU providers ('CUDAExecutionProvider')
+'CPUExecutionProvider' first in the list means an OpenCL CPU device. Names of GPU providers ('CUDAExecutionProvider')
 stand for a GPU: that vendor's, else any; without one the next name in the list counts, as in onnxruntime.
 """
 

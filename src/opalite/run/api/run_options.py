@@ -20,7 +20,9 @@ class RunOptions:
     log_severity_level = Setting(-1, "Severity from which on the run is told of; -1 takes the session's.")
     log_verbosity_level = Setting(0, "Accepted; OPALITE_DEBUG sets the detail.")
     logid = Setting("", "Put before what is told of the run.")
-    terminate = Setting(False, "Calls off runs that have these options: before they begin, between segments, at the end.")
+    terminate = Setting(
+        False, "Calls off runs that have these options: before they begin, between segments, at the end."
+    )
     only_execute_path_to_fetches = Setting(False, "Accepted; the results are the same.")
     training_mode = Setting(False, "Accepted; models are run, not trained.")
 
@@ -57,7 +59,7 @@ def check_run_options(options: Any) -> RunOptions | None:
     if not isinstance(options, RunOptions):
         raise InputTypeError(f"run_options are an opalite.RunOptions, got {type(options).__name__}")
     for name, why in _NO_EFFECT.items():
-        if name in options._values and options._values[name]:
+        if options._values.get(name):
             notice(f"RunOptions.{name}", f"RunOptions.{name} has no effect: {why}")
     for key in options._config.entries:
         notice(f"run config {key}", f"the run config entry '{key}' has no effect: it is another provider's")

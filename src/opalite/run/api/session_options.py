@@ -55,7 +55,9 @@ class SessionOptions:
     log_severity_level = Setting(-1, "Severity from which on the session is told of; -1 takes the default.")
     log_verbosity_level = Setting(0, "Accepted; OPALITE_DEBUG sets the detail.")
     logid = Setting("", "Put before what is told of the session.")
-    optimized_model_filepath = Setting("", "Where to write the model: .opal for a bundle, else ONNX with the overrides.")
+    optimized_model_filepath = Setting(
+        "", "Where to write the model: .opal for a bundle, else ONNX with the overrides."
+    )
     profile_file_prefix = Setting("onnxruntime_profile_", "How the names of profiles begin.")
     use_deterministic_compute = Setting(False, "Accepted.", "kernels add in a fixed order in any case")
     use_per_session_threads = Setting(True, "Accepted.", _THREADS)
@@ -81,7 +83,7 @@ class SessionOptions:
     # The model
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Give the open dimension called `name` a size."""
+        """Give the open dimension called `name` a size; the first one counts."""
         self._edit("dims", _text("a dimension's name", name), _size(name, size))
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
@@ -89,7 +91,7 @@ class SessionOptions:
         self._edit("dims_by_denotation", _text("a denotation", denotation), _size(denotation, size))
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
-        """Use `value` in place of the model's initializer called `name`, whose type and shape it must have."""
+        """Use `value` in place of the initializer called `name`, if the model has one, of the same type and shape."""
         self._edit("initializers", _text("an initializer's name", name), _array(name, value))
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
@@ -109,7 +111,7 @@ class SessionOptions:
             self._edit("files", _text("a file's name", name), bytes(memoryview(buffer).cast("B")[: int(length)]))
 
     def _edit(self, group: str, name: str, value: Any) -> None:
-        self._edits.setdefault(group, {})[name] = value
+        self._edits.setdefault(group, {}).setdefault(name, value)
 
     # Devices
 

@@ -1,0 +1,151 @@
+"""onnxruntime's exception classes, and the classes and functions of its compiled module."""
+
+from __future__ import annotations
+
+from ..run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from ..run.api.dlpack import is_uint8_capsule as is_dlpack_uint8_tensor
+from ..run.api.enums import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    OrtAllocatorType,
+    OrtCompileApiFlags,
+    OrtDeviceMemoryType,
+    OrtExecutionProviderDevicePolicy,
+    OrtHardwareDeviceType,
+    OrtMemoryInfoDeviceType,
+    OrtMemType,
+    OrtSparseFormat,
+)
+from ..run.api.environment import (
+    copy_tensors,
+    create_and_register_allocator,
+    create_and_register_allocator_v2,
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_all_providers,
+    get_available_providers,
+    get_build_info,
+    get_device,
+    get_ep_devices,
+    get_version_string,
+    has_collective_ops,
+    register_execution_provider_library,
+    set_global_thread_pool_sizes,
+    set_seed,
+    unregister_execution_provider_library,
+)
+from ..run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+from ..run.api.logs import set_default_logger_severity, set_default_logger_verbosity
+from ..run.api.run_options import RunOptions
+from ..run.api.session_binding import SessionIOBinding
+from ..run.api.session_options import SessionOptions
+from ..run.api.unsupported import (
+    AdapterFormat,
+    LoraAdapter,
+    ModelCompiler,
+    OrtEpContextData,
+    OrtEpContextDataBuffer,
+    OrtExternalInitializerInfo,
+    OrtSyncStream,
+    SparseTensor,
+)
+from ..run.api.vector import OrtValueVector
+from ..run.ortvalue import OrtValue
+from ..run.ports import ModelMetadata, NodeArg
+from ..run.session import InferenceSession
+from ..status import (
+    DeviceReset,
+    EngineError,
+    EPFail,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    ModelLoadCanceled,
+    ModelLoaded,
+    ModelRequiresCompilation,
+    NoModel,
+    NoSuchFile,
+    NotFound,
+    NotImplemented,
+    RuntimeException,
+)
+
+
+def get_default_session_options() -> SessionOptions:
+    """Options that nobody changed."""
+    return SessionOptions()
+
+
+__all__ = [
+    "AdapterFormat",
+    "DeviceReset",
+    "EPFail",
+    "EngineError",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "Fail",
+    "GraphOptimizationLevel",
+    "InferenceSession",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "LoraAdapter",
+    "ModelCompiler",
+    "ModelLoadCanceled",
+    "ModelLoaded",
+    "ModelMetadata",
+    "ModelRequiresCompilation",
+    "NoModel",
+    "NoSuchFile",
+    "NodeArg",
+    "NotFound",
+    "NotImplemented",
+    "OrtAllocatorType",
+    "OrtArenaCfg",
+    "OrtCompileApiFlags",
+    "OrtDevice",
+    "OrtDeviceMemoryType",
+    "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
+    "OrtMemType",
+    "OrtMemoryInfo",
+    "OrtMemoryInfoDeviceType",
+    "OrtSparseFormat",
+    "OrtSyncStream",
+    "OrtValue",
+    "OrtValueVector",
+    "RunOptions",
+    "RuntimeException",
+    "SessionIOBinding",
+    "SessionOptions",
+    "SparseTensor",
+    "copy_tensors",
+    "create_and_register_allocator",
+    "create_and_register_allocator_v2",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_default_session_options",
+    "get_device",
+    "get_ep_devices",
+    "get_version_string",
+    "has_collective_ops",
+    "is_dlpack_uint8_tensor",
+    "register_execution_provider_library",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "unregister_execution_provider_library",
+]

@@ -1,0 +1,101 @@
+"""What happens around opening a model: arguments are checked, a device is chosen, the model is written if asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import knobs
+from ...cl.devices import list_all
+from ...errors import InputTypeError, OptionError
+from ...ir.device import DeviceInfo
+from ...ir.edits import ModelEdits
+from ...plan.bundle import SUFFIX, is_bundle
+from ...status import ModelLoadCanceled
+from .providers import OPENCL, Asked, Choice, by_policy, choose
+from .session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
+
+Source = str | os.PathLike[str] | bytes
+
+
+def check_model_source(model: Any) -> Source:
+    """A path or bytes. InputTypeError for anything else."""
+    if isinstance(model, bytearray | memoryview):
+        return bytes(model)
+    if isinstance(model, str | os.PathLike | bytes):
+        return model
+    hint = "; pass model.SerializeToString()" if hasattr(model, "SerializeToString") else ""
+    raise InputTypeError(f"a model is a path or bytes, got {type(model).__name__}{hint}")
+
+
+def source_name(model: Source) -> str:
+    """How the log calls the model."""
+    return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
+
+
+def choose_device(arguments: Mapping[str, Any], asked: Asked, options: SessionOptions) -> Choice:
+    """Where a session runs, by its `device=`, else its providers, else those of its options."""
+    if options._cancelled:
+        raise ModelLoadCanceled("loading was called off by SessionOptions.set_load_cancellation_flag")
+    listed: list[DeviceInfo] = []
+
+    def devices() -> Sequence[DeviceInfo]:
+        if not listed:
+            listed.extend(found.info for found in list_all().devices if found.usable)
+        return listed
+
+    names, provider_options = asked
+    if not names and options._providers:
+        names, provider_options = list(options._providers), list(options._providers.values())
+    device, default = arguments["device"], knobs.get("OPALITE_DEVICE")
+    if device is not None:
+        own = [o for n, o in zip(names, provider_options, strict=True) if n == OPENCL]
+        chosen = choose(([OPENCL], own[:1]), default, devices) if own else Choice()
+        chosen.device = device
+        return chosen
+    chosen = choose((names, provider_options), default, devices)
+    if chosen.device is None and default is None and not names:
+        chosen.device = by_policy(options._policy, devices()) if options.has_providers() else None
+    return chosen
+
+
+def wants_strict(choice: Choice, options: SessionOptions) -> bool:
+    """Whether nodes that would run on the host are refused."""
+    asked = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
+    if asked.lower() not in ("0", "1", "true", "false"):
+        raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {asked!r}")
+    return asked.lower() in ("1", "true")
+
+
+def write_optimized(
+    options: SessionOptions, model: Source, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
+) -> None:
+    """Write the model to `optimized_model_filepath`, if there is one: a bundle (.opal), else ONNX with the edits.
+
+    shapes: of the inputs, which a bundle needs whole. OptionError if the file cannot be written.
+    """
+    target = options.optimized_model_filepath
+    if not target:
+        return
+    if is_bundle(model):
+        raise OptionError(f"{model!r} is compiled already; copy it to '{target}' instead")
+    from ...importer.edits import edited_model, write_model
+
+    if not Path(target).parent.is_dir():
+        raise OptionError(f"optimized_model_filepath '{target}' lies in a folder that does not exist; make it first")
+    try:
+        if Path(target).suffix == SUFFIX:
+            from ..compile import compile_model
+
+            raw = edited_model(model, edits).SerializeToString() if edits or isinstance(model, bytes) else model
+            whole = {n: tuple(s) for n, s in shapes.items() if all(isinstance(d, int) for d in s)}
+            compile_model(raw, target, shapes=whole, device=device)
+            return
+        entries = options._config.entries
+        write_model(
+            edited_model(model, edits), target, entries.get(DATA_FILE, ""), int(entries.get(DATA_FILE_FROM, "1024"))
+        )
+    except (OSError, ValueError) as e:
+        raise OptionError(f"the model cannot be written to '{target}': {e}") from e
