@@ -353,7 +353,7 @@ def test_misfits_are_told(rt: Runtime, open_session: Open) -> None:
         OrtValue.ortvalue_from_shape_and_type((2**40, 64), np.float32)
     with pytest.raises(InputError, match="no output is bound"):
         session.run_with_iobinding(binding)
-    with pytest.raises(InputError, match="the session that created it: session.io_binding"):
+    with pytest.raises(InputError, match=r"the session that created it: session.io_binding"):
         session.run_with_iobinding(open_session(adder()).io_binding())
     binding.bind_output(session.get_outputs()[0].name, "opencl")
     with pytest.raises(InputError, match="has no value before"):
