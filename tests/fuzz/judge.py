@@ -92,8 +92,8 @@ def allowance(want: Array, coarse: str) -> Array:
     return np.asarray(tolerance("model", dtype) * finite + tolerance("node", dtype) * max(top, 1e-3))
 
 
-IN_FLOAT = frozenset(("LayerNormalization", "GroupNormalization", "RMSNormalization"))
-"""Operators whose `stash_type` is float32 unless it is given: doubles too are computed in it."""
+IN_FLOAT = frozenset(("LayerNormalization", "GroupNormalization", "RMSNormalization", "Shrink"))
+"""Operators that compute doubles too in float32: by their `stash_type`, and in onnxruntime Shrink."""
 
 
 def coarsest(model: Any, dtypes: Mapping[str, str]) -> dict[str, str]:

@@ -127,7 +127,8 @@ def _resize(
     mode = _mode(ctx, "nearest")
     if coordinate not in _COORDINATES:
         raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
-    if tuple(sizes) == x.shape and roi is None and all(s == 1 for s in scales):
+    # A scale so near to 1 that no size changes moves nothing in other runtimes, whatever positions it would give.
+    if tuple(sizes) == x.shape and roi is None:
         return x
     # Interpolated integers and half floats are computed in float32 and cut off, as other runtimes do.
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32

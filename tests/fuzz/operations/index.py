@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Rejected
+from ..draw import Array
 from ..registry import operation
 from .movement import signed, some
 
@@ -112,11 +113,16 @@ def compress(b: Builder) -> None:
     b.emit("Compress", [x, b.const(d.array([min(count, 40)], "?"), 0.4)], axis=axis)
 
 
+def _nearly_zero(a: Array) -> bool:
+    return a.dtype.kind == "f" and bool(((np.abs(a) < 1e-4) & (a != 0)).any())
+
+
 @operation("index", 0.4)
 def non_zero(b: Builder) -> None:
     if not b.has("NonZero"):
         raise Rejected("NonZero")
-    x = b.tensor([b.dtype, "?", "i8"], where=lambda a: a.ndim > 0 and a.size <= 500)
+    # Whether what is nearly zero is zero is decided by rounding, and by approximations such as onnxruntime's Sigmoid.
+    x = b.tensor([b.dtype, "?", "i8"], where=lambda a: a.ndim > 0 and a.size <= 500 and not _nearly_zero(a))
     b.emit("NonZero", [x])
 
 

@@ -51,6 +51,8 @@ def resize(b: Builder) -> None:
         roi = b.const(np.concatenate([starts, ends]), 0.0)
         attrs["extrapolation_value"] = d.pick([None, 1.5])
     sizes = [max(1, round(n * s)) if i in moved else n for i, (n, s) in enumerate(zip(shape, scales, strict=True))]
+    if coordinates == "tf_crop_and_resize" and sizes == list(shape):
+        raise Rejected("onnxruntime ignores the region where no size changes")
     if b.opset >= 18 and d.chance(0.3):
         attrs["axes"] = named = sorted(moved)
         if d.chance(0.4):
