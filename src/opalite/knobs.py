@@ -6,6 +6,7 @@ an InputError naming the variable. Nothing else in the package reads `os.environ
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,17 @@ def _number(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _share(text: str) -> float:
+    """A parser of finite numbers above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("expected a number such as 0.001") from None
+    if not 0 < number < math.inf:
+        raise ValueError("expected a number above 0")
+    return number
+
+
 def _choice(words: Sequence[str]) -> Callable[[str], str]:
     """A parser of one of `words`, in any case."""
 
@@ -101,6 +113,18 @@ _declare(
 )
 _declare("OPALITE_WITHOUT", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
 _declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast or auto.")
+_declare(
+    "OPALITE_TOLERANCE",
+    _share,
+    1e-3,
+    "What precision auto lets half change an output by, as a share of the output's largest value.",
+)
+_declare(
+    "OPALITE_TRY_HALF",
+    _flag,
+    False,
+    "1 lets precision auto take half storage wherever it is accurate enough, also where it is not faster, as on CPUs.",
+)
 _declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default tensor memory: auto, buffer or image.")
 _declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")
 _declare(

@@ -204,7 +204,7 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setattr(rt, "fingerprint", "another driver")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
-        m.setattr("opalite.run.plan_cache._package_state", lambda: "another version")
+        m.setattr("opalite.run.plan_cache.package_state", lambda: "another version")
         keys.append(key_of(model, rt))
     database = TuningDatabase(folder / "tuning.sqlite")
     keys.append(key_of(model, rt))

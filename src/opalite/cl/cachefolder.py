@@ -2,6 +2,7 @@
 
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/plan_cache.py)
+    precision/AB/<key>.json   what precision 'auto' decided (run/choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl_folder.py)
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)
@@ -41,14 +42,22 @@ class Unit:
     """What is kept or removed as a whole: a binary, a plan, or PoCL's folder of one process."""
 
     path: Path
-    kind: str  # program, plan, pocl or failed
+    kind: str  # program, plan, choice, pocl or failed
     nbytes: int
     used: float  # seconds since the epoch
 
 
+_FILES = (
+    ("programs/*/*.bin", "program"),
+    ("plans/*/*/*.opal", "plan"),
+    ("precision/*/*.json", "choice"),
+    ("failed/*.cl", "failed"),
+)
+
+
 def units(folder: Path) -> Iterator[Unit]:
     """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
-    for pattern, kind in (("programs/*/*.bin", "program"), ("plans/*/*/*.opal", "plan"), ("failed/*.cl", "failed")):
+    for pattern, kind in _FILES:
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None:
                 yield Unit(path, kind, stat.st_size, stat.st_mtime)
@@ -65,7 +74,7 @@ def trim(folder: Path, cap_bytes: int) -> int:
     Nothing happens below the cap. PoCL's folders of processes that run stay. Temporary files go after an hour.
     """
     now = time.time()
-    for pattern in (".tmp-*", "programs/*/.tmp-*", "plans/*/*/.*"):
+    for pattern in (".tmp-*", "programs/*/.tmp-*", "plans/*/*/.*", "precision/*/.tmp-*"):
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
                 discard(path)

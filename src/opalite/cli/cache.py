@@ -22,6 +22,7 @@ from .outputs import check_writable
 _KINDS = {
     "program": "program binaries",
     "plan": "plans of models",
+    "choice": "choices of precision",
     "pocl": "files of PoCL's, by process",
     "failed": "sources that did not compile",
 }

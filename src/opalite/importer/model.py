@@ -57,8 +57,13 @@ class Model:
     @cached_property
     def repeats(self) -> bool:
         """Whether the bytes of the file and the inputs' types decide every import: no data files, no chance."""
+        return not self.has_data_files and not self.draws
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether random numbers may be drawn."""
         bodies = [self.graph, *(f.body for f in self.functions.values())]
-        return not self.has_data_files and not any(_draws(n) for g in bodies for n in _all_nodes(g))
+        return any(_draws(n) for g in bodies for n in _all_nodes(g))
 
     @property
     def name(self) -> str:

@@ -32,6 +32,10 @@ TOLERANCES: Mapping[str, Mapping[Column, float]] = {
 """Rows by what is compared; columns by storage, or by precision where sums are in half. Integers are exact."""
 
 
+SAFETY = 0.5
+"""Share of a tolerance that half may use up on the inputs it is chosen by: other inputs and devices differ more."""
+
+
 def tolerance(what: str, stored: Column) -> float:
     """The share of the largest magnitude that is let pass: 0 for integers. KeyError for a row that there is not."""
     if stored is Precision.FP32 or stored is Precision.FP16:

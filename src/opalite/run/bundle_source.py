@@ -25,6 +25,9 @@ from .timing import Timing
 class BundleSource:
     """A compiled model behind a session."""
 
+    draws = False  # what chance decides is decided
+    repeats = True
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._bundle: Bundle | None = None

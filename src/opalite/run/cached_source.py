@@ -19,7 +19,7 @@ from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
-from .plan_cache import PlanCache, fits
+from .plan_cache import PlanCache, file_stamp, fits
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class CachedSource:
         self._model = model
         self._edits = edits
         self._plans = plans
-        self._stamp = _stamp(model)
+        self._stamp = file_stamp(model)
         self._onnx: OnnxSource | None = None
         self._plan: BundleSource | None = None
         self._keeps = True
@@ -55,6 +55,16 @@ class CachedSource:
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
         return example_shapes(self.inputs)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw random numbers: no plan is kept of models that do."""
+        return self._onnx is not None and self._onnx.draws
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the bytes of the file and the inputs' types decide everything."""
+        return self._onnx is None or self._onnx.repeats
 
     def whole(self) -> Program | None:
         """The program of the last run, if it was all of it."""
@@ -142,7 +152,7 @@ class CachedSource:
     def _keep(self, compiler: Compiler, feeds: Mapping[str, Any], program: Program, segment: Segment) -> None:
         self._keeps = False
         assert self._onnx is not None
-        if _stamp(self._model) != self._stamp:
+        if file_stamp(self._model) != self._stamp:
             return  # another file by now than the one that the cache was asked for
         try:
             whole = self._onnx.complete(program, segment)
@@ -151,11 +161,3 @@ class CachedSource:
         except BundleError:
             return  # such as an output that is an input: nothing to gain
         program.weight_keys = whole.weight_keys
-
-
-def _stamp(model: str | os.PathLike[str] | bytes) -> Any:
-    """Changes when the file does."""
-    if isinstance(model, bytes):
-        return None
-    found = os.stat(model)
-    return found.st_ino, found.st_size, found.st_mtime_ns

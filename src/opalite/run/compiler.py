@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cl.runtime import Runtime
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 class Compiler:
     """Compiles graphs for one runtime. `traced` lists what the last run used, in order; `ran` its executables."""
 
-    def __init__(self, rt: Runtime, options: CompileOptions) -> None:
+    def __init__(self, rt: Runtime, options: CompileOptions, is_trial: bool = False) -> None:
+        """is_trial: what it runs is only to be compared, so that overflow is no news."""
         self.rt = rt
         self.options = options
+        self.is_trial = is_trial
         self.traced: list[Program | NodeReport] = []
         self._seen: set[Any] = set()  # what tells the traced apart
         self.ran: list[Executable] = []
@@ -80,11 +84,30 @@ class Compiler:
 
         return run
 
+    def beside(self, precision: str | PrecisionPolicy) -> Compiler:
+        """Another compiler for a trial by `precision`; the session hears of its tuning all the same."""
+        made = Compiler(self.rt, replace(self.options, precision=precision), is_trial=True)
+        made.resumes, made.watch, made.tunings = self.resumes, self.watch, self.tunings
+        return made
+
+    @contextmanager
+    def by(self, precision: str | PrecisionPolicy) -> Iterator[None]:
+        """Inside, `precision` holds in place of what the session was asked for."""
+        asked = self.options
+        self.options = replace(asked, precision=precision)
+        try:
+            yield
+        finally:
+            self.options = asked
+
     def policy(self) -> PrecisionPolicy:
-        """The precision of every node. DeviceError where sums in half are asked for and the device has none."""
+        """The precision of every node; 'auto' is float32 until something else was chosen (run/auto_source.py).
+
+        DeviceError where sums in half are asked for and the device has none.
+        """
         wanted, info = self.options.precision, self.rt.info
         if wanted == "auto":
-            wanted = "fp16" if info.fast_half else "fp32"
+            wanted = "fp32"
         policy = PrecisionPolicy(Precision(wanted)) if isinstance(wanted, str) else wanted
         if policy.precision is Precision.FP16_FAST and not info.half_sums:
             raise DeviceError(
@@ -117,6 +140,11 @@ class Compiler:
         self.traced = []
         self._seen = set()
         self.ran = []
+
+    def take_trace(self, other: Compiler) -> None:
+        """Remember what the last run of `other` used in place of one's own."""
+        self.traced, self._seen, self.ran = other.traced, other._seen, other.ran
+        self.notes.extend(n for n in other.notes if n not in self.notes)
 
     def explain(self) -> Explanation:
         """The placement of everything that the last run used."""

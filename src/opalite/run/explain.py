@@ -19,6 +19,7 @@ class Explanation:
     memory: list[MemoryReport] = field(default_factory=list)
     arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
     notes: list[str] = field(default_factory=list)
+    precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
     queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
 
     @property
@@ -56,6 +57,7 @@ class Explanation:
         for m in self.memory:
             lines.append(memory_line(m))
         lines.extend(self.queueing)
+        lines.extend(self.precision)
         lines.extend(self.notes)
         return "\n".join(lines)
 

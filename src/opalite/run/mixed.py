@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..cl.runtime import find_runtime
+from ..cl.runtime import Runtime, find_runtime
 from ..errors import InputError
 from ..importer import ModelImporter
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, HALF_TINY, Precision, PrecisionPolicy
-from ..ir.tolerances import magnitude, relative_difference, tolerance
+from ..ir.tolerances import SAFETY, magnitude, relative_difference, tolerance
 from ..ops.reference import run_reference
 from ..passes.pipeline import optimise
 from ..plan.bundle import is_bundle
@@ -38,8 +38,6 @@ HEADROOM = 4.0
 GROUPS = 16
 SMALLEST = 4  # nodes of a group that is still divided
 MOST_TRIALS = 48
-SAFETY = 0.5
-"""Share of the tolerance that a policy may use up: other inputs, and other devices' sums, differ more."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +75,43 @@ def find_policy(
         raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; give the .onnx file")
     if precision is Precision.FP32:
         raise InputError("a policy says which nodes keep fp32 in fp16 or fp16_fast; choose one of these")
-    rt = find_runtime(device)
-    source = OnnxSource(model)
+    limit = tolerance("model", precision) if allowed is None else allowed
+    return find_policy_on(
+        find_runtime(device), OnnxSource(model), feeds, memory, PrecisionPolicy(precision), limit, watch
+    )
+
+
+def find_policy_on(
+    rt: Runtime,
+    source: OnnxSource,
+    feeds: Mapping[str, Any],
+    memory: str,
+    start: PrecisionPolicy,
+    limit: float,
+    watch: Callable[[str], None] | None = None,
+) -> MixedPrecision:
+    """`find_policy` on a runtime, for a model of the search's own. What `start` keeps in float32 stays there.
+
+    watch: told of every step; what it raises ends the search.
+    """
+    watch = watch or (lambda text: None)
     checked = source.check_feeds(feeds)
-    names, beyond = _ranges(source, checked)
+    names, beyond = _ranges(source, checked, watch)
     trials = _ModelTrials(
         source,
         checked,
-        lambda policy: Compiler(rt, CompileOptions(policy, memory)),
-        precision,
+        lambda policy: Compiler(rt, CompileOptions(policy, memory), is_trial=True),
+        start.precision,
         names,
-        watch or (lambda text: None),
+        watch,
     )
-    limit = tolerance("model", precision) if allowed is None else allowed
     plain = trials.difference({})
-    kept = dict(beyond)
+    kept = {**beyond, **start.fp32}
     found = trials.difference(kept) if kept else plain
     if found > SAFETY * limit:
         kept = search(trials, kept, SAFETY * limit)
         found = trials.difference(kept)
-    return MixedPrecision(PrecisionPolicy(precision, kept), found, plain, limit, len(names), trials.count)
+    return MixedPrecision(PrecisionPolicy(start.precision, kept), found, plain, limit, len(names), trials.count)
 
 
 class Trials(Protocol):
@@ -191,7 +206,7 @@ def _split(names: Sequence[str], parts: int) -> list[Names]:
     return [tuple(map(str, part)) for part in np.array_split(np.array(names, object), parts) if len(part)]
 
 
-def _ranges(source: OnnxSource, feeds: Mapping[str, Any]) -> tuple[Names, dict[str, str]]:
+def _ranges(source: OnnxSource, feeds: Mapping[str, Any], watch: Callable[[str], None]) -> tuple[Names, dict[str, str]]:
     """(names of the nodes that hold float32, in order, and why some must keep it), by the references on `feeds`."""
     names: dict[str, None] = {}
     beyond: dict[str, str] = {}
@@ -206,6 +221,7 @@ def _ranges(source: OnnxSource, feeds: Mapping[str, Any]) -> tuple[Names, dict[s
                 optimised.add(graph)
             known: dict[Value, Array] = dict(zip(graph.inputs, map(np.asarray, run.feeds), strict=True))
             for node, arrays in _evaluate(graph, known):
+                watch(f"ranges: {node.name}")
                 if arrays:
                     names.setdefault(node.name)
                     why = _out_of_range(arrays)

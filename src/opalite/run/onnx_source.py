@@ -38,6 +38,7 @@ class OnnxSource:
     def __init__(self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None) -> None:
         self._model = load_model(model, edits=edits)
         self.repeats = self._model.repeats
+        self.draws = self._model.draws
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]
         self.overridable = [_arg(v) for v in self._model.defaulted_inputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,22 @@ def parse_precision(asked: Any) -> str | PrecisionPolicy:
     raise InputError(f"precision {asked!r} is not known; choose {words}, or the .json file of a policy")
 
 
+def parse_tolerance(asked: Any) -> float:
+    """A finite number above 0. None takes OPALITE_TOLERANCE. InputError for anything else."""
+    if asked is None:
+        return float(knobs.get("OPALITE_TOLERANCE"))
+    try:
+        number = math.nan if isinstance(asked, bool) else float(asked)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise InputError(
+            f"tolerance {asked!r} is not a number above 0; 0.001 lets precision auto change an output by a thousandth "
+            "of its largest value"
+        )
+    return number
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """What a session was asked for. InputError for words that are not among the choices."""
@@ -42,6 +59,7 @@ class CompileOptions:
     memory: str = "auto"
     tune: str = "none"
     strict: bool = False
+    tolerance: float = 1e-3  # of 'auto'
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", parse_precision(self.precision))

@@ -49,7 +49,7 @@ def recover(
         executable.may_overflow = False
         return executable, outputs
     compiler.overflowed = True
-    if NOTE not in compiler.notes:
+    if NOTE not in compiler.notes and not compiler.is_trial:
         compiler.notes.append(NOTE)
         _log.warning("graph '%s': %s", graph.name, NOTE)
     return wide, again

@@ -132,7 +132,7 @@ def open_plans(
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
         return None  # a pipe can be read once; of anything else whoever loads it says what is wrong
     try:
-        contents = _model_digest(model)
+        contents = model_digest(model)
     except OSError:
         return None
     settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
@@ -144,12 +144,22 @@ def open_plans(
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),
         json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_WITHOUT"))]),
         _tuning_state(),
-        _package_state(),
+        package_state(),
     )
     return PlanCache(cache_folder() / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20)
 
 
-def _model_digest(model: str | os.PathLike[str] | bytes) -> str:
+def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
+    """Changes when the model's file does; None for bytes, and for a file that is not there."""
+    if not isinstance(model, bytes):
+        with suppress(OSError):
+            found = os.stat(model)
+            return found.st_ino, found.st_size, found.st_mtime_ns
+    return None
+
+
+def model_digest(model: str | os.PathLike[str] | bytes) -> str:
+    """Names the bytes of a model file, or of a model given as bytes."""
     if isinstance(model, bytes):
         return hashlib.blake2b(model).hexdigest()
     with open(model, "rb") as f:
@@ -167,7 +177,7 @@ def _tuning_state() -> str:
 
 
 @cache
-def _package_state() -> str:
+def package_state() -> str:
     """Names this package's files as they are now, and the packages that imports and folded constants depend on."""
     root = Path(__file__).parents[1]
     parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]

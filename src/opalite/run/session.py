@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -36,7 +37,8 @@ from .compiler import Compiler
 from .exchange import Target
 from .explain import Explanation
 from .limits import host_memory, out_of_memory
-from .options import CompileOptions, parse_precision
+from .open_onnx import open_onnx
+from .options import CompileOptions, parse_precision, parse_tolerance
 from .ortvalue import OrtValue
 from .repeat import Repeat, repeat_of
 from .source import Source
@@ -45,6 +47,7 @@ from .timing import Timing
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning
     from ..tune.tuner import Progress
+    from .auto_source import AutoSource
     from .profile import Profile
 
 Array = np.ndarray[Any, Any]
@@ -58,9 +61,11 @@ class InferenceSession(SessionApi):
         onnxruntime's names of where to run, and what they mean here (api/providers.py); `device` counts for more.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
         OPALITE_DEVICE, else the best.
-    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (fp16 on GPUs with half
-        arithmetic, else fp32), or a PrecisionPolicy or its .json file, which keeps some nodes in fp32. None takes
-        OPALITE_PRECISION, else 'fp32'.
+    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (half where the first
+        inputs show that outputs agree with fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or
+        its .json file, which keeps some nodes in fp32. None takes OPALITE_PRECISION, else 'fp32'.
+    tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
+        OPALITE_TOLERANCE, else 0.001.
     memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
 
@@ -79,6 +84,7 @@ class InferenceSession(SessionApi):
         memory: str | None = None,
         tune: str | None = None,
         strict: bool = False,
+        tolerance: float | None = None,
         enable_fallback: int = 1,
         read_config_from_model: int = 0,
         disabled_optimizers: Any = None,
@@ -97,6 +103,7 @@ class InferenceSession(SessionApi):
             "memory": memory,
             "tune": tune,
             "strict": strict,
+            "tolerance": tolerance,
         }
         self._fallback = bool(enable_fallback)
         self._lock = threading.RLock()
@@ -115,16 +122,17 @@ class InferenceSession(SessionApi):
             memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
             tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
             strict=given["strict"] or wants_strict(choice, sess_options),
+            tolerance=parse_tolerance(given["tolerance"]),
         )
         tell_no_effect(sess_options, log)
         rt = find_runtime(choice.device)
         rt.expect_builds()
         edits = edits_of(sess_options)
         with host_memory("loading the model"):
-            source = _open(given["path_or_bytes"], rt, options, edits)
+            source, auto = _open(given["path_or_bytes"], rt, options, edits)
         compiler = Compiler(rt, options)
         compiler.policy()  # an unsupported precision is told now rather than at the first run
-        self._rt, self._source, self._compiler = rt, source, compiler
+        self._rt, self._source, self._auto, self._compiler = rt, source, auto, compiler
         self._load_s = time.perf_counter() - started
         self.last_timing = Timing()
         self._first_s: float | None = None
@@ -262,16 +270,20 @@ class InferenceSession(SessionApi):
         return outputs
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait, at most `timeout` seconds, for what is built in the background for models that run often.
+        """Wait, at most `timeout` seconds, for what is done in the background.
 
-        On PoCL that is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used
-        from the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks.
+        With precision='auto' that is the search for a policy, by which the run after it goes. On PoCL it is the step
+        loop, which is begun once a model has run twenty times (docs/architecture.md), and used from the run on that
+        finds it ready. Returns whether nothing is under way any more. For benchmarks.
         """
         check_fork()
         with self._lock:
             executables = list(self._compiler.ran)
         end = None if timeout is None else time.monotonic() + timeout
-        done = [e.settle(None if end is None else max(0.0, end - time.monotonic())) for e in executables]
+        waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
+        if self._auto is not None:
+            waits.append(self._auto.settle)
+        done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
         return all(done)
 
     def replay(self) -> float:
@@ -306,9 +318,62 @@ class InferenceSession(SessionApi):
         """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
         check_fork()
         with self._lock:
-            if input_feed is not None or not self._has_run:
-                self.run(None, input_feed if input_feed is not None else self._example_feeds())
-            return self._compiler.explain()
+            if input_feed is not None:
+                self.run(None, input_feed)
+            elif not self._has_run:
+                with self._unchecked():
+                    self.run(None, self._example_feeds())
+            found = self._compiler.explain()
+            found.precision = self.explain_precision()
+            return found
+
+    def explain_precision(self) -> list[str]:
+        """Sentences on how float32 values are stored, and with precision='auto' on what was measured and decided."""
+        with self._lock:
+            if self._auto is not None:
+                return self._auto.describe()
+            if self._is_bundle:
+                return ["precision: as the bundle was compiled"]
+            if self._compiler.options.precision == "auto":
+                from .auto_source import unsuited
+
+                return ["precision: auto", f"  fp32 in all nodes: {unsuited(self.device)}"]
+            from .choice import policy_sentence
+
+            return [policy_sentence(self._compiler.policy())]
+
+    @property
+    def precision_policy(self) -> PrecisionPolicy:
+        """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
+        with self._lock:
+            return self._compiler.policy() if self._auto is None else self._auto.policy
+
+    @property
+    def keeps_precision(self) -> bool:
+        """Whether what precision='auto' decides is kept in the cache folder for later sessions, as it is at first.
+
+        Set it to False before the session runs on made-up inputs, by which later sessions should not go.
+        """
+        return self._auto is None or self._auto.keeps
+
+    @keeps_precision.setter
+    def keeps_precision(self, keeps: bool) -> None:
+        with self._lock:
+            if self._auto is not None:
+                self._auto.keeps = keeps
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """Inside, nothing is decided by the inputs that are run."""
+        auto = self._auto
+        if auto is None:
+            yield
+            return
+        auto.checks = False
+        try:
+            yield
+        finally:
+            auto.checks = True
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
         """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks."""
@@ -323,10 +388,11 @@ class InferenceSession(SessionApi):
             self._repeat = None
             self._compiler.recorder = recorder
             try:
-                for i in range(max(iterations, 1)):
-                    recorder.start(i)
-                    self.run(None, input_feed)
-                    profile.wall_s.append(self.last_timing.total_s)
+                with self._unchecked():
+                    for i in range(max(iterations, 1)):
+                        recorder.start(i)
+                        self.run(None, input_feed)
+                        profile.wall_s.append(self.last_timing.total_s)
             finally:
                 self._compiler.recorder = self._profiler
             profile.peaks = measure_peaks(self._rt)
@@ -358,6 +424,11 @@ class InferenceSession(SessionApi):
             finally:
                 compiler.options, compiler.watch, compiler.resumes = asked, None, False
         return compiler.tunings
+
+    @property
+    def _is_bundle(self) -> bool:
+        model = self._arguments["path_or_bytes"]
+        return not isinstance(model, bytes) and is_bundle(model)
 
     @property
     def tunings(self) -> list[GraphTuning]:
@@ -405,21 +476,21 @@ class InferenceSession(SessionApi):
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _open(model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits) -> Source:
-    """The source behind a session: an ONNX model, by a kept plan where that may be, or a bundle."""
+def _open(
+    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits
+) -> tuple[Source, AutoSource | None]:
+    """The source behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
     if not isinstance(model, bytes) and is_bundle(model):
         from .bundle_source import BundleSource
 
         if edits:
             raise OptionError(f"{model} is compiled: sizes and initializers are given where the .onnx file is compiled")
-        return BundleSource(model)
-    from .plan_cache import open_plans
+        return BundleSource(model), None
+    if options.precision != "auto":
+        return open_onnx(model, rt, options, edits), None
+    from .auto_source import AutoSource, unsuited
 
-    plans = open_plans(model, rt, options, edits)
-    if plans is not None:
-        from .cached_source import CachedSource
-
-        return CachedSource(model, plans, edits)
-    from .onnx_source import OnnxSource
-
-    return OnnxSource(model, edits)
+    if unsuited(rt.info):
+        return open_onnx(model, rt, replace(options, precision="fp32"), edits), None
+    auto = AutoSource(model, rt, options, edits)
+    return auto, auto

@@ -22,6 +22,14 @@ class Source(Protocol):
     opset: int
     meta: ModelMetadata
 
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw random numbers, so that two runs cannot be compared; known after the first run."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the bytes of the file and the inputs' types decide everything; known after the first run."""
+
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays; InputError says what does not fit."""
 
