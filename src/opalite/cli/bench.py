@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import numpy as np
@@ -19,6 +20,7 @@ from .console import make_console
 from .inputs import Preprocess, load_inputs
 from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
 from .outputs import check_writable
+from .precision import precision_lines, settle_precision
 from .wanted import wanted_inputs
 
 _SECONDS = 3.0
@@ -72,6 +74,7 @@ def command(
     shapes: tuple[str, ...],
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
     tune: str | None,
 ) -> None:
@@ -83,18 +86,25 @@ def command(
     from ..run.session import InferenceSession
 
     check_writable(json_file)
-    settings = session_kwargs(device, precision, memory, tune)
+    settings = session_kwargs(device, precision, tolerance, memory, tune)
     with InferenceSession(model, **settings) as session:
         inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        settle_precision(session, inputs, make_console())
+        precisions = precision_lines(session, inputs)
+        policy = session.precision_policy if session.chooses_precision else None
     engines = ["opalite", *(name.strip() for name in against.split(",") if name.strip())]
     if len(set(engines)) < len(engines):
         raise InputError(f"--against {against}: name each engine once, and not opalite itself")
     console = make_console()
     plan = make_plan(iterations, duration, warmup, threads, seed)
-    with console.status("measuring") as status:
+    with TemporaryDirectory() as folder, console.status("measuring") as status:
+        if policy is not None:  # what was decided is measured: the workers decide nothing
+            path = Path(folder) / "policy.json"
+            path.write_text(policy.to_json())
+            settings["precision"] = str(path)
         comparison = compare(Path(model), inputs.feeds, engines, plan, {"opalite": settings}, status.update)
-    for line in inputs.assumptions():
-        console.print(line, soft_wrap=True)
+    for line in (*inputs.assumptions(), *precisions):
+        console.print(line, soft_wrap=True, markup=False)
     _print(console, comparison, percentiles)
     if json_file is not None:
         Path(json_file).write_text(json.dumps(as_json(comparison), indent=1) + "\n")

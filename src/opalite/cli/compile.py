@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ..errors import InputError
 from ..plan.bundle import SUFFIX
-from .options import PRECISION_HELP, model_argument, parse_shapes
+from ..run.ports import NodeArg
+from .inputs import Preprocess, Wanted, load_inputs
+from .options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
 
 
 @click.command()
@@ -16,6 +21,16 @@ from .options import PRECISION_HELP, model_argument, parse_shapes
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Shape of an input with open dimensions.")
 @click.option("--device", multiple=True, help="Device to compile for; may be given several times.")
 @click.option("--precision", default=None, help=PRECISION_HELP)
+@tolerance_option
+@click.option(
+    "--load-inputs",
+    "--input",
+    "-i",
+    "files",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="An input by which precision auto is decided. Inputs without a file are random.",
+)
 @click.option("--memory", default="auto", show_default=True, help="auto, buffer or image.")
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
 @click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
@@ -25,6 +40,8 @@ def command(
     shapes: tuple[str, ...],
     device: tuple[str, ...],
     precision: str | None,
+    tolerance: float | None,
+    files: tuple[str, ...],
     memory: str,
     tune: str,
     strict: bool,
@@ -42,16 +59,33 @@ def command(
     assumed = {k: s for k, s in example_shapes(wanted).items() if k in is_open.difference(given)}
     for name, shape in assumed.items():
         click.echo(f"{name}: {list(shape)} assumed; give --shape for another")
+    shapes_of = {**assumed, **given}
+    arrays: dict[str, Any] = {}
+    if files:
+        ports = [_wanted(a, shapes_of) for a in wanted]
+        loaded = load_inputs(files, ports, given, Preprocess(scale=1 / 255), 0)
+        arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.made_up}
     made = compile_model(
         model,
         target,
-        shapes={**assumed, **given},
+        shapes=shapes_of,
         device=list(device) or None,
         precision=precision,
         memory=memory,
         tune=tune,
         strict=strict,
+        tolerance=tolerance,
+        inputs=arrays,
+        tell=click.echo,
     )
     for variant in made.variants:
         inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())
         click.echo(f"{target}: {variant.device.name}, {inputs}, {len(variant.program.steps)} steps")
+
+
+def _wanted(arg: NodeArg, shapes: Mapping[str, tuple[int, ...]]) -> Wanted:
+    """What a file is loaded for: an input of the shape that is compiled."""
+    if arg.dtype is None:
+        raise InputError(f"input '{arg.name}' is {arg.type}: only tensors can be given on the command line")
+    dims = tuple(d if isinstance(d, int) else None for d in arg.shape)
+    return Wanted(arg.name, arg.dtype, dims, shapes.get(arg.name, tuple(d or 1 for d in dims)))

@@ -44,10 +44,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a command feeds: arrays by name, and the shapes that it assumed where the model leaves dimensions open."""
+    """What a command feeds: arrays by name, and the shapes that it assumed where the model leaves dimensions open.
+
+    made_up: names of the inputs that are random.
+    """
 
     feeds: dict[str, Array]
     assumed: dict[str, tuple[int, ...]]
+    made_up: tuple[str, ...] = ()
 
     def assumptions(self) -> list[str]:
         """A line for every assumed shape."""
@@ -102,12 +106,13 @@ def load_inputs(
         feeds.update(_load(Path(item), missing, shapes, preprocess))
     rng = np.random.default_rng(seed)
     assumed: dict[str, tuple[int, ...]] = {}
+    made_up = tuple(w.name for w in wanted if w.name not in feeds)
     for w in wanted:
-        if w.name not in feeds:
+        if w.name in made_up:
             feeds[w.name] = random_input(w, shapes, rng)
             if None in w.shape and w.name not in shapes:
                 assumed[w.name] = w.example
-    return Inputs(feeds, assumed)
+    return Inputs(feeds, assumed, made_up)
 
 
 def concrete_shape(w: Wanted, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

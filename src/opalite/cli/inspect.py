@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from rich.console import Console
 from rich.table import Table
@@ -11,20 +13,24 @@ from ..run.explain import Explanation, memory_line
 from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, session_kwargs, session_options
+from .precision import precision_lines, settle_precision
 from .wanted import wanted_inputs
 
 
 @click.command()
 @model_argument
+@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
 @click.option("--node", default=None, help="Tell everything about one node: candidates, estimates, refusals.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Show only the first N nodes.  [default: all]")
 @session_options
 def command(
     model: str,
+    files: tuple[str, ...],
     node: str | None,
     limit: int,
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
     tune: str | None,
     shapes: tuple[str, ...],
@@ -33,7 +39,7 @@ def command(
     """Show graph, placement, costs and memory of MODEL without the results of a run."""
     from ..run.session import InferenceSession
 
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
     console = make_console()
     meta = session.get_modelmeta()
     console.print(
@@ -42,10 +48,11 @@ def command(
     for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for port in ports:
             console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
-    inputs = load_inputs((), wanted_inputs(session), parse_shapes(shapes), Preprocess(), 0)
+    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(), 0)
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
     with inputs.explained():
+        settle_precision(session, inputs, console)
         explanation = session.explain(inputs.feeds)
     if node is not None:
         try:
@@ -54,10 +61,10 @@ def command(
             names = ", ".join(n.name for n in explanation.nodes if n.name)
             raise InputError(f"no node is named {node!r} after fusion; there are: {names}") from None
         return
-    _print_nodes(console, explanation, limit)
+    _print_nodes(console, explanation, limit, precision_lines(session, inputs))
 
 
-def _print_nodes(console: Console, explanation: Explanation, limit: int) -> None:
+def _print_nodes(console: Console, explanation: Explanation, limit: int, lines: Sequence[str]) -> None:
     table = Table(box=None)
     for title, style in (
         ("#", {"justify": "right", "min_width": 3}),
@@ -92,4 +99,6 @@ def _print_nodes(console: Console, explanation: Explanation, limit: int) -> None
         console.print(memory_line(m), soft_wrap=True)
     for note in explanation.notes:
         console.print(note, soft_wrap=True)
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
     print_caches(console)

@@ -29,7 +29,7 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def session_options(fn: F) -> F:
-    """--device, --precision, --memory, --tune, --shape, --strict."""
+    """--device, --precision, --tolerance, --memory, --tune, --shape, --strict."""
     strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
     return device_options(shape_option(strict(fn)))
 
@@ -43,15 +43,25 @@ def shape_option(fn: F) -> F:
 
 
 def device_options(fn: F) -> F:
-    """--device, --precision, --memory, --tune."""
+    """--device, --precision, --tolerance, --memory, --tune."""
     tune = click.option("--tune", default=None, help="Tuning level: none, fast, normal, wide, exhaustive.")
     return precision_options(tune(fn))
 
 
+tolerance_option = click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    metavar="SHARE",
+    help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",
+)
+
+
 def precision_options(fn: F) -> F:
-    """--device, --precision, --memory."""
+    """--device, --precision, --tolerance, --memory."""
     for option in (
         click.option("--memory", default=None, help="Tensor memory: auto, buffer, image."),
+        tolerance_option,
         click.option("--precision", default=None, help=PRECISION_HELP),
         click.option("--device", default=None, help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
     ):
@@ -67,9 +77,11 @@ def seed_option(fn: F) -> F:
     return option(fn)
 
 
-def session_kwargs(device: str | None, precision: str | None, memory: str | None, tune: str | None) -> dict[str, Any]:
+def session_kwargs(
+    device: str | None, precision: str | None, tolerance: float | None, memory: str | None, tune: str | None
+) -> dict[str, Any]:
     """Keyword arguments of InferenceSession for those options that were given."""
-    given = {"device": device, "precision": precision, "memory": memory, "tune": tune}
+    given = {"device": device, "precision": precision, "tolerance": tolerance, "memory": memory, "tune": tune}
     return {k: v for k, v in given.items() if v is not None}
 
 

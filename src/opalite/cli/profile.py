@@ -14,6 +14,7 @@ from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_writable
+from .precision import precision_lines, settle_precision
 from .wanted import wanted_inputs
 
 
@@ -38,6 +39,7 @@ def command(
     limit: int,
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
     tune: str | None,
     shapes: tuple[str, ...],
@@ -47,10 +49,11 @@ def command(
     from ..run.session import InferenceSession
 
     check_writable(trace, html)
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     with inputs.explained():
+        settle_precision(session, inputs, console)
         profile = session.profile(inputs.feeds, iterations=iterations)
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
@@ -60,6 +63,8 @@ def command(
     print_rows(console, "kernel", profile.by_kernel(), profile)
     wall = sorted(profile.wall_s)[len(profile.wall_s) // 2]
     console.print(f"device {1e3 * profile.device_s:.3f} ms of {1e3 * wall:.3f} ms a run, {len(nodes)} launches")
+    for line in precision_lines(session, inputs):
+        console.print(line, soft_wrap=True, markup=False)
     for sentence in profile.queueing:
         console.print(f"without profiling, {sentence}")
     if profile.peaks is not None:

@@ -15,6 +15,7 @@ from .console import make_console, print_caches
 from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes
+from .precision import precision_lines, settle_precision
 from .wanted import wanted_inputs
 
 
@@ -67,6 +68,7 @@ def command(
     iterations: int,
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
     tune: str | None,
     shapes: tuple[str, ...],
@@ -79,26 +81,30 @@ def command(
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, memory, tune))
+    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), preprocess, seed)
     names = [o.name for o in session.get_outputs()]
     feeds = inputs.feeds
+    console = make_console()
     with inputs.explained():
+        session.keeps_precision = not inputs.made_up
         results = session.run(None, feeds)
-    first = session.last_timing
+        first = session.last_timing
+        settle_precision(session, inputs, console)
     rows = []
     for i in range(warmup + iterations):
         results = session.run(None, feeds)
         if i >= warmup:
             rows.append(session.last_timing)
-    console = make_console()
     console.print(f"model    {model}")
     console.print(f"device   {session.device.name} ({session.device.platform})")
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
+    for line in precision_lines(session, inputs):
+        console.print(line, soft_wrap=True, markup=False)
     _print_outputs(console, names, results)
     if top_k:
         _print_top(console, results[0] if results else None, top_k, words)

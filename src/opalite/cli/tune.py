@@ -17,6 +17,7 @@ from rich.table import Table
 from .console import make_console
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
+from .precision import settle_precision
 from .wanted import wanted_inputs
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
     shapes: tuple[str, ...],
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
 ) -> None:
     """Tune MODEL for this device. Later sessions use what is found.
@@ -56,11 +58,13 @@ def command(
     """
     from ..run.session import InferenceSession
 
-    session = InferenceSession(model, **session_kwargs(device, precision, memory, "none"))
+    session = InferenceSession(model, **session_kwargs(device, precision, tolerance, memory, "none"))
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     stopped = False
     try:
+        with inputs.explained():
+            settle_precision(session, inputs, console)
         with inputs.explained(), _progress(as_json) as watch:
             session.tune(inputs.feeds, level.lower(), watch)
     except KeyboardInterrupt:

@@ -13,10 +13,12 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..ir.precision import Precision, PrecisionPolicy
+from ..run.options import parse_tolerance
 from ..run.verify import Check, Tolerance, verify_model
 from .console import make_console
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, precision_options, seed_option, shape_option
+from .precision import precision_lines, settle_precision
 from .wanted import wanted_inputs
 
 
@@ -54,6 +56,7 @@ def command(
     shapes: tuple[str, ...],
     device: str | None,
     precision: str | None,
+    tolerance: float | None,
     memory: str | None,
 ) -> None:
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
@@ -61,11 +64,17 @@ def command(
 
     console = make_console()
     settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
-    with InferenceSession(model, **settings) as session:
+    with InferenceSession(model, **settings, tolerance=tolerance) as session:
         inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        allowed = None if tolerance is None else parse_tolerance(tolerance)
+        if session.chooses_precision and policy_file is None:
+            with inputs.explained():
+                settle_precision(session, inputs, console)
+            settings["precision"] = session.precision_policy
+            console.print("\n".join(precision_lines(session, inputs)), soft_wrap=True, markup=False)
     with inputs.explained():
         if policy_file is not None:
-            settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings)
+            settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings, allowed)
         found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
@@ -85,7 +94,12 @@ def command(
 
 
 def _write_policy(
-    console: Console, path: str, model: str, feeds: Mapping[str, Any], settings: Mapping[str, Any]
+    console: Console,
+    path: str,
+    model: str,
+    feeds: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    allowed: float | None,
 ) -> PrecisionPolicy:
     """Find a policy, tell what it gives, and write it to `path`."""
     from ..run.mixed import find_policy
@@ -97,7 +111,13 @@ def _write_policy(
     asked = Precision.FP16_FAST if settings["precision"] == "fp16_fast" else Precision.FP16
     with console.status("searching") as status:
         found = find_policy(
-            model, feeds, device=settings["device"], memory=settings["memory"], precision=asked, watch=status.update
+            model,
+            feeds,
+            device=settings["device"],
+            memory=settings["memory"],
+            precision=asked,
+            allowed=allowed,
+            watch=status.update,
         )
     Path(path).write_text(found.policy.to_json())
     console.print(

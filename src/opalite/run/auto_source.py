@@ -219,8 +219,7 @@ class AutoSource:
 
     def _refute(self, feeds: Mapping[str, Any], types: str, worst: Worst, policy: PrecisionPolicy) -> None:
         """Go over to float32, because `policy` is off by `worst` on `feeds`, and look for nodes that must stay so."""
-        said = "half overflows" if worst.error == float("inf") else f"half changes an output by {worst}"
-        why = f"{said} on inputs {types}, where {self._options.tolerance:g} is allowed"
+        why = f"on inputs {types} half changes an output by {worst}; {self._options.tolerance:g} is allowed"
         if self._choice is not None:
             _log.warning("precision auto: %s; the session goes over to fp32", why)
             self._choose(Choice(FP32, why, plain=worst))

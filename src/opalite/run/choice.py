@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +26,10 @@ class Worst:
     output: str = ""
 
     def __str__(self) -> str:
-        return f"{self.error:.2g} at output '{self.output}'" if self.output else f"{self.error:.2g}"
+        where = f" at output '{self.output}'" if self.output else ""
+        if math.isinf(self.error):
+            return f"more than any number{where}: half overflows, or a shape is another"
+        return f"{self.error:.2g}{where}"
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,7 @@ class Choice:
             lines.append(f"a run takes {1e3 * self.half_s:.3g} ms, in fp32 {1e3 * self.wide_s:.3g}")
         if kept:
             lines.append(f"with every node in half they differ by {self.plain}; nodes that keep fp32:")
-            lines += [f"  {name}: {why or 'the policy names it'}" for name, why in list(kept.items())[:_MOST_LINES]]
-            if len(kept) > _MOST_LINES:
-                lines.append(f"  and {len(kept) - _MOST_LINES} more")
+            lines += [f"  {names}: {why}" for names, why in _by_reason(kept)]
         return lines
 
     def to_raw(self) -> dict[str, Any]:
@@ -103,7 +105,17 @@ class Choice:
 
 
 _MOST_TYPES = 63  # sizes of inputs that are remembered, beside the newest
-_MOST_LINES = 12
+_MOST_NAMES = 3  # of nodes with one reason
+
+
+def _by_reason(kept: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names of nodes and why all of them are kept."""
+    names: dict[str, list[str]] = {}
+    for name, why in kept.items():
+        names.setdefault(why or "the policy names it", []).append(name)
+    for why, group in names.items():
+        more = f" and {len(group) - _MOST_NAMES} more" if len(group) > _MOST_NAMES else ""
+        yield ", ".join(group[:_MOST_NAMES]) + more, why
 
 
 def policy_sentence(policy: PrecisionPolicy) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..cl.runtime import Runtime, find_runtime
 from ..errors import BundleError, InputError
@@ -13,9 +17,10 @@ from ..ir.precision import PrecisionPolicy
 from ..ir.types import TensorType
 from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
 from ..plan.program import Program
+from .choose import choose_precision
 from .compiler import Compiler
 from .description import describe_model
-from .options import CompileOptions, parse_precision
+from .options import CompileOptions, parse_precision, parse_tolerance
 from .ortvalue import parse_shape
 from .ports import NodeArg
 from .progress import build_progress
@@ -34,11 +39,17 @@ def compile_model(
     memory: str = "auto",
     tune: str = "none",
     strict: bool = False,
+    tolerance: float | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Bundle:
     """Write `model` (.onnx path or bytes), compiled, to the bundle at `path`.
 
     shapes: input shapes by name where the model leaves dimensions open; several mappings give several variants.
-    device: one or more requests as InferenceSession takes them. precision: likewise; None takes OPALITE_PRECISION.
+    device: one or more requests as InferenceSession takes them. precision, tolerance: likewise;
+        None takes OPALITE_PRECISION and OPALITE_TOLERANCE.
+    inputs: arrays by name, by which precision 'auto' is decided for each device; for a variant of other shapes, and
+        without any, they are random numbers. tell: told what was decided.
     Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
     """
     from .onnx_source import OnnxSource
@@ -48,26 +59,59 @@ def compile_model(
         raise InputError(f"bundle '{target}' must end in {SUFFIX}, by which sessions know one; write {target}{SUFFIX}")
     if not target.parent.is_dir():
         raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
-    options = CompileOptions(parse_precision(precision), memory, tune, strict)
+    options = CompileOptions(parse_precision(precision), memory, tune, strict, parse_tolerance(tolerance))
     source = OnnxSource(model)
     wanted = _parse_shapes(shapes)
     names = [a.name for a in source.inputs]
     for name in {n for one in wanted for n in one}.difference(names):
         raise InputError(f"a shape is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
+    for name in set(inputs or {}).difference(names):
+        raise InputError(f"an input is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
     requests = [device] if device is None or isinstance(device, str) else device
     variants = []
+    notes: list[str] = []
     for request in requests:
         compiler = Compiler(find_runtime(request), options)
         for one in wanted:
             feeds = {a.name: _input_type(a, one) for a in source.inputs}
+            if options.precision == "auto":
+                policy, lines = _choose(model, compiler.rt, options, feeds, inputs or {})
+                compiler.options = replace(options, precision=policy)
+                notes += lines
+                if tell is not None:
+                    tell("\n".join(lines))
             segment = source.only_segment(feeds)
             program = compiler.plan(segment.graph, Timing())
             program = source.complete(program, segment)
             variants.append(_with_binaries(compiler.rt, program))
         source.reset()
-    bundle = Bundle(variants, describe_model(source))
+    bundle = Bundle(variants, describe_model(source) | {"notes": notes})
     save_bundle(path, bundle)
     return bundle
+
+
+def _choose(
+    model: str | os.PathLike[str] | bytes,
+    rt: Runtime,
+    options: CompileOptions,
+    types: Mapping[str, TensorType],
+    inputs: Mapping[str, Any],
+) -> tuple[PrecisionPolicy, list[str]]:
+    """What precision 'auto' comes to for inputs of `types` on a device, and the sentences that tell it."""
+    from ..tune.measure import random_array
+
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    given = {n for n, t in types.items() if n in arrays and arrays[n].shape == t.shape}
+    rng = np.random.default_rng(0)
+    feeds = {n: arrays[n] if n in given else random_array(t.dtype, t.shape, rng) for n, t in types.items()}
+    made_up = [n for n in types if n not in given]
+    policy, lines = choose_precision(
+        model, feeds, device=rt.info.id, memory=options.memory, tolerance=options.tolerance, keeps=not made_up
+    )
+    lines[0] += f", compiled for {rt.info.name}"
+    if made_up:
+        lines.append(f"  chosen on random numbers for {', '.join(made_up)}")
+    return policy, lines
 
 
 def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:

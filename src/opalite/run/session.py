@@ -349,6 +349,11 @@ class InferenceSession(SessionApi):
             return self._compiler.policy() if self._auto is None else self._auto.policy
 
     @property
+    def chooses_precision(self) -> bool:
+        """Whether precision='auto' was asked for and the device makes it a question."""
+        return self._auto is not None
+
+    @property
     def keeps_precision(self) -> bool:
         """Whether what precision='auto' decides is kept in the cache folder for later sessions, as it is at first.
 

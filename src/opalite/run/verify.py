@@ -28,6 +28,7 @@ from ..passes.pipeline import optimise, place
 from ..passes.precision import set_precision
 from ..plan.bundle import is_bundle
 from ..tune.workspace import Workspace
+from .choose import choose_precision
 from .compiler import Compiler
 from .onnx_source import OnnxSource
 from .options import CompileOptions, parse_precision
@@ -92,11 +93,14 @@ def verify_model(
 ) -> Verification:
     """Compare every node, and the outputs, of an ONNX `model` on `feeds` with the references.
 
-    InputError for a bundle, whose nodes are no longer known.
+    precision: 'auto' is what a session decides on `feeds`. InputError for a bundle, whose nodes are no longer known.
     """
     if not isinstance(model, bytes) and is_bundle(model):
         raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; verify the .onnx file")
-    compiler = Compiler(find_runtime(device), CompileOptions(parse_precision(precision), memory))
+    precision = parse_precision(precision)
+    if precision == "auto":
+        precision, _ = choose_precision(model, feeds, device=device, memory=memory)
+    compiler = Compiler(find_runtime(device), CompileOptions(precision, memory))
     verifier = _Verifier(compiler, allowed or Tolerance())
     source = OnnxSource(model)
     wanted = verifier.walk(source.importer, source.check_feeds(feeds))
