@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cl import build_pool
+from opalite.cl import build_pool, programs
 from opalite.cl.build_pool import BuildPool
 from opalite.cl.devices import find_device
 from opalite.cl.programs import _FEW
 from opalite.cl.runtime import Runtime
+from opalite.ir.device_family import NO_RESTRICT, SERIAL_BUILDS
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
 COUNT = _FEW + 3
@@ -150,6 +153,7 @@ PROCESS = """
 import os, sys
 from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
+from opalite.ir.device_family import NO_RESTRICT, SERIAL_BUILDS
 rt = Runtime(find_device())
 rt.expect_builds()
 programs = rt.build_all([("kernel void f(global int *x) { x[0] = VALUE; }", f"-DVALUE={i}", "") for i in range(6)])
@@ -175,3 +179,24 @@ def test_nothing_is_left_running(rt: Runtime, tmp_path: Path, end: str) -> None:
     assert process.stderr == ""
     if end == "exits":
         assert not list(tmp_path.glob("opalite-build-*"))
+
+
+def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("OPALITE_BUILD_THREADS", "4")
+    found = find_device()
+    info = dataclasses.replace(found.info, family="generic", quirks=(SERIAL_BUILDS, NO_RESTRICT))
+    runtime = Runtime(dataclasses.replace(found, info=info))
+    threads: set[int] = set()
+    given: list[str] = []
+
+    def build(self: Any, options: bytes, devices: Any) -> None:
+        threads.add(threading.get_ident())
+        given.append(options.decode())
+        original(self, options, devices)
+
+    original = programs.cl._Program._build
+    monkeypatch.setattr(programs.cl._Program, "_build", build)
+    runtime.build_all(specs(4))
+    assert threads == {threading.get_ident()}
+    assert all("-Drestrict=" in options for options in given)

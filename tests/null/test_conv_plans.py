@@ -91,3 +91,12 @@ def test_defaults_are_legal_and_launches_fit(device: DeviceInfo, name: str) -> N
 def test_variable_weights_are_served(device: DeviceInfo, name: str) -> None:
     node = make_values(name, variable=True)
     assert any(k.refuse(node, device) is None for k in kernels_for(node.op.name))
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.id + d.name)
+def test_private_memory_is_read_as_global_only_where_it_is_the_same(device: DeviceInfo) -> None:
+    kernel = next(k for k in kernels_for("Conv") if k.name == "ConvFirst")
+    binding = next(iter(kernel.bindings(make_values("first"), device)))
+    node = make_values("first", binding)
+    (launch,) = kernel.launch(node, kernel.defaults(node, device), device)
+    assert launch.defines["DIRECT"] == (device.is_cpu and device.family in ("pocl", "intel"))

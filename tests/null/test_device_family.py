@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.ir.device_family import FEW_EVENTS, TIMER_OUTLIERS, find_family
+from opalite.ir.device import DeviceInfo
+from opalite.ir.device_family import FEW_EVENTS, NO_RESTRICT, SERIAL_BUILDS, TIMER_OUTLIERS, find_family
 
 NAMES = [
     # name, vendor, version, family, generation, wave size
@@ -95,3 +96,6 @@ def test_quirks_follow_the_family() -> None:
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 1.2 Adreno(TM) 330").quirks == (TIMER_OUTLIERS,)
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
     assert FEW_EVENTS in find_family("Mali-G76").quirks
+    assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (NO_RESTRICT, SERIAL_BUILDS)
+    assert DeviceInfo(quirks=(NO_RESTRICT,)).build_options == "-Drestrict="
+    assert DeviceInfo().build_options == ""

@@ -22,6 +22,7 @@ import pyopencl as cl
 from .. import knobs
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
+from ..ir.device_family import SERIAL_BUILDS
 from . import pocl
 from .build_pool import BuildPool
 from .build_worker import PART
@@ -132,7 +133,7 @@ class ProgramCache:
                 progress(done, len(specs))
 
         told = self._build_outside(specs, tell)
-        threads = 1 if self._serial else min(_workers(), len(specs))
+        threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(_workers(), len(specs))
         built: list[cl._Program] = []
         if threads <= 1:
             for spec in specs:
@@ -157,7 +158,7 @@ class ProgramCache:
         A worker process does the work, one program after the other, and the calling thread waits. None where there is
         no worker or the parts do not build: the caller has another way.
         """
-        text, options = PART.join(t for t, _ in parts), PART.join(_quiet(o) for _, o in parts)
+        text, options = PART.join(t for t, _ in parts), PART.join(self._given(o) for _, o in parts)
         key = self._key(text, options)
         program = self._find(key)
         note("programs", program is not None)
@@ -185,7 +186,7 @@ class ProgramCache:
             return set()
         started = time.perf_counter()
         delivered = set()
-        for number, binary in self._pool.build([(text, _quiet(options)) for text, options in missing]):
+        for number, binary in self._pool.build([(text, self._given(options)) for text, options in missing]):
             key = missing[number]
             self._delivered[key] = binary
             delivered.add(key)
@@ -267,7 +268,7 @@ class ProgramCache:
             return program
 
         try:
-            program = lighten(make, text, _quiet(options)) if self._serial else make(text, _quiet(options))
+            program = lighten(make, text, self._given(options)) if self._serial else make(text, self._given(options))
         except cl.Error as e:
             assert program is not None
             log = self._compiler_output(program)
@@ -281,6 +282,11 @@ class ProgramCache:
         if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
             _log.warning("the compiler says of %s with %s:\n%s", name, options, log)
         return program
+
+    def _given(self, options: str) -> str:
+        """`options` as the compiler gets them: with the device's, and no warnings, which PoCL prints, unless wanted."""
+        quiet = "" if knobs.get("OPALITE_DEBUG") >= 4 else "-w"
+        return " ".join(part for part in (options, self._info.build_options, quiet) if part)
 
     def _compiler_output(self, program: cl._Program) -> str:
         try:
@@ -313,11 +319,6 @@ def _workers() -> int:
     """Threads or processes that build at once."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
-
-
-def _quiet(options: str) -> str:
-    """`options` without the compiler's warnings, which PoCL prints, unless they are asked for."""
-    return options if knobs.get("OPALITE_DEBUG") >= 4 else f"{options} -w".lstrip()
 
 
 def _keep_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:

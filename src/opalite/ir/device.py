@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT
+from .device_family import HALF_TYPES, HALF_VECTORS, NO_RESTRICT, PTX_DOT
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,16 @@ class DeviceInfo:
         The numbers are TensorFlow Lite's: 24 on Mali, 16 on PowerVR (seed 004 tells of the policy).
         """
         return {"mali": 24, "powervr": 16}.get(self.family, 0)
+
+    @property
+    def one_address_space(self) -> bool:
+        """Whether private and global pointers may stand for each other: CPUs that run kernels as plain functions."""
+        return self.is_cpu and self.family in ("pocl", "intel")
+
+    @property
+    def build_options(self) -> str:
+        """Options that every program is compiled with besides its own."""
+        return "-Drestrict=" if NO_RESTRICT in self.quirks else ""
 
     @property
     def pack(self) -> int:

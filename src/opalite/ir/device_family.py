@@ -16,6 +16,8 @@ FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is 
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
+NO_RESTRICT = "no_restrict"  # restrict pointers of inlined functions fail at run time (Oclgrind: noalias.scope.decl)
+SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 
@@ -56,8 +58,9 @@ def _cpu(name: str, platform: str, version: str, float_width: int) -> Family:
     for vendor in ("intel", "apple"):
         if family == "generic" and vendor in f"{name} {platform}".lower():
             family = vendor
+    quirks = (NO_RESTRICT, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
     # Two multiply-add units a core, each as wide as a vector register.
-    return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4))
+    return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)
 
 
 def _adreno(match: re.Match[str], text: str) -> Family:

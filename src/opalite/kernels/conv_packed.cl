@@ -10,7 +10,8 @@
 //   UNROLL    input channels in one turn of the inner loop
 //   UNROLL_K  filter columns in one turn of the loop around it
 //   IN_REGISTERS  1: unroll all of a run, so that it stays in registers (GPU); 0: broadcast elements from memory (CPU)
-//   DIRECT    1: tiles inside the row are not staged but read from x (where memory is one and x holds ACC; STEP is 1)
+//   DIRECT    1: tiles inside the row are not staged but read from x (where a global pointer may point to private memory, and
+//             x holds ACC; STEP is 1)
 //   GROUP     neighbouring tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
 //   MASK      1: the last block's lanes from `m` on are set to zero
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a

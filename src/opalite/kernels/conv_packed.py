@@ -73,7 +73,7 @@ class ConvPacked(Kernel):
         table = {"IN_PACK": groups.in_pack, "RUN": run, "STEP": step, "DIRECT": 0, "UNROLL_K": 1}
         if (
             groups.in_pack == 1
-            and device.is_cpu
+            and device.one_address_space
             and storage in (DType.FLOAT32, DType.INT32)
             and columns <= _MOST_STAGED
         ):
