@@ -465,3 +465,17 @@ def test_commands(rt: Runtime, tmp_path: Path) -> None:
     assert "half storage but for 3 of 5" in call("compile", str(tmp_path / "t.opal"), "-i", str(x))
     text = call("run", "--iterations", "1", "-i", str(x), "--tolerance", "0.1")
     assert "tolerance 0.1" in text
+
+
+def test_onnxruntimes_options_of_a_provider(rt: Runtime) -> None:
+    options = {"device": rt.info.id, "precision": "auto", "tolerance": "0.04"}
+    session = opalite.InferenceSession(
+        classifier().SerializeToString(), providers=[("OpenCLExecutionProvider", options)]
+    )
+    assert "tolerance 0.04" in session.explain_precision()[0]
+    with pytest.raises(InputError, match="tolerance '-1' is not a number above 0"):
+        opalite.InferenceSession(
+            classifier().SerializeToString(),
+            providers=["OpenCLExecutionProvider"],
+            provider_options=[{"tolerance": -1}],
+        )

@@ -122,7 +122,9 @@ class InferenceSession(SessionApi):
             memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
             tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
             strict=given["strict"] or wants_strict(choice, sess_options),
-            tolerance=parse_tolerance(given["tolerance"]),
+            tolerance=parse_tolerance(
+                choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
+            ),
         )
         tell_no_effect(sess_options, log)
         rt = find_runtime(choice.device)
