@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import InputError
-from opalite.ir import DType, Graph
+from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import TOLERANCES, relative_difference, tolerance
 from opalite.passes.pipeline import place
@@ -152,3 +152,28 @@ def test_differences_are_shares_of_the_largest_magnitude() -> None:
     assert relative_difference(np.array([0.0, -4.0, 1e9], np.float32), want) == np.inf
     assert relative_difference(want.astype(np.float64), want) == np.inf
     assert relative_difference(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+def test_a_cpu_stores_a_models_own_halves_as_floats(dtype: DType) -> None:
+    """A GPU keeps them; either way the caller gives and gets the model's types."""
+    for device, stored in ((CPU, DType.FLOAT32), (DeviceInfo(kind="gpu"), dtype)):
+        g = GraphMaker()
+        x = g.input("x", 1, 4, 5, 5, dtype=dtype)
+        w = g.const("w", np.ones((4, 4, 1, 1), dtype.np))
+        window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+        graph = g.done(g.map("relu", lambda v: v.call("max", 0), g.add("c", "Conv", x, w, **window)))
+        set_precision(graph, PrecisionPolicy(Precision.FP32), device)
+        place(graph, device)
+        conv = next(n for n in graph.nodes if n.op.name == "Conv")
+        assert conv.x.type.storage is stored
+        assert conv.y.type.storage is stored
+        assert conv.y.dtype is dtype
+        program = emit(graph, device)
+        assert [p.dtype for p in (*program.inputs, *program.outputs)] == [dtype, dtype]
+
+
+def test_no_policy_asks_for_what_only_the_engine_chooses() -> None:
+    text = HALF.to_json().replace("fp16", "wide")
+    with pytest.raises(InputError, match="precision 'wide' is not known"):
+        PrecisionPolicy.from_json(text)

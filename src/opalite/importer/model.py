@@ -65,7 +65,7 @@ class Model:
         bodies = [self.graph, *(f.body for f in self.functions.values())]
         return any(_draws(n) for g in bodies for n in _all_nodes(g))
 
-    @property
+    @cached_property
     def name(self) -> str:
         """How messages call the model: its file, else its graph."""
         return self.path.name if self.path is not None else self.graph.name or "model"

@@ -79,11 +79,12 @@ def dtype_name(dtype: DType) -> str:
 def _check_shape(name: str, dtype: DType | None, want: Dims | None, got: tuple[int, ...]) -> None:
     if want is None or (not want and all(d == 1 for d in got)):
         return  # one element for a scalar: exporters and callers mix these up, and onnxruntime lets them
-    expected = _expected(dtype, want)
     if len(want) != len(got):
+        expected = _expected(dtype, want)
         raise InputError(f"input '{name}' has rank {len(want)} ({expected}), got shape {got} of rank {len(got)}")
     for axis, (w, g) in enumerate(zip(want, got, strict=True)):
         if isinstance(w, int) and w != g:
+            expected = _expected(dtype, want)
             raise InputError(f"input '{name}' has size {w} along axis {axis} ({expected}), got shape {got}")
 
 

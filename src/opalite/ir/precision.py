@@ -20,19 +20,31 @@ _VERSION = 1
 
 
 class Precision(Enum):
-    """What a node does with float32: keep it, store halves and sum in float, or store and sum halves."""
+    """What a node does with float32: keep it, store halves and sum in float, or store and sum halves.
+
+    WIDE keeps float32 and stores a model's own 16-bit floats as float32 too, for devices that convert them slowly. It
+    is the engine's choice and none of the user's (`ASKED`).
+    """
 
     FP32 = "fp32"
+    WIDE = "wide"
     FP16 = "fp16"
     FP16_FAST = "fp16_fast"
 
     def override(self, dtype: DType) -> DType | None:
         """The storage that a Place of a value of `dtype` states: None where the value keeps its own type."""
+        if self is Precision.WIDE:
+            return DType.FLOAT32 if dtype in _NARROW else None
         return DType.FLOAT16 if self is not Precision.FP32 and dtype is DType.FLOAT32 else None
 
     def stored(self, dtype: DType) -> DType:
         """What values of `dtype` are stored as."""
         return self.override(dtype) or dtype
+
+
+ASKED = (Precision.FP32, Precision.FP16, Precision.FP16_FAST)
+"""What a session may be asked for."""
+_NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,7 @@ class PrecisionPolicy:
             raise InputError(f"{where} is no precision policy; `opalite verify --write-policy` writes one")
         if raw.get("version") != _VERSION:
             raise InputError(f"{where} is a policy of version {raw.get('version')}, this Opalite reads {_VERSION}")
-        known = [p.value for p in Precision]
+        known = [p.value for p in ASKED]
         if raw.get("precision") not in known:
             raise InputError(f"{where}: precision {raw.get('precision')!r} is not known; choose {', '.join(known)}")
         nodes = raw.get("fp32", {})

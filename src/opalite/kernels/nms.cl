@@ -105,10 +105,43 @@ kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void nms_rounds(
 }
 
 #else
-// One work-item for each class: candidates leave a heap in order of score.
+// One work-item for each class: candidates leave a heap in order of score. The corners and areas of the boxes that are kept
+// stand in five rows of `room` numbers, whole vectors, so that a candidate meets PACK of them at once; which of those it
+// overlaps is then decided exactly.
+#define AT(row, j) ((row) * room + (j))
+static inline int overlaps_kept(Box box, global const REAL *boxes, global const int *own, global const ACC *corners, int room,
+                                int n, ACC limit) {
+    const ACC area = (box.high0 - box.low0) * (box.high1 - box.low1);
+    for (int j = 0; j < n; j += PACK) {
+        const ACCV side0 = fmin((ACCV)box.high0, VLOAD(PACK, 0, corners + AT(2, j)))
+            - fmax((ACCV)box.low0, VLOAD(PACK, 0, corners + AT(0, j)));
+        const ACCV side1 = fmin((ACCV)box.high1, VLOAD(PACK, 0, corners + AT(3, j)))
+            - fmax((ACCV)box.low1, VLOAD(PACK, 0, corners + AT(1, j)));
+        const ACCV shared = fmax(side0, (ACCV)0) * fmax(side1, (ACCV)0);
+        const ACCV joined = (ACCV)area + VLOAD(PACK, 0, corners + AT(4, j)) - shared;
+        // A hair more than the limit asks for, so that no rounding lets an overlap through.
+        if (!any(shared * (ACC)1.0001f > limit * joined)) continue;
+        for (int k = j; k < min(j + PACK, n); ++k) {
+            if (overlap(box, load_box(boxes, own[k]), limit)) return 1;
+        }
+    }
+    return 0;
+}
+
+static inline void keep_corners(Box box, global ACC *corners, int room, int n) {
+    if (n % PACK == 0) {
+        for (int row = 0; row < 5; ++row) VSTORE(PACK, (ACCV)0, 0, corners + AT(row, n));
+    }
+    corners[AT(0, n)] = box.low0;
+    corners[AT(1, n)] = box.low1;
+    corners[AT(2, n)] = box.high0;
+    corners[AT(3, n)] = box.high1;
+    corners[AT(4, n)] = (box.high0 - box.low0) * (box.high1 - box.low1);
+}
+
 kernel void nms_heap(
-    global const REAL *boxes, global const REAL *scores, global int *candidates, global int *kept, global int *counts, int lines,
-    int classes, int size, int most, ACC limit, ACC threshold
+    global const REAL *boxes, global const REAL *scores, global int *candidates, global int *kept, global int *counts,
+    global ACC *corners, int lines, int classes, int size, int most, int room, ACC limit, ACC threshold
 ) {
     const int id = get_global_id(0);
     if (id >= lines) return;
@@ -116,6 +149,7 @@ kernel void nms_heap(
     global const REAL *own_boxes = boxes + (size_t)(id / classes) * size * 4;
     global int *heap = candidates + (size_t)id * size;
     global int *own = kept + (size_t)id * most;
+    global ACC *own_corners = corners + (size_t)id * 5 * room;
     int left = 0, n = 0;
     for (int i = 0; i < size; ++i) {
         if (TAKES_PART(i)) heap[left++] = i;
@@ -126,9 +160,9 @@ kernel void nms_heap(
         heap[0] = heap[--left];
         if (left > 0) sift_down(heap, 0, left, line, 1);
         const Box box = load_box(own_boxes, next);
-        int free = 1;
-        for (int j = 0; j < n && free; ++j) free = !overlap(box, load_box(own_boxes, own[j]), limit);
-        if (free) own[n++] = next;
+        if (overlaps_kept(box, own_boxes, own, own_corners, room, n, limit)) continue;
+        keep_corners(box, own_corners, room, n);
+        own[n++] = next;
     }
     counts[id] = n;
 }

@@ -10,7 +10,7 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ops.base import Cost
-from .base import Kernel, Launch, Params, Scratch, Space, ceil_div, register
+from .base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div, register
 from .sources import STORAGE, read_source
 from .workgroups import group_refusal
 
@@ -28,7 +28,9 @@ class _NonMaxSuppression(Kernel):
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return group_refusal(params["WG"], device)
 
-    def _launches(self, node: Node, params: Params, entry: str, items: int, counted: bool) -> list[Launch]:
+    def _launches(
+        self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
+    ) -> list[Launch]:
         """All launches; `entry` finds the kept boxes with `items` work-items and is told the lines if `counted`."""
         boxes, scores, attrs = node.x, node.input(1), node.attrs
         indices, count = node.outputs
@@ -42,7 +44,9 @@ class _NonMaxSuppression(Kernel):
             "CENTRED": bool(attrs["center_point_box"]),
             "THRESHOLD": attrs["score"] is not None,
         }
-        if not counted:
+        if counted:
+            defines["PACK"] = device.pack
+        else:
             defines["WG"] = params["WG"]
         number = np.float64 if stored is DType.FLOAT64 else np.float32
         limits = (number(attrs["iou"]), number(attrs["score"] or 0))
@@ -51,12 +55,16 @@ class _NonMaxSuppression(Kernel):
             Scratch("counts", 4 * lines),
             Scratch("offsets", 4 * lines),
         )
-        sizes = (lines, classes, size, most) if counted else (classes, size, most)
-        args = (boxes, scores, Scratch("candidates", 4 * lines * size), kept, counts, *sizes, *limits)
+        args: tuple[Arg, ...] = (boxes, scores, Scratch("candidates", 4 * lines * size), kept, counts)
+        if counted:
+            room = ceil_div(most, device.pack) * device.pack
+            args += (Scratch("corners", number(0).itemsize * 5 * lines * room), lines, classes, size, most, room)
+        else:
+            args += (classes, size, most)
         prelude = read_source("topk_order.cl")
         rows = lines * most
         return [
-            Launch(entry, args, (items,), (params["WG"],), defines, prelude),
+            Launch(entry, (*args, *limits), (items,), (params["WG"],), defines, prelude),
             Launch("nms_offsets", (counts, offsets, count, lines), (1,), (1,), defines, prelude),
             Launch(
                 "nms_write",
@@ -80,7 +88,7 @@ class NmsHeap(_NonMaxSuppression):
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         batch, classes, _ = node.input(1).shape
-        return self._launches(node, params, "nms_heap", batch * classes, True)
+        return self._launches(node, params, device, "nms_heap", batch * classes, True)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         batch, classes, size = node.input(1).shape
@@ -96,7 +104,7 @@ class NmsRounds(_NonMaxSuppression):
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         batch, classes, _ = node.input(1).shape
-        return self._launches(node, params, "nms_rounds", batch * classes * params["WG"], False)
+        return self._launches(node, params, device, "nms_rounds", batch * classes * params["WG"], False)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         batch, classes, size = node.input(1).shape

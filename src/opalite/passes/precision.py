@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, Precision, PrecisionPolicy
@@ -24,9 +25,11 @@ _SQUARES = ("sum_square", "l2")
 _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 
 
-def set_precision(graph: Graph, policy: PrecisionPolicy) -> None:
-    """Set `precision` of every node, and the storage in the Place of every float32 value that the graph computes."""
+def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | None = None) -> None:
+    """Set `precision` of every node, and the storage in the Place of every value that the graph computes so."""
     if policy.precision is Precision.FP32:
+        if device is not None and device.is_cpu:
+            _widen(graph)
         return
     uses = graph.uses()
     large: set[Value] = set()  # values that may be beyond half's range
@@ -37,6 +40,18 @@ def set_precision(graph: Graph, policy: PrecisionPolicy) -> None:
         for v in node.outputs:
             if grows:
                 large.add(v)
+            v.type = v.type.with_place(v.type.place.with_precision(node.precision.override(v.dtype)))
+
+
+def _widen(graph: Graph) -> None:
+    """Store a model's own 16-bit floats as float32: a CPU converts them one by one at each load and store."""
+    narrow = (DType.FLOAT16, DType.BFLOAT16)
+    values = (v for node in graph.nodes for v in (*node.inputs, *node.outputs) if v is not None)
+    if not any(v.dtype in narrow for v in values):
+        return
+    for node in graph.nodes:
+        node.precision = Precision.WIDE
+        for v in node.outputs:
             v.type = v.type.with_place(v.type.place.with_precision(node.precision.override(v.dtype)))
 
 

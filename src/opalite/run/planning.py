@@ -25,7 +25,7 @@ def plan_graph(compiler: Compiler, graph: Graph, timing: Timing, policy: Precisi
     started = time.perf_counter()
     ctx = Context()
     optimise(graph, ctx, compiler.rt.info, policy)
-    set_precision(graph, policy)
+    set_precision(graph, policy, compiler.rt.info)
     check_sizes(graph, compiler.rt.info)
     timing.import_s += time.perf_counter() - started
     started = time.perf_counter()

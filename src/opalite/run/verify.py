@@ -142,7 +142,7 @@ class _Verifier:
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
         optimise(graph, device=self.rt.info, policy=self._compiler.policy())
-        set_precision(graph, self._compiler.policy())
+        set_precision(graph, self._compiler.policy(), self._compiler.rt.info)
         place(graph, self.rt.info, memory=self._compiler.memory())
         self._placed[segment] = graph
         after = self._outputs(graph, inputs, compare=True)
