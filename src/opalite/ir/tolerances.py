@@ -44,7 +44,7 @@ def tolerance(what: str, stored: Column) -> float:
 
 
 def column(precision: Precision, dtype: DType) -> Column:
-    """The column for a value of `dtype` that was computed in `precision`; a model's own halves are halves in the end."""
+    """The column for a value of `dtype` that was computed in `precision`: a model's own halves end as halves."""
     if precision is Precision.WIDE:
         return dtype
     return _FAST if precision is _FAST and dtype is DType.FLOAT32 else precision.stored(dtype)
