@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from .cl.runtime import find_runtime
-from .errors import InputError, NoDeviceError, UnsupportedOpError
+from .errors import InputError, NoDeviceError, OptionError, UnsupportedOpError
 from .importer import load_model
+from .run.api.run_options import RunOptions
+from .run.api.session_options import SessionOptions
 from .run.session import InferenceSession
+
+_SESSION_OPTIONS = frozenset(
+    {
+        "enable_cpu_mem_arena",
+        "enable_mem_pattern",
+        "enable_mem_reuse",
+        "execution_mode",
+        "execution_order",
+        "graph_optimization_level",
+        "inter_op_num_threads",
+        "intra_op_num_threads",
+        "log_severity_level",
+        "log_verbosity_level",
+        "logid",
+        "use_deterministic_compute",
+        "use_per_session_threads",
+    }
+)
+_RUN_OPTIONS = frozenset({"log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"})
+_OWN_OPTIONS = frozenset({"precision", "memory", "tune", "strict"})
 
 
 class OpaliteBackendRep(BackendRep):  # type: ignore[misc]
@@ -21,7 +43,11 @@ class OpaliteBackendRep(BackendRep):  # type: ignore[misc]
         self.session = session
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs as a named tuple. InputError says what does not fit."""
+        """Outputs as a named tuple. InputError says what does not fit.
+
+        kwargs: attributes of RunOptions that concern logging; OptionError for its others.
+        """
+        options = _run_options(kwargs)
         names = [i.name for i in self.session.get_inputs()]
         if isinstance(inputs, dict):
             feeds = inputs
@@ -30,7 +56,7 @@ class OpaliteBackendRep(BackendRep):  # type: ignore[misc]
             if len(given) > len(names):
                 raise InputError(f"the model takes {len(names)} inputs, got {len(given)}")
             feeds = dict(zip(names, given, strict=False))
-        outputs = self.session.run(None, feeds)
+        outputs = self.session.run(None, feeds, options)
         fields = [o.name for o in self.session.get_outputs()]
         found: tuple[Any, ...] = namedtupledict("Outputs", fields)(*outputs)
         return found
@@ -40,14 +66,26 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
     """`device` is 'CPU' or 'CUDA' as in onnx (CUDA stands for any GPU), or any of opalite's own names."""
 
     @classmethod
-    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> OpaliteBackendRep:
-        """Compile `model`, a ModelProto."""
-        return OpaliteBackendRep(InferenceSession(model.SerializeToString(), device=_device(device), **kwargs))
+    def prepare(cls, model: Any, device: str | None = "CPU", **kwargs: Any) -> OpaliteBackendRep:
+        """Compile `model`: a path, bytes, a ModelProto, or a session or rep, which are taken as they are.
+
+        kwargs: InferenceSession's own (precision, memory, tune, strict), and attributes of SessionOptions as
+        onnxruntime's backend takes them; OptionError for attributes that it does not take.
+        """
+        if isinstance(model, OpaliteBackendRep):
+            return model
+        if isinstance(model, InferenceSession):
+            return OpaliteBackendRep(model)
+        source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
+        own = {k: v for k, v in kwargs.items() if k in _OWN_OPTIONS}
+        options = _session_options({k: v for k, v in kwargs.items() if k not in _OWN_OPTIONS})
+        return OpaliteBackendRep(InferenceSession(source, options, device=_device(device), **own))
 
     @classmethod
-    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    def run_model(cls, model: Any, inputs: Any, device: str | None = "CPU", **kwargs: Any) -> tuple[Any, ...]:
         """Prepare and run at once."""
-        return cls.prepare(model, device, **kwargs).run(inputs)
+        told = {k: v for k, v in kwargs.items() if k in _RUN_OPTIONS}
+        return cls.prepare(model, device, **kwargs).run(inputs, **told)
 
     @classmethod
     def run_node(
@@ -68,16 +106,16 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
         return cls.prepare(model, device, **kwargs).run(arrays)
 
     @classmethod
-    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether every operator is known."""
+    def is_compatible(cls, model: Any, device: str | None = "CPU", **kwargs: Any) -> bool:
+        """Whether every operator of `model` (a path, bytes or a ModelProto) is known."""
         try:
-            load_model(model.SerializeToString())
+            load_model(model)
         except UnsupportedOpError:
             return False
         return True
 
     @classmethod
-    def supports_device(cls, device: str) -> bool:
+    def supports_device(cls, device: str | None) -> bool:
         """Whether an OpenCL device answers to `device`."""
         try:
             find_runtime(_device(device))
@@ -86,9 +124,30 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
         return True
 
 
-def _device(name: str) -> str | None:
-    kind = name.split(":")[0].upper()
-    return {"CPU": None, "CUDA": "gpu"}.get(kind, name)
+def _device(name: str | None) -> str | None:
+    kind = (name or "CPU").split(":")[0].upper()
+    return {"CPU": None, "CUDA": "gpu", "GPU": "gpu"}.get(kind, name)
+
+
+def _session_options(wanted: Mapping[str, Any]) -> SessionOptions:
+    """SessionOptions of those attributes that a backend may set; unknown names are left to other backends."""
+    options = SessionOptions()
+    for name, value in wanted.items():
+        if name in _SESSION_OPTIONS:
+            setattr(options, name, value)
+        elif hasattr(options, name):
+            raise OptionError(f"SessionOptions.{name} cannot be set by the backend; make an InferenceSession with it")
+    return options
+
+
+def _run_options(wanted: Mapping[str, Any]) -> RunOptions | None:
+    options = RunOptions() if wanted else None
+    for name, value in wanted.items():
+        if name in _RUN_OPTIONS:
+            setattr(options, name, value)
+        elif hasattr(options, name):
+            raise OptionError(f"RunOptions.{name} cannot be set by the backend; use session.run")
+    return options
 
 
 def _newest(domain: str) -> int:
@@ -98,7 +157,7 @@ def _newest(domain: str) -> int:
 
 
 prepare = OpaliteBackend.prepare
-run_model = OpaliteBackend.run_model
+run = run_model = OpaliteBackend.run_model
 run_node = OpaliteBackend.run_node
 is_compatible = OpaliteBackend.is_compatible
 supports_device = OpaliteBackend.supports_device

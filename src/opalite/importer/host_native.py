@@ -100,6 +100,22 @@ def _zip_map(proto: bytes) -> Step | None:
     return run
 
 
+def _dict_vectorizer(proto: bytes) -> Step:
+    """The numbers of a map in the order of a vocabulary, as one row; zero for keys that the map lacks."""
+    attrs = _attributes(onnx.NodeProto.FromString(proto))
+    keys: list[Any] = list(attrs.get("string_vocabulary") or attrs.get("int64_vocabulary") or ())
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        found = inputs[0]
+        if not isinstance(found, dict):
+            raise ShapeError(f"DictVectorizer reads a map, got {type(found).__name__}")
+        kind = np.asarray(next(iter(found.values()), np.float32(0))).dtype
+        empty = "" if kind.kind in "OU" else 0
+        return [np.asarray([[found.get(k, empty) for k in keys]], object if kind.kind in "OU" else kind)]
+
+    return run
+
+
 def _attributes(node: Any) -> dict[str, Any]:
     return {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute}
 
@@ -125,6 +141,7 @@ _MAKERS: dict[tuple[str, str], Callable[[bytes], Step | None]] = {
     ("", "Unique"): _unique,
     ("", "Det"): _det,
     ("ai.onnx.ml", "ZipMap"): _zip_map,
+    ("ai.onnx.ml", "DictVectorizer"): _dict_vectorizer,
     ("ai.onnx.ml", "TreeEnsembleClassifier"): _tree_ensemble,
     ("ai.onnx.ml", "TreeEnsembleRegressor"): _tree_ensemble,
 }

@@ -116,8 +116,8 @@ def _run_holder(op_type: str, inputs: Sequence[Any]) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """A value as NumPy arrays on the host."""
-    if value is None:
-        return None
+    if value is None or isinstance(value, dict):
+        return value
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return np.asarray(value)
@@ -138,6 +138,8 @@ def _result(value: Any) -> Any:
 def _describe(value: Any) -> str:
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
+    if isinstance(value, dict):
+        return f"a map of {len(value)}"
     return "absent" if value is None else f"{value.dtype}{list(value.shape)}"
 
 

@@ -54,7 +54,8 @@ class ValueInfo:
     """Name and declared type of a graph input or output.
 
     kind: 'tensor', 'sparse', 'sequence', 'optional', 'map' or 'unknown'. shape: one int, symbol or None for each
-    dimension; None if even the rank is open. elem: what a sequence or optional holds (name '').
+    dimension; None if even the rank is open. elem: what a sequence, an optional or a map holds (name ''). dtype: of
+    the elements, or of a map's keys.
     """
 
     name: str
@@ -69,6 +70,8 @@ class ValueInfo:
         if self.kind in ("tensor", "sparse") and self.dtype is not None:
             name = onnx_name(self.dtype)
             return f"tensor({name})" if self.kind == "tensor" else f"sparse_tensor({name})"
+        if self.kind == "map" and self.dtype is not None and self.elem is not None:
+            return f"map({onnx_name(self.dtype)},{self.elem.onnx_type})"
         if self.elem is not None:
             return f"{'seq' if self.kind == 'sequence' else self.kind}({self.elem.onnx_type})"
         return self.kind
@@ -84,7 +87,10 @@ def decode_type(proto: Any, name: str = "") -> ValueInfo:
         return ValueInfo(name, "tensor" if kind == "tensor_type" else "sparse", dtype, shape)
     if kind in ("sequence_type", "optional_type"):
         return ValueInfo(name, kind.removesuffix("_type"), elem=decode_type(getattr(proto, kind).elem_type))
-    return ValueInfo(name, "map" if kind == "map_type" else "unknown")
+    if kind == "map_type":
+        key = elem_dtype(proto.map_type.key_type) if proto.map_type.key_type else None
+        return ValueInfo(name, "map", key, elem=decode_type(proto.map_type.value_type))
+    return ValueInfo(name)
 
 
 def _decode_dim(dim: Any) -> Dim:

@@ -58,6 +58,8 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
             value = np.asarray(value, None if dtype is None else dtype.np)
         except (ValueError, TypeError, OverflowError) as e:
             raise BindingError(f"input '{name}' cannot be made an array of {_expected(dtype, shape)}: {e}") from e
+    if dtype is DType.STRING and isinstance(value, np.ndarray) and value.dtype.kind in "SV":
+        value = _decoded(name, value)
     try:
         got = dtype_of(value)
     except (ValueError, TypeError):
@@ -69,6 +71,17 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
     if got is DType.STRING and isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return value.astype(object)
     return value
+
+
+def _decoded(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes as text: of elements of type void all of them, for they may hold zeros."""
+    try:
+        texts = [bytes(v).decode() for v in value.reshape(-1)]
+    except UnicodeDecodeError as e:
+        raise BindingError(f"input '{name}' is text, got bytes that are no UTF-8: {e}") from e
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found.reshape(value.shape)
 
 
 def dtype_name(dtype: DType) -> str:

@@ -36,6 +36,7 @@ from ..plan.program import (
     Storage,
     UploadStep,
 )
+from .draws import Draws
 from .exchange import Exchange, Target, transfers_outside
 from .progress import build_progress
 from .slot_memory import pool_slots
@@ -88,10 +89,12 @@ class Executable:
                 memory = self._memory[step.slot]
                 self._crossings[step.slot] = Crossing(rt, sizes[step.slot], memory)
         self.exchange = Exchange(rt, program, self._crossings, self.launches)
+        self._draws = Draws(program, self.launches)
         self._plain = self._phases = self._make_phases({i: [launch] for i, launch in self.launches.items()})
         self._last = self._plain  # the phases of the last run
         self._stays = False  # whether `_phases` has all launches in a loop that the host walks
-        self._loops = LoopBuilder(rt, program if step_loops else Program(program.name), self._memory)
+        may_join = step_loops and not self._draws  # a step loop keeps the arguments that it was made with
+        self._loops = LoopBuilder(rt, program if may_join else Program(program.name), self._memory)
         rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
@@ -193,6 +196,7 @@ class Executable:
         reads after the next run, which stay where they are likewise.
         """
         program = self.program
+        self._draws.begin(self.exchange.recordings)
         hosts: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
             hosts[number] = array
