@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import opalite
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
@@ -283,7 +283,7 @@ def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch
 
 def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
-    with pytest.raises(BundleError, match=r"has bundle version 3, this opalite reads 99; compile it again"):
+    with pytest.raises(BundleError, match=r"has bundle version 4, this opalite reads 99; compile it again"):
         load_bundle(bundle)
 
 
@@ -382,7 +382,7 @@ def test_the_topology_is_plain_json(bundle: Path) -> None:
     raw = bundle.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     topology = json.loads(header["__metadata__"]["opalite"])
-    assert topology["version"] == 3
+    assert topology["version"] == 4
     assert len(topology["variants"]) == 2
     assert json.loads(header["__metadata__"]["program 1"])
 
@@ -405,13 +405,58 @@ def test_variants_share_their_weights(bundle: Path) -> None:
     assert set(one.weight_keys.values()) == set(two.weight_keys.values())
 
 
-def test_weights_are_used_where_they_lie(rt: Runtime, bundle: Path) -> None:
-    """On a CPU buffers are the mapped file itself: no copy is made."""
+def test_weights_are_used_where_they_are_read(rt: Runtime, bundle: Path) -> None:
+    """On a CPU buffers are the memory that the file was read into: no other copy is made."""
     if not rt.info.is_cpu:
         pytest.skip("device memory is not host memory")
     for weight in load_bundle(bundle).find(rt.info).program.weights.values():
-        assert not weight.flags.owndata
         assert rt.memory.wrapped(weight) is not None
+
+
+# Files that change behind a session
+
+
+def test_a_bundle_cut_or_changed_in_place_leaves_a_running_session_as_it_is(
+    rt: Runtime, bundle: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.opal"
+    raw = bundle.read_bytes()
+    path.write_bytes(raw)
+    session = opalite.InferenceSession(path, device=rt.info.id)
+    x = noise(*SHAPE)
+    want = session.run(None, {"x": x})[0]
+    for contents in (bytes(len(raw)), raw[:1000], b""):
+        with path.open("r+b") as f:  # the same inode
+            f.write(contents)
+            f.truncate(len(contents))
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], want)
+        with pytest.raises(BundleError, match=r"mine.opal' is damaged; compile the model again"):
+            session.run(None, {"x": noise(2, *SHAPE[1:])})  # the other program was not read yet
+        with pytest.raises(BundleError, match=r"is not a complete \.opal bundle"):
+            opalite.InferenceSession(path, device=rt.info.id)
+
+
+def test_a_bundle_replaced_behind_a_session(rt: Runtime, bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.opal"
+    path.write_bytes(bundle.read_bytes())
+    session = opalite.InferenceSession(path, device=rt.info.id)
+    x = noise(*SHAPE)
+    want = session.run(None, {"x": x})[0]
+    other = classifier()
+    for tensor in other.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(values + np.float32(0.5), tensor.name))
+    shapes = [{"x": SHAPE}, {"x": (2, *SHAPE[1:])}]
+    opalite.compile(other.SerializeToString(), path, shapes=shapes, device=rt.info.id, precision="fp32")
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], want)
+    # What was not read yet is read of the file that was opened.
+    np.testing.assert_allclose(session.run(None, {"x": np.concatenate([x, x])})[0][:1], want, rtol=1e-5, atol=1e-6)
+    fresh = opalite.InferenceSession(path, device=rt.info.id)
+    assert not np.allclose(fresh.run(None, {"x": x})[0], want)
+    session.close()
+    with pytest.raises(BundleError, match=r"mine.opal has changed since the session was opened; open a new session"):
+        session.run(None, {"x": x})
 
 
 def test_weight_keys_are_those_of_the_contents(bundle: Path) -> None:
@@ -421,14 +466,14 @@ def test_weight_keys_are_those_of_the_contents(bundle: Path) -> None:
 
 
 def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """A device and driver that the bundle was made on start with an empty cache and compile nothing."""
+    """A device and driver that the bundle was made on start with an empty cache and compile nothing, if trusted."""
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "empty"))
     fresh = Runtime(find_device(rt.info.id))
     loaded = load_bundle(bundle)
     variant = loaded.find(rt.info)
     assert len(variant.binaries) == len(variant.program.sources)
     monkeypatch.setattr("opalite.run.session.find_runtime", lambda request: fresh)
-    want = opalite.InferenceSession(bundle).run(None, {"x": noise(*SHAPE)})[0]
+    want = opalite.InferenceSession(bundle, trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built == 0
     assert fresh.programs.stats.offered == len({(s.text, s.options) for s in variant.program.sources})
 
@@ -437,10 +482,36 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
     save_bundle(tmp_path / "other.opal", loaded)
     other = Runtime(find_device(rt.info.id))
     monkeypatch.setattr("opalite.run.session.find_runtime", lambda request: other)
-    got = opalite.InferenceSession(tmp_path / "other.opal").run(None, {"x": noise(*SHAPE)})[0]
+    got = opalite.InferenceSession(tmp_path / "other.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert other.programs.stats.offered == 0
     assert other.counters.programs_built > 0
     np.testing.assert_array_equal(got, want)
+
+
+def test_machine_code_of_a_bundle_is_taken_from_those_who_are_trusted(
+    rt: Runtime, bundle: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Else what this machine's cache made is taken, and what it has not made is compiled."""
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "empty"))
+    feeds = {"x": noise(*SHAPE)}
+    answers = []
+    for trust, setting, offers, builds in (
+        (None, "", False, True),
+        (False, "1", False, False),
+        (None, "1", True, False),
+        (True, "0", True, False),
+        (None, "0", False, False),
+    ):
+        monkeypatch.setenv("OPALITE_TRUST", setting)
+        fresh = Runtime(find_device(rt.info.id))
+        monkeypatch.setattr("opalite.run.session.find_runtime", lambda request, fresh=fresh: fresh)
+        session = opalite.InferenceSession(bundle, trust=trust)
+        answers.append(session.run(None, feeds)[0])
+        assert (fresh.programs.stats.offered > 0) is offers
+        assert (fresh.counters.programs_built > 0) is builds
+        assert pickle.loads(pickle.dumps(session))._compiler.options.trust is offers
+    for other in answers[1:]:
+        np.testing.assert_array_equal(other, answers[0])
 
 
 def test_a_binary_that_the_driver_refuses_is_built_again(
@@ -453,7 +524,7 @@ def test_a_binary_that_the_driver_refuses_is_built_again(
     save_bundle(tmp_path / "foreign.opal", loaded)
     fresh = Runtime(find_device(rt.info.id))
     monkeypatch.setattr("opalite.run.session.find_runtime", lambda request: fresh)
-    got = opalite.InferenceSession(tmp_path / "foreign.opal").run(None, {"x": noise(*SHAPE)})[0]
+    got = opalite.InferenceSession(tmp_path / "foreign.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built > 0
     assert "refuses a program" in caplog.text
     here = opalite.InferenceSession(bundle).run(None, {"x": noise(*SHAPE)})[0]

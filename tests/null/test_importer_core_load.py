@@ -78,13 +78,53 @@ def save_external(folder: Path, weight: Any) -> Path:
     return folder / "m.onnx"
 
 
-def test_external_data_is_mapped_not_copied(tmp_path: Path) -> None:
+def test_external_data_stays_what_it_was(tmp_path: Path) -> None:
+    """A mapping would change with the file, and end the process where that is cut."""
     weight = f32(64)
     loaded = load_model(save_external(tmp_path, weight))
+    with (tmp_path / "weights.bin").open("r+b") as f:
+        f.write(bytes(8))
+        f.truncate(8)
     array = loaded.graph.constants["w"]
     np.testing.assert_array_equal(array, weight)
-    assert not array.flags.owndata
     assert not array.flags.writeable
+
+
+def test_tensors_that_share_data_share_an_array(tmp_path: Path) -> None:
+    path = save_external(tmp_path, f32(64))
+    model = onnx.load(path, load_external_data=False)
+    twin = model.graph.initializer.add()
+    twin.CopyFrom(model.graph.initializer[0])
+    twin.name = "twin"
+    model.graph.output.add().CopyFrom(helper.make_tensor_value_info("twin", TensorProto.FLOAT, [64]))
+    onnx.save(model, path)
+    constants = load_model(path).graph.constants
+    assert np.shares_memory(constants["twin"], constants["w"])
+
+
+def test_tensors_that_share_data_in_parts_are_refused(tmp_path: Path) -> None:
+    """A small file may not ask for any amount of memory."""
+    path = save_external(tmp_path, f32(64))
+    model = onnx.load(path, load_external_data=False)
+    for i in range(1, 9):
+        part = model.graph.initializer.add()
+        part.CopyFrom(model.graph.initializer[0])
+        part.name, part.dims[0] = f"part{i}", 64 - i
+        del part.external_data[:]
+        part.external_data.add(key="location", value="weights.bin")
+    onnx.save(model, path)
+    with pytest.raises(ModelFormatError, match=r"tensor 'part\d' and others before it are said to share most of"):
+        load_model(path)
+
+
+def test_a_sparse_tensor_may_not_ask_for_any_amount_of_memory() -> None:
+    model = small_model(f32(4))
+    sparse = model.graph.sparse_initializer.add()
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(f32(1), "huge"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.zeros(1, np.int64), "at"))
+    sparse.dims.extend([1 << 40])
+    with pytest.raises(ModelFormatError, match=r"sparse tensor 'huge' of shape \[1099511627776\] has 4398046511104"):
+        load_model(model)
 
 
 def test_missing_external_data_names_tensor_and_file(tmp_path: Path) -> None:

@@ -35,11 +35,14 @@ def command(
     tune: str | None,
     shapes: tuple[str, ...],
     strict: bool,
+    trust: bool | None,
 ) -> None:
     """Show graph, placement, costs and memory of MODEL without the results of a run."""
     from ..run.session import InferenceSession
 
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
+    session = InferenceSession(
+        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
+    )
     console = make_console()
     meta = session.get_modelmeta()
     console.print(

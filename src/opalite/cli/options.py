@@ -29,9 +29,12 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def session_options(fn: F) -> F:
-    """--device, --precision, --tolerance, --memory, --tune, --shape, --strict."""
+    """--device, --precision, --tolerance, --memory, --tune, --shape, --strict, --trust."""
     strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
-    return device_options(shape_option(strict(fn)))
+    trust = click.option(
+        "--trust", is_flag=True, default=None, help="Take the machine code that a bundle brings, and do not compile."
+    )
+    return device_options(shape_option(strict(trust(fn))))
 
 
 def shape_option(fn: F) -> F:

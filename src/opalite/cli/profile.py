@@ -44,12 +44,15 @@ def command(
     tune: str | None,
     shapes: tuple[str, ...],
     strict: bool,
+    trust: bool | None,
 ) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
     from ..run.session import InferenceSession
 
     check_writable(trace, html)
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
+    session = InferenceSession(
+        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
+    )
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     with inputs.explained():

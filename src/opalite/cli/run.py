@@ -73,6 +73,7 @@ def command(
     tune: str | None,
     shapes: tuple[str, ...],
     strict: bool,
+    trust: bool | None,
 ) -> None:
     """Run MODEL (.onnx or .opal) and show results and times."""
     from ..run.session import InferenceSession
@@ -81,7 +82,9 @@ def command(
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
-    session = InferenceSession(model, strict=strict, **session_kwargs(device, precision, tolerance, memory, tune))
+    session = InferenceSession(
+        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
+    )
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )

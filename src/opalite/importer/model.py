@@ -100,10 +100,12 @@ def load_model(
     source: str | os.PathLike[str] | bytes | Any,
     folder: str | os.PathLike[str] | None = None,
     edits: ModelEdits | None = None,
+    contents: bytes | None = None,
 ) -> Model:
     """Load a model from a path, from the bytes of a file or from a ModelProto, changed as `edits` say.
 
-    External data is looked for beside the file, or in `folder`. ModelFormatError if the bytes are no complete ONNX
+    External data is looked for beside the file, or in `folder`. `contents`: what the file at the path holds, where the
+    caller has read it already. ModelFormatError if the bytes are no complete ONNX
     model or data files are missing; UnsupportedOpError for operators that nothing here can run.
     """
     path: Path | None = None
@@ -114,7 +116,7 @@ def load_model(
         proto, weights = _parse(bytes(source), "the model given as bytes")
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        proto, weights = _parse(_read_file(path), f"'{path}'")
+        proto, weights = _parse(_read_file(path) if contents is None else contents, f"'{path}'")
     else:
         raise ModelFormatError(f"a model is a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     base = Path(folder) if folder is not None else path.parent if path is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 Dim = int | str | None
 
 _PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}
+_LARGEST_DENSE = 1 << 31  # bytes of a protobuf message
+_MOST_READ = 4  # times its size that a data file is read
 _NAMES = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 
 
@@ -106,20 +108,22 @@ _DAMAGED = "The file is damaged or was cut off; export or download it again"
 
 
 class TensorReader:
-    """Decodes TensorProtos; data kept in other files is mapped from `folder` (None: there is no folder to look in).
+    """Decodes TensorProtos; data kept in other files is read from `folder` (None: there is no folder to look in).
+
+    It is read and not mapped: a model stays what it was when it was loaded, whatever becomes of its files.
 
     files: contents of data files by location, which are then not looked for.
     """
 
     def __init__(self, folder: Path | None, files: Mapping[str, bytes] | None = None) -> None:
         self.folder = folder
-        self._files = files or {}
-        self._maps: dict[Path, Array] = {}
+        self._given = files or {}
+        self._files: dict[Path, _DataFile] = {}
 
     @property
     def has_read(self) -> bool:
         """Whether data of other files was needed."""
-        return bool(self._maps)
+        return bool(self._files)
 
     def dense(self, proto: Any, raw: memoryview | None = None) -> Array:
         """The tensor as an array: a view of `raw`, its data if that lies outside the message, or of the data file.
@@ -145,6 +149,12 @@ class TensorReader:
     def sparse(self, proto: Any) -> Array:
         """A SparseTensorProto as a dense array."""
         values, indices = self.dense(proto.values), self.dense(proto.indices)
+        nbytes = math.prod(proto.dims) * values.dtype.itemsize
+        if any(d < 0 for d in proto.dims) or nbytes > _LARGEST_DENSE:
+            raise ModelFormatError(
+                f"sparse tensor '{proto.values.name}' of shape {list(proto.dims)} has {nbytes} bytes in all, more than "
+                f"the {_LARGEST_DENSE} that a tensor of a model can have. {_DAMAGED}"
+            )
         dense = np.zeros(tuple(proto.dims), values.dtype)
         try:
             if indices.ndim == 1:
@@ -167,24 +177,24 @@ class TensorReader:
     def _external(self, proto: Any) -> Array:
         entries = {e.key: e.value for e in proto.external_data}
         location = entries.get("location", "")
-        path = Path(location) if location in self._files else self._path(proto.name, location)
+        path = Path(location) if location in self._given else self._path(proto.name, location)
         dtype = elem_dtype(proto.data_type)
-        if path not in self._maps:
-            given = self._files.get(location)
-            self._maps[path] = _map_file(path) if given is None else np.frombuffer(given, np.uint8)
-        whole = self._maps[path]
-        offset = int(entries.get("offset") or 0)
-        count = int(np.prod(proto.dims, dtype=np.int64))
+        if path not in self._files:
+            self._files[path] = _DataFile(path, self._given.get(location))
+        file = self._files[path]
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or -1)
         if dtype.name in _PACKED:
-            return _with_raw(proto, whole[offset : offset + int(entries.get("length") or len(whole))].tobytes())
-        nbytes = count * dtype.size
-        if int(entries.get("length") or nbytes) < nbytes or offset < 0 or offset + nbytes > len(whole):
-            raise ModelFormatError(
-                f"tensor '{proto.name}' needs {nbytes} bytes at offset {offset} of '{path.name}', which has "
-                f"{len(whole)} bytes: the data file is cut off or belongs to another model"
+            return _with_raw(
+                proto, file.read(proto.name, offset, length if length >= 0 else file.size - offset).tobytes()
             )
-        mapped: Array = whole[offset : offset + nbytes].view(dtype.np).reshape(tuple(proto.dims))
-        return mapped
+        nbytes = math.prod(proto.dims) * dtype.size
+        if 0 <= length < nbytes:
+            raise ModelFormatError(
+                f"tensor '{proto.name}' needs {nbytes} bytes, and {length} of '{path.name}' are said to be its own: "
+                "the model is damaged"
+            )
+        found: Array = file.read(proto.name, offset, nbytes).view(dtype.np).reshape(tuple(proto.dims))
+        return found
 
     def _path(self, name: str, location: str) -> Path:
         if self.folder is None:
@@ -211,8 +221,46 @@ def _with_raw(proto: Any, raw: bytes) -> Array:
     return array
 
 
-def _map_file(path: Path) -> Array:
-    if path.stat().st_size == 0:
-        return np.empty(0, np.uint8)
-    with path.open("rb") as f:
-        return np.frombuffer(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+class _DataFile:
+    """A file of tensors' data. Tensors that say they have the same bytes share one array."""
+
+    def __init__(self, path: Path, contents: bytes | None = None) -> None:
+        """`contents`: the file's, where there is none at `path`."""
+        self._path = path
+        self._contents = contents
+        self._held: dict[tuple[int, int], Array] = {}
+        self._read = 0
+        self.size = path.stat().st_size if contents is None else len(contents)
+
+    def read(self, tensor: str, offset: int, nbytes: int) -> Array:
+        """`nbytes` bytes from `offset` on, as uint8. ModelFormatError, naming `tensor`, if there are fewer."""
+        if nbytes < 0 or offset < 0 or offset + nbytes > self.size:
+            raise self._too_short(tensor, offset, nbytes, self.size)
+        if self._contents is not None:
+            return np.frombuffer(self._contents, np.uint8, nbytes, offset) if nbytes else np.empty(0, np.uint8)
+        found = self._held.get((offset, nbytes))
+        if found is not None:
+            return found
+        self._read += nbytes
+        if self._read > _MOST_READ * self.size:
+            raise ModelFormatError(
+                f"tensor '{tensor}' and others before it are said to share most of '{self._path.name}', each in part: "
+                "the model is damaged"
+            )
+        try:
+            with self._path.open("rb", buffering=0) as f:
+                f.seek(offset)
+                found = np.fromfile(f, np.uint8, nbytes)
+        except OSError as e:
+            raise ModelFormatError(f"the data of tensor '{tensor}' in '{self._path}' cannot be read: {e}") from e
+        if found.nbytes < nbytes:
+            raise self._too_short(tensor, offset, nbytes, offset + found.nbytes)
+        found.flags.writeable = False
+        self._held[offset, nbytes] = found
+        return found
+
+    def _too_short(self, tensor: str, offset: int, nbytes: int, size: int) -> ModelFormatError:
+        return ModelFormatError(
+            f"tensor '{tensor}' needs {nbytes} bytes at offset {offset} of '{self._path.name}', which has "
+            f"{size} bytes: the data file is cut off or belongs to another model"
+        )

@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +27,10 @@ from ..ir.device_family import PTX_MMA
 from .codec import Encoder, decode
 from .later import LaterList
 from .program import Program
+from .sums import byte_sum
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 3
+VERSION = 4
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
@@ -83,10 +83,14 @@ class Variant:
 
 @dataclass
 class Bundle:
-    """What an .opal file holds: variants and what the session tells about the model (`meta`, plain JSON)."""
+    """What an .opal file holds: variants and what the session tells about the model (`meta`, plain JSON).
+
+    digest: of the whole contents, for one that was read.
+    """
 
     variants: list[Variant] = field(repr=False)  # programs with sources and weights
     meta: dict[str, Any]
+    digest: str = ""
 
     def find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Variant:
         """The variant for `device` and input `shapes`; BundleError says which there are."""
@@ -135,7 +139,7 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
     """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in."""
     target = Path(path)
     tensors: dict[str, Array] = {}
-    sums: dict[str, int] = {}
+    sums: dict[str, str] = {}
     texts: dict[str, str] = {}
     variants = []
 
@@ -145,7 +149,7 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
         key = content_key(array)
         if key not in tensors:
             tensors[key] = array
-            sums[key] = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            sums[key] = byte_sum(np.ascontiguousarray(array))
         return key
 
     for n, v in enumerate(bundle.variants):
@@ -175,7 +179,7 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """The bundle at `path`, weights memory-mapped. BundleError unless it is a whole bundle of this version."""
+    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version."""
     where = Path(path)
     if not where.is_file():
         what = "is a folder" if where.is_dir() else "does not exist"
@@ -193,8 +197,10 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             found = about["version"]
             raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
         reader = _Reader(where, file, about)
-        return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"])
-    except (TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError) as e:
+        return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], _digest(text))
+    except (
+        *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
+    ) as e:
         raise BundleError(f"'{where}' is not a complete .opal bundle ({e}); compile the model again") from e
 
 
@@ -227,7 +233,7 @@ class _Reader:
                 keys[id(array)] = key
                 arrays.append(array)
             program: Program = decode(self._json(f"program {n}"), arrays)
-        except (KeyError, ValueError, TypeError, IndexError) as e:
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
         program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
         program.placement = LaterList(lambda: decode(self._json(f"reports {n}"), ()))
@@ -242,9 +248,9 @@ class _Reader:
     def _checked(self, key: str) -> Array:
         try:
             raw = self._file.get(key)
-        except (KeyError, ValueError) as e:
+        except (KeyError, ValueError, OSError) as e:
             raise _damaged(self._where) from e
-        if self._about["sums"].get(key) != zlib.crc32(raw.data):
+        if self._about["sums"].get(key) != byte_sum(raw):
             raise _damaged(self._where)
         return raw
 

@@ -1,4 +1,4 @@
-"""Arrays in one file: the safetensors format, each tensor aligned so that a mapped file serves as device memory.
+"""Arrays in one file: the safetensors format, each tensor aligned as device memory is.
 
 Layout (https://huggingface.co/docs/safetensors): the header's length, 8 bytes little-endian; a JSON header with dtype,
 shape and offsets of each tensor and a table of texts; the data without holes. Here the header is padded with spaces and
@@ -8,13 +8,13 @@ tensors named PAD… fill the gaps, so that every tensor starts at a multiple of
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import secrets
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -77,37 +77,51 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], texts: Mapping[str, 
 
 
 class TensorFile:
-    """A file of tensors, memory-mapped: what is read of an array comes from the file, and is shared between processes.
+    """A file of tensors, each read when it is asked for, into memory that serves as a device's.
 
-    Arrays are read-only and keep the mapping alive. OSError if there is no such file, TensorFileError if it is not
-    whole. Whether contents are what was written, the reader has to check.
+    Nothing is mapped: whatever becomes of the file, an array that was read stays what it is, and a file that was cut
+    short is an error where a mapping of it would end the process. OSError if there is no such file, TensorFileError if
+    it is not whole. Whether contents are what was written, the reader has to check.
     """
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as f:
-            size = os.fstat(f.fileno()).st_size
-            if size < _LENGTH.size:
-                raise TensorFileError(f"it has {size} bytes")
-            self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        (length,) = _LENGTH.unpack_from(self._map)
+        self._file = path.open("rb", buffering=0)
+        self._lock = Lock()
+        size = os.fstat(self._file.fileno()).st_size
+        if size < _LENGTH.size:
+            raise TensorFileError(f"it has {size} bytes")
+        (length,) = _LENGTH.unpack(self._read(0, _LENGTH.size).tobytes())
         self._start = _LENGTH.size + length
         if length > _MOST_HEADER or self._start > size:
             raise TensorFileError(f"its header should have {length} bytes, the whole file has {size}")
         try:
-            entries = json.loads(self._map[_LENGTH.size : self._start])
+            entries = json.loads(self._read(_LENGTH.size, length).tobytes())
             self.texts: dict[str, str] = dict(entries.pop("__metadata__", {}))
             self._spans = {name: (int(e["data_offsets"][0]), int(e["data_offsets"][1])) for name, e in entries.items()}
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as e:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as e:
             raise TensorFileError(f"its header cannot be read: {e}") from e
         end = max((e for _, e in self._spans.values()), default=0)
         if self._start + end != size:
             raise TensorFileError(f"it should have {self._start + end} bytes and has {size}")
+        self._end = end
 
     def get(self, name: str) -> Array:
-        """The bytes of a tensor as uint8 [nbytes]. KeyError for a name that is not in the file."""
+        """The bytes of a tensor as uint8 [nbytes], aligned to ALIGN. KeyError for a name that is not in the file."""
         begin, end = self._spans[name]
-        if not 0 <= begin <= end:
+        if not 0 <= begin <= end <= self._end:
             raise TensorFileError(f"tensor {name!r} lies at {begin} to {end}")
-        if begin == end:
-            return np.empty(0, np.uint8)
-        return np.frombuffer(self._map, np.uint8, end - begin, self._start + begin)
+        return self._read(self._start + begin, end - begin)
+
+    def _read(self, offset: int, nbytes: int) -> Array:
+        raw = np.empty(nbytes + ALIGN, np.uint8)
+        first = -raw.__array_interface__["data"][0] % ALIGN
+        found = raw[first : first + nbytes]
+        done = 0
+        with self._lock:
+            self._file.seek(offset)
+            while done < nbytes:
+                count = self._file.readinto(found[done:].data)
+                if not count:
+                    raise TensorFileError(f"it ends at {offset + done}, {nbytes} bytes from {offset} on were expected")
+                done += count
+        return found

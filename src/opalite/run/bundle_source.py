@@ -31,6 +31,7 @@ class BundleSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._bundle: Bundle | None = None
+        self._digest = ""
         meta = self._loaded().meta
         try:
             self.meta = ModelMetadata(**meta.get("metadata", {}))
@@ -48,9 +49,12 @@ class BundleSource:
     def _loaded(self) -> Bundle:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
         if self._bundle is None:
-            self._bundle = load_bundle(self._path)
-            if not self._bundle.variants:
+            bundle = load_bundle(self._path)
+            if not bundle.variants:
                 raise BundleError(f"{self._path} holds no program; compile the model again")
+            if self._digest not in ("", bundle.digest):
+                raise BundleError(f"{self._path} has changed since the session was opened; open a new session")
+            self._bundle, self._digest = bundle, bundle.digest
         return self._bundle
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
@@ -103,7 +107,7 @@ class BundleSource:
         if executable is None:
             if compiler.options.strict:
                 _refuse_hosts(program)
-            if variant.fingerprint == compiler.rt.fingerprint:
+            if compiler.options.trust and variant.fingerprint == compiler.rt.fingerprint:
                 sources = program.sources
                 compiler.rt.programs.offer(
                     {(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()}

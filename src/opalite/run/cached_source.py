@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BundleError
+from ..errors import BundleError, ModelFormatError
 from ..ir.device import DeviceInfo
 from ..ir.edits import ModelEdits
 from ..ir.precision import Precision
@@ -19,7 +19,7 @@ from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
-from .plan_cache import PlanCache, file_stamp, fits
+from .plan_cache import PlanCache, fits, model_digest
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class CachedSource:
         self._model = model
         self._edits = edits
         self._plans = plans
-        self._stamp = file_stamp(model)
         self._onnx: OnnxSource | None = None
         self._plan: BundleSource | None = None
         self._keeps = True
@@ -116,8 +115,23 @@ class CachedSource:
         if self._onnx is None:
             from .onnx_source import OnnxSource
 
-            self._onnx, self._plan = OnnxSource(self._model, self._edits), None
+            self._onnx, self._plan = OnnxSource(self._model, self._edits, self._contents()), None
         return self._onnx
+
+    def _contents(self) -> bytes | None:
+        """The model's bytes; None for a file that cannot be read. ModelFormatError if it is not what it was."""
+        if isinstance(self._model, bytes):
+            return None
+        try:
+            with open(self._model, "rb") as f:
+                found = f.read()
+        except OSError:
+            return None  # whoever loads it says what is wrong
+        if model_digest(found) != self._plans.contents:
+            raise ModelFormatError(
+                f"'{os.fspath(self._model)}' has changed since the session was opened: open a new session"
+            )
+        return found
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:
         """Whether the feeds are exactly what the inputs declare."""
@@ -152,8 +166,6 @@ class CachedSource:
     def _keep(self, compiler: Compiler, feeds: Mapping[str, Any], program: Program, segment: Segment) -> None:
         self._keeps = False
         assert self._onnx is not None
-        if file_stamp(self._model) != self._stamp:
-            return  # another file by now than the one that the cache was asked for
         try:
             whole = self._onnx.complete(program, segment)
             about = {**describe_model(self._onnx), "notes": compiler.notes}

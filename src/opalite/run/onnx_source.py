@@ -35,8 +35,11 @@ OnPlan = Callable[[Program, Segment], None]
 class OnnxSource:
     """An ONNX model behind a session."""
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None) -> None:
-        self._model = load_model(model, edits=edits)
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, contents: bytes | None = None
+    ) -> None:
+        """`contents`: what the file `model` holds, where it has been read already."""
+        self._model = load_model(model, edits=edits, contents=contents)
         self.repeats = self._model.repeats
         self.draws = self._model.draws
         self.inputs = [_arg(v) for v in self._model.inputs]

@@ -60,6 +60,7 @@ class CompileOptions:
     tune: str = "none"
     strict: bool = False
     tolerance: float = 1e-3  # of 'auto'
+    trust: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", parse_precision(self.precision))

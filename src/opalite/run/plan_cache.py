@@ -43,7 +43,9 @@ Feeds = Mapping[str, Any]
 class PlanCache:
     """The plans of one model for one device and set of options."""
 
-    def __init__(self, folder: Path, cap_bytes: int) -> None:
+    def __init__(self, folder: Path, cap_bytes: int, contents: str) -> None:
+        """`contents`: the digest of the model's bytes, which `folder` is named for."""
+        self.contents = contents
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.hits = 0
@@ -146,7 +148,7 @@ def open_plans(
         _tuning_state(),
         package_state(),
     )
-    return PlanCache(cache_folder() / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20)
+    return PlanCache(cache_folder() / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents)
 
 
 def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
@@ -154,12 +156,12 @@ def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
     if not isinstance(model, bytes):
         with suppress(OSError):
             found = os.stat(model)
-            return found.st_ino, found.st_size, found.st_mtime_ns
+            return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
     return None
 
 
 def model_digest(model: str | os.PathLike[str] | bytes) -> str:
-    """Names the bytes of a model file, or of a model given as bytes."""
+    """Digest of the bytes of a model, or of its file. OSError if that cannot be read."""
     if isinstance(model, bytes):
         return hashlib.blake2b(model).hexdigest()
     with open(model, "rb") as f:

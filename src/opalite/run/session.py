@@ -68,6 +68,8 @@ class InferenceSession(SessionApi):
         OPALITE_TOLERANCE, else 0.001.
     memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
+    trust: take the machine code that a bundle brings; else what this machine's cache does not have is compiled from the
+        bundle's sources. None takes OPALITE_TRUST, else False.
 
     Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
     """
@@ -85,6 +87,7 @@ class InferenceSession(SessionApi):
         tune: str | None = None,
         strict: bool = False,
         tolerance: float | None = None,
+        trust: bool | None = None,
         enable_fallback: int = 1,
         read_config_from_model: int = 0,
         disabled_optimizers: Any = None,
@@ -104,6 +107,7 @@ class InferenceSession(SessionApi):
             "tune": tune,
             "strict": strict,
             "tolerance": tolerance,
+            "trust": trust,
         }
         self._fallback = bool(enable_fallback)
         self._lock = threading.RLock()
@@ -125,6 +129,7 @@ class InferenceSession(SessionApi):
             tolerance=parse_tolerance(
                 choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
             ),
+            trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
         )
         tell_no_effect(sess_options, log)
         rt = find_runtime(choice.device)
