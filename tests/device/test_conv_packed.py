@@ -33,6 +33,9 @@ CASES = {  # C, M, group, spatial, kernel, strides, pads, dilations
     "pointwise": (37, 53, 1, (5, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "chunks": (300, 33, 1, (9, 31), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
     "pointwise chunks": (777, 95, 1, (9, 13), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    "bands": (120, 72, 3, (5, 11), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    "pointwise bands": (240, 120, 3, (5, 3), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    "pointwise bands of few": (60, 240, 3, (5, 3), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "pointwise groups": (96, 64, 2, (5, 3), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "one pixel": (37, 131, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
 }
@@ -66,7 +69,7 @@ def test_float32(rt: Runtime, name: str, pack: int, kernel: str) -> None:
     check(rt, kernel, *make_case(name), pack)
 
 
-@pytest.mark.parametrize("name", ["one pixel", "pointwise", "pointwise chunks", "pointwise groups"])
+@pytest.mark.parametrize("name", ["one pixel", *(n for n in CASES if n.startswith("pointwise"))])
 @pytest.mark.parametrize("pack", [4, 8, 16])
 def test_pointwise(rt: Runtime, name: str, pack: int) -> None:
     check(rt, "ConvPointwise", *make_case(name), pack)

@@ -17,7 +17,8 @@ class Groups:
     """A grouped convolution as channel blocks see it.
 
     `merged` neighbouring groups of the node count as one whose filters are zero off the diagonal, so that each group's
-    channels are whole blocks of `in_pack` and `pack` (or there is one group, padded at its end).
+    channels are whole blocks of `in_pack` and `pack` (or there is one group, padded at its end). A tile of output
+    blocks goes through those input blocks alone that its own channels' groups lie in (`reach`).
     """
 
     count: int
@@ -36,6 +37,15 @@ class Groups:
     def out_blocks(self) -> int:
         """Output blocks of one group."""
         return ceil_div(self.filters, self.pack)
+
+    def reach(self, tile: int) -> float:
+        """Input blocks that a tile of `tile` output blocks meets, on average; of all others its filters are zero."""
+        own, filters, met = self.channels // self.merged, self.filters // self.merged, 0
+        starts = range(0, self.filters, tile * self.pack)
+        for start in starts:
+            last = min(start + tile * self.pack, self.filters) - 1
+            met += ceil_div((last // filters + 1) * own, self.in_pack) - start // filters * own // self.in_pack
+        return met / len(starts)
 
     @classmethod
     def of(cls, node: Node, in_pack: int, pack: int) -> Groups:

@@ -13,6 +13,7 @@
 //   DIRECT    1: tiles inside the row are not staged but read from x (where a global pointer may point to private memory, and
 //             x holds ACC; STEP is 1)
 //   GROUP     neighbouring tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
+//   BANDED    see conv_tile.cl
 //   MASK      1: the last block's lanes from `m` on are set to zero
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a
 // group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn. `chunk` is counted in rows
@@ -46,7 +47,7 @@
 
 kernel void conv_packed(global const REAL *restrict x, global const REAL *restrict weights,
                         BIAS_PARAM global REAL *restrict y, int span, int chunk, int ahead, int batch, int groups, int cg,
-                        int ib, int ob, int m, int id, int ih, int iw, int od, int oh, int ow, int pd, int ph,
+                        int ib, int ob, int m, BAND_PARAMS int id, int ih, int iw, int od, int oh, int ow, int pd, int ph,
                         int pw EPILOGUE_PARAMS) {
     const int og = (ob + TB - 1) / TB, g = get_global_id(1) / og, tile = get_global_id(1) - g * og;
     const int n = get_global_id(2);
@@ -54,11 +55,13 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
     const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB), rows = ib * (KD * KH);
     const int tiles = (ow + TW - 1) / TW, begin = get_global_id(0) * span, end = min(begin + span, tiles * oh * od);
     global const REAL *filters = weights + (size_t)get_global_id(1) * rows * ROW;
+    const int low = BAND_BEGIN(tile * TB * PACK) / IN_PACK * (KD * KH);
+    const int high = (BAND_END(min((tile + 1) * TB * PACK, m / groups), ib * IN_PACK) + IN_PACK - 1) / IN_PACK * (KD * KH);
     KEPT_TILES
     for (int i0 = begin; i0 < end; i0 += GROUP) {
         const int i1 = min(i0 + GROUP, end);
-        for (int row0 = 0; row0 < rows; row0 += CHUNK(rows)) {
-            const int row1 = min(row0 + CHUNK(rows), rows);
+        for (int row0 = low; row0 < high; row0 += CHUNK(high - low)) {
+            const int row1 = min(row0 + CHUNK(high - low), high);
             global const REAL *next = filters + (size_t)row1 * ROW;
             for (int i = i0; i < i1; ++i) {
                 const int row = i / tiles, oz = row / oh, oy = row - oz * oh;
@@ -66,13 +69,13 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                 const int x0 = min((i - row * tiles) * TW, ow - TW), start = x0 * SW - pw;
                 global const REAL *w = filters + (size_t)row0 * ROW;
                 ACCV acc[TW * TB];
-                RESUME_TILE(acc, i - i0, row0, BIAS_ARG first, blocks);
+                RESUME_TILE(acc, i - i0, row0 > low, BIAS_ARG first, blocks);
                 for (int r = row0; r < row1; ++r, w += ROW) {
                     const int b = r / (KD * KH), kzy = r - b * (KD * KH);
                     const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
                     next = fetch_lines(next, ahead);
 #if GROUP > 1 && IN_PACK > 1
-                    if (row1 < rows) fetch_lines(x + LINE(r + chunk) + (ptrdiff_t)start * IN_PACK, COLUMN_LINES);
+                    if (row1 < high) fetch_lines(x + LINE(r + chunk) + (ptrdiff_t)start * IN_PACK, COLUMN_LINES);
 #endif
                     if (iz < 0 || iz >= id || iy < 0 || iy >= ih) continue;
 #if IN_REGISTERS || IN_PACK == 1
@@ -99,7 +102,7 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                             multiply_tile(acc, columns + k * DW / STEP * IN_PACK, taps + k * (IN_PACK * TB * PACK), lanes);
                     }
                 }
-                if (SUSPEND_TILE(acc, i - i0, row1 < rows)) continue;
+                if (SUSPEND_TILE(acc, i - i0, row1 < high)) continue;
                 store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, 0, TW EPILOGUE_ARGS);
             }
         }

@@ -46,6 +46,7 @@ class ConvPacked(Kernel):
     efficiency = 0.8
     unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
     chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
+    banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
 
     def in_pack(self, pack: int) -> int:
         """Channels in a block of x where y has blocks of `pack`."""
@@ -111,7 +112,9 @@ class ConvPacked(Kernel):
         win, groups = Window.of(node), self.groups(node, device)
         columns, rows = self.lines(win)
         rows *= node.x.shape[0] * groups.count
-        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, self.staged(win, groups))
+        reach = groups.reach if self.banded and groups.merged > 1 else None
+        staged = self.staged(win, groups)
+        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, staged, reach=reach)
         return {"TW": tw, "TB": tb, "UNROLL": self.unroll if device.is_cpu else 1}
 
     def staged(self, win: Window, groups: Groups) -> float:
@@ -120,7 +123,8 @@ class ConvPacked(Kernel):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         groups = self.groups(node, device)
-        waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
+        met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
+        waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
         padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * node.x.type.nbytes
         return window_seconds(cost.flops * waste, cost.bytes + padding, self.efficiency, device)
 
@@ -147,6 +151,7 @@ class ConvPacked(Kernel):
             g.in_blocks,
             g.out_blocks,
             y.shape[1],
+            *((g.channels // g.merged, g.filters // g.merged) if self.banded and g.merged > 1 else ()),
             *self.sizes(win),
             *epilogue.args,
         )
@@ -157,6 +162,7 @@ class ConvPacked(Kernel):
             "UNROLL": min(params["UNROLL"], g.in_pack),
             "GROUP": chunks.group if self.chunked else 1,
             "IN_REGISTERS": not device.is_cpu,
+            "BANDED": self.banded and g.merged > 1,
             "HAS_BIAS": bias is not None,
             "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
             "STORAGE": STORAGE[storage],

@@ -7,6 +7,7 @@
 // Weights: [groups, ceil(ob / TB), ib, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a group,
 // cg = channels of a group in x, s = positions, at least TW. A work-item does `span` neighbouring tiles in turn. `chunk`
 // is counted in blocks of input channels, during each of which `ahead` lines of 64 bytes of the next one are fetched.
+// BANDED: see conv_tile.cl.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB), batch.
 #if IN_REGISTERS
 #undef UNROLL
@@ -20,18 +21,20 @@
 
 kernel void conv_pointwise(global const REAL *restrict x, global const REAL *restrict weights,
                            BIAS_PARAM global REAL *restrict y, int span, int chunk, int ahead, int batch, int groups, int cg,
-                           int ib, int ob, int m, int s EPILOGUE_PARAMS) {
+                           int ib, int ob, int m, BAND_PARAMS int s EPILOGUE_PARAMS) {
     const int og = (ob + TB - 1) / TB, g = get_global_id(1) / og, tile = get_global_id(1) - g * og;
     const int n = get_global_id(2);
     if (g >= groups || n >= batch) return;
     const int first = g * ob + tile * TB, blocks = min(TB, ob - tile * TB);
     const int begin = get_global_id(0) * span, end = min(begin + span, (s + TW - 1) / TW);
     global const REAL *filters = weights + (size_t)get_global_id(1) * ib * BLOCK;
+    const int low = BAND_BEGIN(tile * TB * PACK) / PACK;
+    const int high = (BAND_END(min((tile + 1) * TB * PACK, m / groups), ib * PACK) + PACK - 1) / PACK;
     KEPT_TILES
     for (int i0 = begin; i0 < end; i0 += GROUP) {
         const int i1 = min(i0 + GROUP, end);
-        for (int b0 = 0; b0 < ib; b0 += CHUNK(ib)) {
-            const int b1 = min(b0 + CHUNK(ib), ib);
+        for (int b0 = low; b0 < high; b0 += CHUNK(high - low)) {
+            const int b1 = min(b0 + CHUNK(high - low), high);
             global const REAL *next = filters + (size_t)b1 * BLOCK;
             for (int i = i0; i < i1; ++i) {
                 // The last tile moves back to lie inside the tensor, and computes some of the tile before it once more.
@@ -39,11 +42,11 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
                 global const REAL *w = filters + (size_t)b0 * BLOCK;
                 global const REAL *column = x + (((size_t)(n * groups + g) * ib + b0) * s + p0) * PACK;
                 ACCV acc[TW * TB];
-                RESUME_TILE(acc, i - i0, b0, BIAS_ARG first, blocks);
+                RESUME_TILE(acc, i - i0, b0 > low, BIAS_ARG first, blocks);
                 for (int b = b0; b < b1; ++b) {
                     next = fetch_lines(next, ahead);
 #if GROUP > 1
-                    if (b1 < ib) fetch_lines(column + (size_t)chunk * s * PACK, (TW * PACK * (int)sizeof(REAL) + 63) / 64);
+                    if (b1 < high) fetch_lines(column + (size_t)chunk * s * PACK, (TW * PACK * (int)sizeof(REAL) + 63) / 64);
 #endif
 #if IN_REGISTERS
                     ACCV pixels[TW];
@@ -56,7 +59,7 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
                     w += BLOCK;
                     column += (size_t)s * PACK;
                 }
-                if (SUSPEND_TILE(acc, i - i0, b1 < ib)) continue;
+                if (SUSPEND_TILE(acc, i - i0, b1 < high)) continue;
                 store_tile(acc, y, n, first, blocks, groups * ob, m, s, p0, 1, 0, TW EPILOGUE_ARGS);
             }
         }

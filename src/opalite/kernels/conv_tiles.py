@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..ir.device import DeviceInfo
@@ -87,13 +87,14 @@ def find_tile(
     device: DeviceInfo,
     staged: float = 0.0,
     streamed: float = 0.0,
+    reach: Callable[[int], float] | None = None,
 ) -> tuple[int, int]:
     """The (TW, TB) for `rows` lines of `columns` pixels and `blocks` output blocks.
 
     That is the tile with the least estimated time, or one that many layers share if it is hardly slower: compiling a
     program for each layer's own best tile is what a first start spends most of its time on. `staged` is what copying
     one pixel's input costs, in multiply-adds of one block, 0 where nothing is staged, and `streamed` what one vector
-    of weights costs.
+    of weights costs. reach: input blocks that a tile of so many output blocks goes through, where that differs.
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
@@ -106,7 +107,8 @@ def find_tile(
         turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b), _ISSUE * (w * b + w + b + 2))
         turn *= _CROWDED if staged and w * b > registers // 2 else 1.0
         items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
-        return ceil_div(items, device.compute_units) * (turn + _TURN + staged * w + streamed * b)
+        turns = 1.0 if reach is None else reach(b)
+        return ceil_div(items, device.compute_units) * turns * (turn + _TURN + staged * w + streamed * b)
 
     costs = {tile: cost(tile) for tile in candidates}
     least = min(costs.values())

@@ -22,6 +22,7 @@ class ConvTransposePacked(ConvPacked):
     entry = "conv_transpose_packed"
     efficiency = 0.6
     chunked = False
+    banded = False
 
     def lines(self, win: Window) -> tuple[int, int]:
         d, h, w = win.out
