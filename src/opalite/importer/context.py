@@ -10,15 +10,16 @@ An output whose size depends on data is given as `ctx.trimmed(padded, count)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ir.types import TensorType
 from ..ops.expr import Expr, Sym, cast_expr, trace
 from .builder import Array, GraphBuilder
 from .evaluate import closed_value
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from .graphdef import NodeDef
+
+_T = TypeVar("_T")
 
 
 class NeedValue(Exception):  # noqa: N818  (a signal to the walker, not an error)
@@ -168,6 +171,28 @@ class NodeContext:
         if rows is None or array is None:
             return Trimmed(value, count)
         return self.constant(array[: int(rows.reshape(-1)[0])])
+
+    def memo(self, key: str, make: Callable[[Mapping[str, Any]], _T]) -> _T:
+        """make(attributes), kept with the node: what follows from attributes alone is the same for every shape."""
+        kept = self._node.memo
+        if key not in kept:
+            kept[key] = make(self._node.attrs)
+        found: _T = kept[key]
+        return found
+
+    def add_host(
+        self, op_type: str, inputs: Sequence[Value | None], types: Sequence[TensorType], reason: str, **attrs: Any
+    ) -> list[Value]:
+        """Emit a piece of the ONNX node as a HostOp of Opalite's own domain (`host_native`), folded if it can be."""
+        from .hostop import add_host
+
+        return add_host(self._builder, self._node, op_type, inputs, types, reason, attrs)
+
+    def host_as(self, types: Sequence[TensorType], reason: str) -> list[Value | None]:
+        """Emit the ONNX node as a HostOp whose named outputs have `types`."""
+        from .hostop import emit_host
+
+        return emit_host(self._builder, self._node, self.inputs, types, reason)
 
     def host(self) -> list[Value | None]:
         """Emit the ONNX node as a HostOp, or leave it to run between two segments if its shapes depend on data."""

@@ -19,6 +19,9 @@ from ..errors import ModelFormatError, UnsupportedOpError
 from .protos import Array, TensorReader, ValueInfo, decode_type
 from .registry import plain_domain
 
+DOMAIN = "opalite"
+"""The domain of operators that stand for pieces of others."""
+
 Opsets = Mapping[str, int]
 _A = onnx.AttributeProto
 
@@ -57,6 +60,11 @@ class NodeDef:
     def attrs(self) -> dict[str, Any]:
         """Attribute values by name."""
         return {k: a.value for k, a in self.attributes.items()}
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What importer functions derive from the attributes."""
+        return {}
 
     @cached_property
     def graphs(self) -> tuple[GraphDef, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,11 +12,12 @@ import onnx
 
 from ..errors import ModelError, OpaliteError, UnsupportedOpError
 from ..ir.graph import Value
+from ..ir.types import TensorType
 from ..ops.host import set_host_runner
 from .builder import GraphBuilder
 from .encode import make_proto
 from .evaluate import RANDOM_OPS
-from .graphdef import NodeDef
+from .graphdef import DOMAIN, NodeDef
 from .host_native import Step, find_native
 from .schemas import infer_types
 
@@ -25,10 +26,17 @@ class NeedTask(Exception):  # noqa: N818  (a signal to the walker, not an error)
     """The node's outputs have no type that is known before it runs: it runs between two segments."""
 
 
-def emit_host(builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | None]) -> list[Value | None]:
+def emit_host(
+    builder: GraphBuilder,
+    node: NodeDef,
+    inputs: Sequence[Value | None],
+    types: Sequence[TensorType] | None = None,
+    reason: str = "",
+) -> list[Value | None]:
     """Add the node as a HostOp and return its outputs (None where the node names none).
 
-    With constant inputs it runs at once. NeedTask if onnx's inference cannot tell the types of all outputs.
+    types: of the named outputs, where the importer knows them. With constant inputs the node runs at once. NeedTask if
+    neither the importer nor onnx's inference can tell the types of all outputs.
     """
     proto = make_proto(node).SerializeToString()
     place = [i for i, n in enumerate(node.outputs) if n]
@@ -40,16 +48,40 @@ def emit_host(builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | Non
             raise NeedTask
         outs = [builder.constant(a, node.outputs[i]) for i, a in zip(place, arrays, strict=True)]
     else:
-        types = infer_types(node, inputs)
+        types = infer_types(node, inputs) if types is None else types
         if types is None:
             raise NeedTask
-        attrs = {"op_type": node.op_type, "domain": node.domain, "opset": node.version, "proto": proto, "types": types}
+        attrs = {"op_type": node.op_type, "domain": node.domain, "opset": node.version, "proto": proto, "types": list(types)}
+        attrs |= {"reason": reason} if reason else {}
         name = node.outputs[place[0]]
         outs = builder.add(
             "HostOp", inputs, attrs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=name
         )
     by_place = dict(zip(place, outs, strict=True))
     return [by_place.get(i) for i in range(len(node.outputs))]
+
+
+def add_host(
+    builder: GraphBuilder,
+    node: NodeDef,
+    op_type: str,
+    inputs: Sequence[Value | None],
+    types: Sequence[TensorType],
+    reason: str,
+    attrs: Mapping[str, Any],
+) -> list[Value]:
+    """Add a host operator of Opalite's own domain as a piece of `node`; its outputs have `types`."""
+    names = ["" if v is None else f"x{i}" for i, v in enumerate(inputs)]
+    outs = [f"y{i}" for i in range(len(types))]
+    proto = onnx.helper.make_node(op_type, names, outs, domain=DOMAIN, **attrs).SerializeToString()
+    out_name = next((o for o in node.outputs if o), node.name)
+    if all(v is None or v.is_const for v in inputs):
+        arrays = run_host(op_type, DOMAIN, 1, proto, [None if v is None else v.data for v in inputs])
+        return [builder.constant(a, out_name) for a in arrays]
+    held = {"op_type": op_type, "domain": DOMAIN, "opset": 1, "proto": proto, "types": list(types), "reason": reason}
+    return builder.add(
+        "HostOp", inputs, held, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=out_name
+    )
 
 
 def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequence[Any]) -> list[Any]:

@@ -11,10 +11,8 @@ from ..errors import ShapeError
 from ..ir.graph import Value
 from ..ops.base import normalize_axis
 from .context import NodeContext
-from .graphdef import Attr, NodeDef
+from .graphdef import DOMAIN, Attr, NodeDef
 from .registry import onnx_op
-
-DOMAIN = "opalite"
 
 
 def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> NodeDef:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,14 +62,29 @@ class ItemTask(Task):
         return values[names[i]] if i < len(names) and names[i] else None
 
 
+TEXT_MAKERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))
+"""Operators whose first output holds strings."""
+
+TEXT_MOVES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
+"""Operators that hand their first input on in another shape."""
+
+TEXT_READERS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *TEXT_MAKERS))
+"""Operators on strings that the host runs alone."""
+
+
 class NodeTask(ItemTask):
-    """One ONNX operator by onnx's reference implementation."""
+    """One ONNX operator on the host."""
 
     reason = "its outputs' shapes depend on data, or it handles sequences or optionals"
 
     @cached_property
     def _proto(self) -> bytes:
         return bytes(make_proto(self.item.node).SerializeToString())
+
+    def gives_text(self, texts: AbstractSet[str]) -> bool:
+        """Whether the first output holds strings; `texts` are the names of those that do."""
+        kind = self.item.node.op_type
+        return kind in TEXT_MAKERS or (kind in TEXT_MOVES and self.item.inputs[0] in texts)
 
     def run(self, values: Values, runner: Runner) -> list[Any]:
         node = self.item.node

@@ -20,13 +20,13 @@ from .builder import GraphBuilder, NeedHost
 from .context import NeedValue, NodeContext, Trimmed
 from .evaluate import closed_value
 from .functions import expand_schema
-from .graphdef import GraphDef, NodeDef
+from .graphdef import DOMAIN, GraphDef, NodeDef
 from .hostop import NeedTask, emit_host
-from .internal import DOMAIN, internal_node
+from .internal import internal_node
 from .items import ROOT, Item, Scope, make_item
 from .registry import Handler, find_handler
 from .schemas import check_form, check_types, find_schema
-from .tasks import NodeTask, PackTask, Task, TrimTask
+from .tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, TrimTask
 
 if TYPE_CHECKING:
     from .segments import Stage
@@ -60,6 +60,7 @@ class Walk:
         self.pending: list[Item] = []
         self.tasks: list[Task] = []
         self.needs: dict[str, None] = {}
+        self.texts: set[str] = set()  # outputs of tasks that hold strings
         self.nested = owner.nested
         self._named: set[Value] = set()
         self._values = values
@@ -221,10 +222,16 @@ class Walk:
     def _wait(self, item: Item) -> None:
         """Inputs are missing: if tasks of this segment make them and only the host runs the node, it is a task too."""
         made_here = all(n in self.late for n in item.inputs if n in self.deferred)
-        if made_here and _is_host_only(item.node):
+        if made_here and (_is_host_only(item.node) or self._handles_text(item)):
             self.add_task(item, NodeTask(item))
         else:
             self.postpone(item)
+
+    def _handles_text(self, item: Item) -> bool:
+        """Whether the node handles strings that tasks make: it is one too, and what follows sees the shapes it gives."""
+        node = item.node
+        late = [n for n in item.inputs if n in self.deferred]
+        return node.op_type in TEXT_MOVES | TEXT_READERS and all(n in self.texts for n in late)
 
     # For importers of control flow --------------------------------------------------------------------------------
 
@@ -258,6 +265,8 @@ class Walk:
     def _append(self, task: Task) -> None:
         self.tasks.append(task)
         made = [n for n in task.outputs if n]
+        if isinstance(task, NodeTask) and task.gives_text(self.texts):
+            self.texts.add(task.outputs[0])
         self.late.update(made)
         self.deferred.update(n for n in made if n not in self.sequences)
 
