@@ -98,32 +98,36 @@ def dict_vectorizer(node: HostNode) -> Step:
         rows = inputs[0] if isinstance(inputs[0], list) else [inputs[0]]
         maps = [dict(row) for row in rows]
         values = [np.asarray(v) for m in maps for v in m.values()]
-        kind = np.result_type(*values) if values and values[0].dtype.kind != "U" else np.dtype(object if values else np.float32)
-        if kind == object:
+        if any(v.dtype.kind in "OU" for v in values):
             return [np.array([[m.get(w, "") for w in words] for m in maps], object)]
-        kind = np.dtype(np.float32) if values[0].dtype == np.float64 and not _is_numpy(maps) else kind
+        # Python's floats are what float32 of another operator became in a map.
+        kind = np.result_type(*values) if values and _is_typed(maps) else _plain_kind(values)
         return [np.array([[m.get(w, 0) for w in words] for m in maps], kind)]
 
     return run
 
 
-def _is_numpy(maps: Sequence[dict[Any, Any]]) -> bool:
+def _is_typed(maps: Sequence[dict[Any, Any]]) -> bool:
     return any(isinstance(v, np.generic | np.ndarray) for m in maps for v in m.values())
+
+
+def _plain_kind(values: Sequence[Array]) -> Any:
+    return np.int64 if values and all(v.dtype.kind == "i" for v in values) else np.float32
 
 
 @host_op("CastMap", ML)
 def cast_map(node: HostNode) -> Step:
-    """The values of a map in order of its keys, [1, n]; with map_form SPARSE at the places the keys are, [1, max_map]."""
-    to = {"TO_FLOAT": np.dtype(np.float32), "TO_INT64": np.dtype(np.int64), "TO_STRING": np.dtype(object)}
+    """The values of a map in order of its keys, [1, n]; with map_form SPARSE where the keys say, [1, max_map]."""
+    to: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
     kind = to.get(node.attrs.get("cast_to", "TO_FLOAT"))
     if kind is None:
         raise ModelError(f"CastMap has cast_to '{node.attrs['cast_to']}'; known are {', '.join(to)}")
 
     def cast(value: Any) -> Any:
         value = value.item() if isinstance(value, np.ndarray | np.generic) else value
-        if kind == object:
+        if kind is object:
             return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-        return float(value) if kind.kind == "f" else int(float(value))
+        return float(value) if kind is np.float32 else int(float(value))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         items = sorted(dict(inputs[0]).items())
@@ -132,7 +136,7 @@ def cast_map(node: HostNode) -> Step:
         most = int(node.attrs.get("max_map", 1))
         if items and not 0 <= items[0][0] <= items[-1][0] < most:
             raise InputError(f"CastMap has keys {items[0][0]} to {items[-1][0]}, max_map is {most}")
-        out = np.full((1, most), "0" if kind == object else 0, kind)
+        out = np.full((1, most), "0" if kind is object else 0, kind)
         for key, v in items:
             out[0, key] = cast(v)
         return [out]

@@ -42,9 +42,7 @@ class HostNode:
 _MAKERS: dict[tuple[str, str], Callable[[HostNode], Step]] = {}
 
 
-def host_op(
-    name: str, domain: str = ""
-) -> Callable[[Callable[[HostNode], Step]], Callable[[HostNode], Step]]:
+def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]], Callable[[HostNode], Step]]:
     """Decorator: the function makes the step of operator `name` of `domain`, of whatever version."""
 
     def register(make: Callable[[HostNode], Step]) -> Callable[[HostNode], Step]:

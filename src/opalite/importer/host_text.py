@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,10 @@ def tokenizer(node: HostNode) -> Step:
             return [m[0] for m in find.finditer(text) if len(m[0]) >= max(1, least)]
 
     elif list(separators) == [""]:
-        cut = list
+
+        def cut(text: str) -> list[str]:
+            return list(text)
+
     else:
         ends = [pattern(s, "Tokenizer") for s in separators if s]
 
@@ -126,6 +130,8 @@ def tokenizer(node: HostNode) -> Step:
         x = np.asarray(inputs[0])
         if x.ndim not in (1, 2):
             raise ShapeError(f"Tokenizer takes strings of [C] or [N,C], got {list(x.shape)}")
+        if not x.size:
+            return [x]  # without a row there is no telling how many tokens: no axis is added, as in onnxruntime
         rows = [cut(text) for text in x.reshape(-1).tolist()]
         longest = max(map(len, rows), default=0)
         if marks and longest:
@@ -165,7 +171,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
     numbers = np.array([words.setdefault(w, len(words)) for w in pool], np.int64)
     grams: list[tuple[int, _Grams]] = []
     starts, first = [*attrs["ngram_counts"], len(pool)], 0
-    for n, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1):
+    for n, (start, end) in enumerate(pairwise(starts), 1):
         if end < start or (end - start) % n:
             raise ModelError(f"TfIdfVectorizer has {end - start} words for {n}-grams, not a multiple of {n}")
         count = (end - start) // n
@@ -215,7 +221,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
 
 
 class _Grams:
-    """N-grams of one length, found step by step: the number of a beginning and the next word give a longer beginning."""
+    """N-grams of one length, found step by step: a beginning's number and the next word give a longer beginning's."""
 
     def __init__(self, grams: Array, places: Array, words: int) -> None:
         """grams[count, n] numbers of words below `words`; places[count]: the columns they count for."""

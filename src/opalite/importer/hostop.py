@@ -51,7 +51,13 @@ def emit_host(
         types = infer_types(node, inputs) if types is None else types
         if types is None:
             raise NeedTask
-        attrs = {"op_type": node.op_type, "domain": node.domain, "opset": node.version, "proto": proto, "types": list(types)}
+        attrs = {
+            "op_type": node.op_type,
+            "domain": node.domain,
+            "opset": node.version,
+            "proto": proto,
+            "types": list(types),
+        }
         attrs |= {"reason": reason} if reason else {}
         name = node.outputs[place[0]]
         outs = builder.add(
@@ -147,7 +153,7 @@ def _run_holder(op_type: str, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as NumPy arrays on the host."""
+    """A value as NumPy arrays on the host; maps stay."""
     if value is None or isinstance(value, dict):
         return value
     if isinstance(value, (list, tuple)):

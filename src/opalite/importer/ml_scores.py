@@ -41,7 +41,7 @@ def rows_of(ctx: NodeContext, x: Value) -> Value:
 
 
 def transformed(ctx: NodeContext, scores: Value, name: str) -> Value:
-    """The post-transform `name` of scores [N, columns]; a single column is only changed by PROBIT, as in onnxruntime."""
+    """The post-transform `name` of scores [N, columns]; PROBIT alone changes a single column, as in onnxruntime."""
     if name == "PROBIT":
         return ctx.elementwise(_probit, scores)
     if name == "NONE" or scores.shape[1] < 2:

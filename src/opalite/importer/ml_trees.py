@@ -31,12 +31,14 @@ class Trees:
 
 
 def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
-    """Trees of TreeEnsembleClassifier (kind 'class') and -Regressor ('target'). ModelError if nodes do not fit together."""
+    """Trees of TreeEnsembleClassifier (kind 'class') and -Regressor ('target'). ModelError if nodes do not fit."""
     modes = _numbers_of(attrs.get("nodes_modes", ()), label)
     count = len(modes)
     trees, ids = _ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids")
     if len(trees) != count or len(ids) != count or not count:
-        raise ModelError(f"{label}: {count} nodes_modes, {len(trees)} nodes_treeids and {len(ids)} nodes_nodeids must be one each")
+        raise ModelError(
+            f"{label}: {count} nodes_modes, {len(trees)} nodes_treeids and {len(ids)} nodes_nodeids must be one each"
+        )
     leaf = modes < 0
     place = _Places(trees, ids, label)
     own = np.arange(count)
@@ -90,7 +92,9 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
     for side in ("true", "false"):
         to, ends = _ints(attrs, f"nodes_{side}nodeids"), _ints(attrs, f"nodes_{side}leafs")
         if not len(to) == len(ends) == inner:
-            raise ModelError(f"{label}: {inner} nodes, but {len(to)} nodes_{side}nodeids and {len(ends)} nodes_{side}leafs")
+            raise ModelError(
+                f"{label}: {inner} nodes, but {len(to)} nodes_{side}nodeids and {len(ends)} nodes_{side}leafs"
+            )
         limit = np.where(ends > 0, len(weights), inner)
         if ((to < 0) | (to >= limit)).any():
             raise ModelError(f"{label}: nodes_{side}nodeids names a node or leaf that is not there")
@@ -138,7 +142,9 @@ def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _N
     asking = np.flatnonzero(modes == _MEMBER)
     ends = np.flatnonzero(np.isnan(members))
     if len(ends) < len(asking):
-        raise ModelError(f"{label}: {len(asking)} nodes ask for members of sets, membership_values holds {len(ends)} sets")
+        raise ModelError(
+            f"{label}: {len(asking)} nodes ask for members of sets, membership_values holds {len(ends)} sets"
+        )
     found = {f: list(getattr(nodes, f)) for f in ("limits", "features", "modes", "missing", "yes", "no", "leaves")}
     start = 0
     for node, end in zip(asking.tolist(), ends.tolist(), strict=False):
@@ -179,7 +185,9 @@ class _Places:
         """Numbers of the nodes; ModelError if one is not there."""
         if len(trees) != len(ids):
             raise ModelError(f"{self._label}: {len(ids)} {name} for {len(trees)} trees")
-        wanted = trees * self._base + np.where((ids >= 0) & (ids < self._base), ids, -1 - self._base * 1e6).astype(np.int64)
+        wanted = trees * self._base + np.where((ids >= 0) & (ids < self._base), ids, -1 - self._base * 1e6).astype(
+            np.int64
+        )
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
         wrong = self._keys[at] != wanted
         if wrong.any():

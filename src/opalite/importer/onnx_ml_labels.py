@@ -1,4 +1,4 @@
-"""Categories of ai.onnx.ml: the host finds the places of strings; all that is made of places are numbers on the device."""
+"""Categories of ai.onnx.ml: the host finds the places of strings, and the device makes numbers of the places."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool
     last: the last of equal keys counts, else the first. required: an element that is no key is an error.
     """
     if (x.dtype is DType.STRING) != (keys.dtype == object):
-        raise ShapeError(f"{ctx.label} has keys of type {'string' if keys.dtype == object else keys.dtype} for {x.type}")
+        raise ShapeError(
+            f"{ctx.label} has keys of type {'string' if keys.dtype == object else keys.dtype} for {x.type}"
+        )
     if keys.dtype != object and len(keys) <= _COMPARED and not required and x.type.count and len(keys):
         return _compared(ctx, x, keys, last)
     types = [TensorType(DType.INT64, x.shape)]
@@ -153,7 +155,9 @@ def _table(ctx: NodeContext, side: str) -> tuple[Array, str]:
         found = ctx.attr(f"{side}_{kind}s", None)
         if found:
             return (text_array(found) if dtype is None else np.asarray(found, dtype)), kind
-    raise ModelError(f"{ctx.label} has no {side}: neither {side}_strings, {side}_int64s, {side}_floats nor {side}_tensor")
+    raise ModelError(
+        f"{ctx.label} has no {side}: neither {side}_strings, {side}_int64s, {side}_floats nor {side}_tensor"
+    )
 
 
 def _text(value: Any) -> str:

@@ -147,7 +147,9 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
             raise ShapeError(f"{ctx.label} has {len(found)} class labels for {count} intercepts")
         return pick_labels(ctx, best_column(ctx, scores), found), transformed(ctx, scores, name)
     if labels is not None and len(labels) != 2:
-        raise ShapeError(f"{ctx.label} has one row of coefficients, which decides between 2 labels; it has {len(labels)}")
+        raise ShapeError(
+            f"{ctx.label} has one row of coefficients, which decides between 2 labels; it has {len(labels)}"
+        )
     one = column(ctx, scores, 0)
     position = above(ctx, one, 0.0)
     if labels is None:
@@ -160,9 +162,7 @@ def _product(ctx: NodeContext, targets: int) -> Value:
     rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
     coefficients: Array = ctx.memo("coefficients", lambda a: np.asarray(a.get("coefficients", ()), np.float32))
     if coefficients.size != targets * rows.shape[1]:
-        raise ShapeError(
-            f"{ctx.label} has {coefficients.size} coefficients for {targets} targets; x {rows.type} has {rows.shape[1]} features"
-        )
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {targets} targets; x is {rows.type}")
     product = matmul(ctx, rows, ctx.constant(coefficients.reshape(targets, -1)), trans_b=True)
     intercepts = np.asarray(ctx.attr("intercepts", ()), np.float32)
     if not intercepts.size:

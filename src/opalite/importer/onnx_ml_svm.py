@@ -1,4 +1,4 @@
-"""Support vector machines of ai.onnx.ml: kernels as distances or products, votes and probabilities element by element."""
+"""Support vector machines of ai.onnx.ml: kernels as distances or products, then votes and probabilities."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
     """Without support vectors: a row of coefficients for each class, and the first rho for all."""
     k, coefficients = len(labels), _numbers(ctx, "coefficients")
     if coefficients.size != k * rows.shape[1]:
-        raise ShapeError(
-            f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x {rows.type} has {rows.shape[1]} features"
-        )
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x is {rows.type}")
     rho = float(_rho(ctx, 1)[0])
     scores = matmul(ctx, rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
     scores = ctx.elementwise(lambda s: s + rho, scores)
@@ -104,7 +102,7 @@ def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
     features = rows.shape[1]
     if given.size != count * features:
         raise ShapeError(
-            f"{ctx.label} has {given.size} numbers in support_vectors for {count} vectors; x {rows.type} has {features} features"
+            f"{ctx.label} has {given.size} numbers in support_vectors for {count} vectors; x is {rows.type}"
         )
     kind = str(ctx.attr("kernel_type", "LINEAR"))
     gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
@@ -135,7 +133,7 @@ def _power(base: Sym, degree: float) -> Sym:
 def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
     """What each support vector's kernel counts for each pair of classes i < j: [vectors, pairs].
 
-    The dual coefficients of class i's vectors against class j stand in row j - 1, those of class j's against i in row i.
+    The dual coefficients of class i's vectors against class j stand in row j - 1, and of class j's against i in row i.
     """
     k, count = len(per_class), int(per_class.sum())
     if coefficients.size != (k - 1) * count:
@@ -153,7 +151,9 @@ def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
 def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
     """The class with most votes, the first of several: a positive score is a vote for the pair's first class."""
     if k == 2:
-        return ctx.reshape(ctx.elementwise(lambda s: (s > 0.0).call("not").cast(DType.INT64), scores), (scores.shape[0],))
+        return ctx.reshape(
+            ctx.elementwise(lambda s: (s > 0.0).call("not").cast(DType.INT64), scores), (scores.shape[0],)
+        )
     first, second = np.triu_indices(k, 1)
     shift = np.zeros((len(first), k), np.float32)
     each = np.arange(len(first))

@@ -117,7 +117,8 @@ def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
     if trees.columns.size and not 0 <= int(trees.columns.min()) <= int(trees.columns.max()) < width:
         raise ShapeError(f"{ctx.label} gives to columns {trees.columns.min()} to {trees.columns.max()} of {width}")
     kind = rows.dtype.np
-    limits, weights = (ctx.memo(f"{n} {kind}", lambda _, n=n: getattr(trees, n).astype(kind)) for n in ("limits", "weights"))
+    limits = ctx.memo(f"limits {kind}", lambda _: trees.limits.astype(kind))
+    weights = ctx.memo(f"weights {kind}", lambda _: trees.weights.astype(kind))
     fixed = (limits, trees.nodes, trees.roots, trees.leaves, trees.columns, weights)
     return ctx.add(
         "TreeEnsemble",
@@ -138,5 +139,8 @@ def _touched(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Valu
     named[trees.columns] = True
     if named.all() or base.size == scores.shape[1] or not named.any():
         return scores
-    kept = [column(ctx, scores, i) if n else full(ctx, -np.inf, scores.dtype, (scores.shape[0], 1)) for i, n in enumerate(named)]
+    kept = [
+        column(ctx, scores, i) if n else full(ctx, -np.inf, scores.dtype, (scores.shape[0], 1))
+        for i, n in enumerate(named)
+    ]
     return concat(ctx, kept, 1)

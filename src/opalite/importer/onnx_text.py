@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
@@ -11,40 +13,41 @@ from .context import NodeContext
 from .hostop import NeedTask
 from .registry import onnx_op
 
+Result = Sequence[Value | None]
 _STRINGS = "strings are the host's"
 
 
 @onnx_op("StringNormalizer", since=10)
-def string_normalizer(ctx: NodeContext) -> Value | None:
+def string_normalizer(ctx: NodeContext) -> Result:
     """Without stop words the shape stays."""
     x = ctx.input(0)
     if ctx.attr("stopwords", None) or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[0] != 1):
         raise NeedTask
-    return ctx.host_as([TensorType(DType.STRING, x.shape)], _STRINGS)[0]
+    return ctx.host_as([TensorType(DType.STRING, x.shape)], _STRINGS)
 
 
 @onnx_op("StringConcat", since=20)
-def string_concat(ctx: NodeContext) -> Value | None:
+def string_concat(ctx: NodeContext) -> Result:
     """Strings joined element by element."""
     shape = broadcast_shape([ctx.input(0).shape, ctx.input(1).shape])
-    return ctx.host_as([TensorType(DType.STRING, shape)], _STRINGS)[0]
+    return ctx.host_as([TensorType(DType.STRING, shape)], _STRINGS)
 
 
 @onnx_op("RegexFullMatch", since=20)
-def regex_full_match(ctx: NodeContext) -> Value | None:
+def regex_full_match(ctx: NodeContext) -> Result:
     """Whether each string matches."""
-    return ctx.host_as([TensorType(DType.BOOL, ctx.input(0).shape)], _STRINGS)[0]
+    return ctx.host_as([TensorType(DType.BOOL, ctx.input(0).shape)], _STRINGS)
 
 
 @onnx_op("TfIdfVectorizer", since=9)
-def tf_idf_vectorizer(ctx: NodeContext) -> Value | None:
+def tf_idf_vectorizer(ctx: NodeContext) -> Result:
     """A column for each n-gram of the pool."""
     x = ctx.input(0)
     if len(x.shape) not in (1, 2):
         raise ShapeError(f"{ctx.label} takes [C] or [N,C], got {x.type}")
     size = max(ctx.attr("ngram_indexes", ()), default=-1) + 1
     types = [TensorType(DType.FLOAT32, (*x.shape[:-1], size))]
-    return ctx.host_as(types, "it looks for its n-grams in tables")[0]
+    return ctx.host_as(types, "it looks for its n-grams in tables")
 
 
 @onnx_op("Tokenizer", domain="com.microsoft")

@@ -228,7 +228,7 @@ class Walk:
             self.postpone(item)
 
     def _handles_text(self, item: Item) -> bool:
-        """Whether the node handles strings that tasks make: it is one too, and what follows sees the shapes it gives."""
+        """Whether the node handles strings that tasks make: as one itself, what follows sees the shapes it gives."""
         node = item.node
         late = [n for n in item.inputs if n in self.deferred]
         return node.op_type in TEXT_MOVES | TEXT_READERS and all(n in self.texts for n in late)

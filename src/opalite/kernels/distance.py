@@ -27,7 +27,10 @@ class DistanceTile(Kernel):
             lanes = max(2, lanes // 2)
         while lanes > 1 and columns < lanes:
             lanes //= 2
-        return {"PACK": lanes, "ROWS": 8 if device.is_cpu and rows >= 8 else min(4, 1 << (max(1, rows).bit_length() - 1))}
+        return {
+            "PACK": lanes,
+            "ROWS": 8 if device.is_cpu and rows >= 8 else min(4, 1 << (max(1, rows).bit_length() - 1)),
+        }
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         rows, features = node.x.shape

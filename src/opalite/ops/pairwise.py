@@ -1,4 +1,4 @@
-"""Pairwise: distances between every two points of two sets; and class probabilities out of those of pairs of classes."""
+"""Distances between every two points of two sets, and probabilities of classes out of those of pairs of classes."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ def classes_of(pairs: int) -> int:
 class PairwiseCoupling(Op):
     """Probabilities [N, K] of K classes from r[N, P], the probability of class i against class j for the P pairs i < j.
 
-    Pairs are in the order (0,1), (0,2), .. (1,2), ... The second method of Wu, Lin and Weng (2004), which libsvm uses: the p
-    that minimises the sum of (r_ji p_i - r_ij p_j)^2, found by at most max(100, K) rounds of coordinate descent from equal
-    probabilities, until no gradient differs from their mean by 0.005 / K. r holds floats; 16-bit ones are computed in float32.
+    Pairs are in the order (0,1), (0,2), .. (1,2), ... The second method of Wu, Lin and Weng (2004), which libsvm uses:
+    the p that minimises the sum of (r_ji p_i - r_ij p_j)^2, found by at most max(100, K) rounds of coordinate descent
+    from equal probabilities, until no gradient differs from their mean by 0.005 / K. r holds floats; 16-bit ones are
+    computed in float32.
     """
 
     name = "PairwiseCoupling"

@@ -33,8 +33,8 @@ class TreeEnsemble(Op):
     """y[n, c] = sum (average over the trees, smallest, largest) of the weights that row n's leaves give to column c.
 
     Inputs: x[N, F] floats; limits[M], floats like x; nodes i32[M, 4] of (feature, flags, next node if yes, if no);
-    roots i32[T], the first node of each tree; leaves i32[M, 2], the first of a node's weights and the one after its last;
-    columns i32[W] and weights[W], floats like x. A leaf is its own next node, whatever the comparison says.
+    roots i32[T], the first node of each tree; leaves i32[M, 2], the first of a node's weights and the one after its
+    last; columns i32[W] and weights[W], floats like x. A leaf is its own next node, whatever the comparison says.
     flags: number of the comparison (COMPARISONS) and MISSING_IS_YES. A column that no leaf names is zero.
     attrs: columns (of y), aggregate (one of AGGREGATES), depth (steps from a root to the deepest leaf).
     16-bit floats are computed in float32.
@@ -48,7 +48,10 @@ class TreeEnsemble(Op):
         roots, leaves = tensor(ins, 3, "roots"), tensor(ins, 4, "leaves")
         columns, weights = tensor(ins, 5, "columns"), tensor(ins, 6, "weights")
         need(x.rank == 2 and x.dtype.is_float, f"x must be floats of [N,F], got {x}")
-        need(limits.dtype is x.dtype and weights.dtype is x.dtype, f"limits {limits} and weights {weights} differ from x {x}")
+        need(
+            limits.dtype is x.dtype and weights.dtype is x.dtype,
+            f"limits {limits} and weights {weights} differ from x {x}",
+        )
         need(nodes.shape == (*limits.shape, 4), f"nodes must be [{limits.count},4] for limits {limits}, got {nodes}")
         need(leaves.shape == (*limits.shape, 2), f"leaves must be [{limits.count},2] for limits {limits}, got {leaves}")
         need(roots.rank == 1 and columns.shape == weights.shape, f"roots {roots}, columns {columns}, weights {weights}")

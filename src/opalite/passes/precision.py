@@ -22,6 +22,7 @@ MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
 _MOVES = ("Reshape", "Transpose", "Slice", "Concat", "Pad", "Gather", "Elementwise")
 _SQUARES = ("sum_square", "l2")
+_THRESHOLDS = ("TreeEnsemble", "PairwiseCoupling")
 _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 
 
@@ -60,7 +61,7 @@ def _reason(node: Node, policy: PrecisionPolicy, large: set[Value], readers: lis
     if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
         return "", False
     named = (policy.fp32[node.name] or "the policy names it") if node.name in policy.fp32 else ""
-    own = _exact(node) or _large_constant(node) or _exponential(node) or _square(node, readers)
+    own = _exact(node) or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
     if own:
         return own, True
     if any(v in large for v in node.inputs if v is not None):
@@ -89,6 +90,13 @@ def _square(node: Node, readers: list[Node]) -> str:
     found = _last(node)
     squares = found is not None and found.fn == "mul" and found.args[0] == found.args[1]
     return "squares that are summed" if squares and any(r.op.name == "Reduce" for r in readers) else ""
+
+
+def _threshold(node: Node) -> str:
+    """Which way a tree goes, or when an iteration ends, hangs on the last digit; distances are sums of squares."""
+    if node.op.name == "Distance":
+        return "squares that are summed"
+    return "its thresholds take all of a float's digits" if node.op.name in _THRESHOLDS else ""
 
 
 def _sum(node: Node) -> str:
