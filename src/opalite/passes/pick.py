@@ -96,7 +96,7 @@ def _options(
         flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
         if node.op.name == "HostOp":
             hosted[node] = str(
-                node.attrs.get("reason") or "the operator has no canonical form: onnx's reference runs it"
+                node.attrs.get("reason") or "the operator has no canonical form"
             )
         else:
             hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
