@@ -95,9 +95,7 @@ def _options(
     if not options:
         flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
         if node.op.name == "HostOp":
-            hosted[node] = str(
-                node.attrs.get("reason") or "the operator has no canonical form"
-            )
+            hosted[node] = str(node.attrs.get("reason") or "the operator has no canonical form")
         else:
             hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
         options = [Option(None, flat, HOST_SECONDS)]
