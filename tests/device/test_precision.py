@@ -12,12 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 import opalite
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import DeviceError, InputError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
+from opalite.passes.precision import set_precision
+from opalite.run import planning
 from opalite.run.mixed import find_policy
 
 from ..helpers.small_models import classifier, make_model, noise, port, save
@@ -137,3 +139,44 @@ def test_plans_by_policy_are_kept_apart(rt: Runtime, tmp_path: Path, monkeypatch
             session.run(None, X)
             (a,) = (n for n in session.explain().nodes if n.op == "Conv" and n.name == "a")
             assert ("f16" in a.places[0]) == (not kept)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["", "kept plan"])
+def test_a_models_own_halves_that_overflow_are_stored_as_floats(
+    rt: Runtime, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On GPUs, which store them as they are; CPUs never do. onnxruntime on CPUs computes them in float, too."""
+    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("OPALITE_PLANS", "1" if kept else "0")
+    monkeypatch.setattr(planning, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
+    model = in_float16(towering(16.0))
+    for scale in (1.0, 300.0):
+        with session_of(rt, model, "fp32") as session, caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                (got,) = session.run(None, {"x": (X["x"] * scale).astype(np.float16)})
+                assert got.dtype == np.float16
+                np.testing.assert_allclose(got, X["x"] * scale, rtol=2e-3)
+            assert session.overflowed == (scale > 1)
+            assert ("own half tensors overflowed" in str(session.explain())) == (scale > 1)
+    assert len(caplog.records) == 1
+
+
+def test_infinities_of_a_half_model_itself_are_its_answer(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
+    node = helper.make_node("Mul", ["x", "k"], ["y"], name="grow")
+    half = TensorProto.FLOAT16
+    constants = {"k": np.array([300, 1], np.float16)}
+    model = make_model([node], [port("x", [2], half)], [port("y", [2], half)], constants)
+    with session_of(rt, model, "fp32") as session:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, {"x": np.array([300, 2], np.float16)})[0], [np.inf, 2])
+        assert not session.overflowed
+
+
+def in_float16(model: Any) -> Any:
+    """`model` as it is exported in float16."""
+    for t in model.graph.initializer:
+        t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t).astype(np.float16), t.name))
+    for v in (*model.graph.input, *model.graph.output):
+        v.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model

@@ -22,8 +22,8 @@ _VERSION = 1
 class Precision(Enum):
     """What a node does with float32: keep it, store halves and sum in float, or store and sum halves.
 
-    WIDE keeps float32 and stores a model's own 16-bit floats as float32 too, for devices that convert them slowly. It
-    is the engine's choice and none of the user's (`ASKED`).
+    WIDE keeps float32 and stores a model's own 16-bit floats as float32 too, for devices that convert them slowly, and
+    where they were seen to overflow. It is the engine's choice and none of the user's (`ASKED`).
     """
 
     FP32 = "fp32"

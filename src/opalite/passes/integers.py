@@ -43,7 +43,7 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
     ahead of time. The sums must stay within int32, so that they are exact. Where floats are stored as halves and matrix
     units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products.
     """
-    halves = policy is not None and policy.precision is not Precision.FP32
+    halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks
     pays = multiplies_bytes(device) and not (halves and units)
 

@@ -192,8 +192,17 @@ def emit(
     _assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
     if e.nesting.copied or check:
         verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    program.stores_halves = any(map(_stores_halves, graph.nodes))
     program.placement = [_report(e, n, counts[i], i) for i, n in enumerate(graph.nodes)]
     return program
+
+
+def _stores_halves(node: Node) -> bool:
+    """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
+    if node.choice.kernel is None:
+        return False
+    is_cast = node.op.name == "PlaceCast"
+    return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
 
 
 def _alignment(device: DeviceInfo) -> int:

@@ -182,4 +182,5 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     memory: MemoryReport = field(default_factory=MemoryReport)
     placement: Sequence[Any] = ()  # NodeReport records for explain()
+    stores_halves: bool = False  # whether a computed value is kept in halves, which may not hold it
     weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known

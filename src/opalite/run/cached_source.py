@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BundleError, ModelFormatError
 from ..ir.device import DeviceInfo
 from ..ir.edits import ModelEdits
-from ..ir.precision import Precision
 from ..plan.bundle import Bundle, Variant
 from ..plan.program import Program
 from .bundle_source import BundleSource
@@ -95,7 +94,7 @@ class CachedSource:
         if plan is not None:
             timing.import_s += time.perf_counter() - started
             outputs = plan.run(compiler, feeds, timing, targets)
-            halves = compiler.policy().precision is not Precision.FP32
+            halves = compiler.ran[-1].program.stores_halves
             compiler.ran[-1].may_overflow = halves  # so that every run comes by here
             if not halves or is_finite(outputs):
                 return outputs

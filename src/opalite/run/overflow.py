@@ -24,6 +24,11 @@ NOTE = (
     "`opalite verify MODEL --write-policy FILE` finds the nodes that need it, so that the others stay in fp16"
 )
 
+OWN_NOTE = (
+    "the model's own half tensors overflowed: outputs were infinite or NaN, and what lies between inputs and outputs is "
+    "stored in fp32 instead"
+)
+
 
 def is_finite(outputs: Sequence[Any]) -> bool:
     """Whether no floating-point output has an infinity or NaN. A finite sum, which is cheaper to get, proves it."""
@@ -41,7 +46,7 @@ def recover(
     """
     if not executable.may_overflow or is_finite(outputs):
         return executable, outputs
-    wide = compiler.compile(graph, timing, policy=PrecisionPolicy(Precision.FP32))
+    wide = compiler.compile(graph, timing, policy=PrecisionPolicy(Precision.WIDE))
     wide.recorder = compiler.recorder
     again, spent = wide.run(feeds)
     timing.add(spent)
@@ -49,7 +54,8 @@ def recover(
         executable.may_overflow = False
         return executable, outputs
     compiler.overflowed = True
-    if NOTE not in compiler.notes and not compiler.is_trial:
-        compiler.notes.append(NOTE)
-        _log.warning("graph '%s': %s", graph.name, NOTE)
+    note = OWN_NOTE if compiler.policy().precision is Precision.FP32 else NOTE
+    if note not in compiler.notes and not compiler.is_trial:
+        compiler.notes.append(note)
+        _log.warning("graph '%s': %s", graph.name, note)
     return wide, again
