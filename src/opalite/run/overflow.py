@@ -25,8 +25,8 @@ NOTE = (
 )
 
 OWN_NOTE = (
-    "the model's own half tensors overflowed: outputs were infinite or NaN, and what lies between inputs and outputs is "
-    "stored in fp32 instead"
+    "the model's own half tensors overflowed: outputs were infinite or NaN, and what lies between inputs and outputs "
+    "is stored in fp32 instead"
 )
 
 
