@@ -1,6 +1,7 @@
 """Processes that share one cache folder and are killed at random moments leave a cache that serves.
 
-OPALITE_TEST_KILLS sets the number of rounds; in each, two processes are killed.
+Programs, plans, tuning and PoCL's files are written all the while. OPALITE_TEST_KILLS sets the number of rounds; in
+each, two processes are killed.
 """
 
 from __future__ import annotations
@@ -95,3 +96,6 @@ def test_killed_processes_leave_a_cache_that_serves(tmp_path: Path) -> None:
         assert last.returncode == 0, said
         assert "log:" not in said, said
         assert want is None or want in said, said
+    # Whoever started after a process that was killed has taken over its folder.
+    folders = {p.name for p in (cache / "pocl").glob("*/")}
+    assert folders <= {"0", "1"}, folders

@@ -117,6 +117,46 @@ def test_tensors_that_share_data_in_parts_are_refused(tmp_path: Path) -> None:
         load_model(path)
 
 
+@pytest.mark.parametrize("location", ["x" * 5000, "a\0b", "x" * 300 + "/y"])
+def test_names_that_no_data_file_can_have(tmp_path: Path, location: str) -> None:
+    path = save_external(tmp_path, f32(64))
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = location
+    onnx.save(model, path)
+    with pytest.raises(ModelFormatError, match=r"tensor 'w' points to '.{3,81}', which cannot be the name of a file"):
+        load_model(path)
+
+
+def test_a_link_out_of_the_folder_is_no_way_out(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    path = save_external(tmp_path / "inner", f32(64))
+    (tmp_path / "inner" / "weights.bin").rename(tmp_path / "secret")
+    (tmp_path / "inner" / "weights.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(ModelFormatError, match="outside the model's folder"):
+        load_model(path)
+    (tmp_path / "inner" / "weights.bin").unlink()
+    (tmp_path / "inner" / "weights.bin").symlink_to(tmp_path / "inner" / "weights.bin")
+    with pytest.raises(ModelFormatError, match=r"cannot be the name of a file|does not exist"):
+        load_model(path)
+
+
+def test_model_and_data_may_be_links_to_one_folder(tmp_path: Path) -> None:
+    """As downloads of model hubs keep them: `snapshots/…` has links into `blobs`."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    weight = f32(64)
+    save_external(blobs, weight)
+    for name in ("m.onnx", "weights.bin"):
+        (blobs / name).rename(blobs / f"digest of {name}")
+        (snapshot / name).symlink_to(f"../../blobs/digest of {name}")
+    np.testing.assert_array_equal(load_model(snapshot / "m.onnx").graph.constants["w"], weight)
+    (blobs / "digest of weights.bin").rename(tmp_path / "elsewhere")
+    (blobs / "digest of weights.bin").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelFormatError, match="outside the model's folder"):
+        load_model(snapshot / "m.onnx")
+
+
 def test_a_sparse_tensor_may_not_ask_for_any_amount_of_memory() -> None:
     model = small_model(f32(4))
     sparse = model.graph.sparse_initializer.add()

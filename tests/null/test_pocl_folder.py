@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.pocl_folder import PoclFolder, open_folder, remove_unused, unpack
+from opalite.cl.pocl_folder import BUILDS, PoclFolder, open_folder, remove_unused, unpack
 from opalite.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="folders are locked by flock")
@@ -105,6 +105,16 @@ def test_a_killed_process_leaves_its_folder(tmp_path: Path, folders: list[PoclFo
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True)
     assert str(open_(tmp_path, folders).path) == done.stdout.strip()
+
+
+def test_what_a_killed_process_had_under_way_goes(tmp_path: Path, folders: list[PoclFolder]) -> None:
+    first = open_(tmp_path, folders)
+    first.take(make_binary(FILES))
+    (first.path / f"{BUILDS}x").mkdir()
+    (first.path / f"{BUILDS}x" / "half").write_bytes(b"x")
+    (first.path / "tempfile_x").write_bytes(b"")
+    close(first)
+    assert [p.name for p in open_(tmp_path, folders).path.iterdir()] == [NAME]
 
 
 def damage(root: Path, how: str) -> None:

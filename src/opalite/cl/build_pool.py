@@ -11,7 +11,6 @@ import selectors
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections import deque
@@ -20,7 +19,7 @@ from contextlib import suppress
 from threading import Lock
 
 from .build_worker import ANSWER, READY, REQUEST
-from .pocl import worker_environment
+from .pocl import make_build_folder, worker_environment
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
@@ -60,7 +59,7 @@ class BuildPool:
             return
         with suppress(OSError):
             if not self._folder:
-                self._folder = tempfile.mkdtemp(prefix="opalite-build-")
+                self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
                 patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)

@@ -15,11 +15,12 @@ import ctypes
 import os
 import platform
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .pocl_folder import PoclFolder, open_folder
+from .pocl_folder import BUILDS, PoclFolder, open_folder
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
@@ -72,6 +73,13 @@ def restore_environment() -> None:
     """To be called after the first OpenCL call, when PoCL knows its folder, which is no other process's."""
     if _folder is not None and os.environ.get("POCL_CACHE_DIR") == str(_folder.path):
         del os.environ["POCL_CACHE_DIR"]
+
+
+def make_build_folder() -> str:
+    """A new folder for processes that only build; it goes with this process's own at the latest. OSError."""
+    if _folder is None:
+        return tempfile.mkdtemp(prefix="opalite-build-")
+    return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
 def prepare_binary(binary: bytes) -> None:

@@ -28,6 +28,9 @@ from threading import Lock
 
 from ..errors import DeviceError
 
+BUILDS = "build-"
+"""What folders in this one begin with that go when their process does."""
+
 _MOST_PROCESSES = 4096
 _MOST_PROGRAMS = 512  # of earlier processes, in one folder
 _FORMATS = (8,)  # of binaries whose files are found here; PoCL itself unpacks others
@@ -83,6 +86,8 @@ class PoclFolder:
                 return
             self._is_own = True
             for child in _children(self.path):
+                if child.name.startswith(BUILDS):
+                    continue
                 # Names of two parts share a folder of the first.
                 inner = _children(child) if re.fullmatch("[A-P]{2}", child.name) else [child]
                 for path in inner:
@@ -125,7 +130,8 @@ def _lock_folder(parent: Path) -> PoclFolder:
             if path.is_symlink() or len(_children(path)) > _MOST_PROGRAMS:
                 _discard(path)
             path.mkdir(exist_ok=True)
-            for left in path.glob("tempfile*"):  # PoCL leaves an empty one at each start
+            # PoCL leaves an empty file at each start, and a process that was killed what its workers built.
+            for left in (*path.glob("tempfile*"), *path.glob(f"{BUILDS}*")):
                 _discard(left)
             # A folder that can be read but not written must be found out now, and not by PoCL.
             probe, name = tempfile.mkstemp(dir=path)

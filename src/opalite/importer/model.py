@@ -135,7 +135,7 @@ def _make_model(
     proto: Any, weights: Mapping[int, memoryview], folder: Path | None, path: Path | None, files: Mapping[str, bytes]
 ) -> Model:
     opsets = _check_versions(proto)
-    reader = TensorReader(folder, files)
+    reader = TensorReader(folder, files, None if path is None else path.resolve().parent)
     graph = parse_graph(proto.graph, opsets, reader, weights)
     functions = read_functions(proto.functions, reader)
     check_no_recursion(functions)

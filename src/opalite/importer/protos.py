@@ -115,8 +115,12 @@ class TensorReader:
     files: contents of data files by location, which are then not looked for.
     """
 
-    def __init__(self, folder: Path | None, files: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, files: Mapping[str, bytes] | None = None, beside: Path | None = None
+    ) -> None:
+        """`beside`: another folder that links in `folder` may lead to, the one where a linked model really lies."""
         self.folder = folder
+        self._beside = beside
         self._given = files or {}
         self._files: dict[Path, _DataFile] = {}
 
@@ -203,10 +207,18 @@ class TensorReader:
                 "load it by its path"
             )
         folder = self.folder.resolve()
-        path = (folder / location).resolve()
-        if not location or not path.is_relative_to(folder):
+        try:
+            path = (folder / location).resolve()
+            is_file = path.is_file()
+        except (OSError, ValueError, RuntimeError) as e:  # too long, with a zero byte, links in a circle
+            shown = f"{location[:80]}…" if len(location) > 80 else location
+            raise ModelFormatError(
+                f"tensor '{name}' points to {shown!r}, which cannot be the name of a file: {e}"
+            ) from e
+        inside = path.is_relative_to(folder) or (self._beside is not None and path.parent == self._beside)
+        if not location or not inside or ".." in Path(location).parts:
             raise ModelFormatError(f"tensor '{name}' points to '{location}', which is outside the model's folder")
-        if not path.is_file():
+        if not is_file:
             raise ModelFormatError(
                 f"the data of tensor '{name}' should lie in '{path}', which does not exist: "
                 "copy the data file beside the model"

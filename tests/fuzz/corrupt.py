@@ -1,0 +1,397 @@
+"""Damaged models, bundles and caches: none may end the process, give a wrong answer or write outside its folders.
+
+    python -m tests.fuzz.corrupt --what onnx --seconds 600 --seed 1 [--count N] [--out FOLDER]
+    python -m tests.fuzz.corrupt --what opal …
+    python -m tests.fuzz.corrupt --what cache …
+
+Each seed damages one file, or several of a cache, and tries it in a process forked from one that has imported
+everything: for each cache a new one, for files one after another, until one dies or hangs. A damaged bundle or cache
+must be noticed: any answer but the right one is a fault. A damaged model is another model: its answer is compared with
+onnxruntime's. Faults are kept in the folder of results, with `results.jsonl`; the exit status is 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .damage import damage_bytes, damage_files, damage_proto
+
+HANG_S = 120.0
+MEMORY = 12 << 30  # bytes of addresses that a child may use
+SLOW_S = 60.0
+FAULTS = ("died", "hang", "exception", "wrong", "differs", "outside", "slow")
+Feeds = Mapping[str, Any]
+
+
+@dataclass
+class Subject:
+    """A model whose right answer is known: its bytes, feeds and outputs, and its bundle."""
+
+    name: str
+    model: bytes
+    feeds: Feeds
+    want: list[Any] = field(default_factory=list)
+    bundle: bytes = b""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of one seed."""
+
+    seed: int
+    subject: str
+    what: str  # was done
+    kind: str  # one of FAULTS, or what is right
+    text: str = ""
+    seconds: float = 0.0
+
+
+def make_subjects() -> list[Subject]:
+    """Models of several kinds, each compiled in a second or two."""
+    from ..helpers import small_models as small
+
+    rng = np.random.default_rng(7)
+
+    def draw(*shape: int) -> Any:
+        return rng.standard_normal(shape, np.float32)
+
+    made = {
+        "classifier": (small.classifier(), {"x": draw(1, 3, 8, 8)}),
+        "transformer": (small.transformer_block(4, 16, 2), {"x": draw(1, 4, 16)}),
+        "tagger": (small.tagger(), None),
+        "dense": (small.dense(), None),
+        "adder": (small.adder(), {"x": draw(2, 3), "z": draw(2, 3)}),
+        "determinant": (small.determinant(), {"x": draw(3, 3)}),
+    }
+    return [
+        Subject(name, model.SerializeToString(), feeds or _feeds(model, rng)) for name, (model, feeds) in made.items()
+    ]
+
+
+def _feeds(model: Any, rng: Any) -> Feeds:
+    constants = {t.name for t in model.graph.initializer}
+    found = {}
+    for v in model.graph.input:
+        if v.name not in constants:
+            shape = [d.dim_value or 1 for d in v.type.tensor_type.shape.dim]
+            found[v.name] = rng.standard_normal(shape, np.float32)
+    return found
+
+
+class Campaign:
+    """Seeds of one kind of file, in `folder`, where faults are kept."""
+
+    def __init__(self, what: str, folder: Path, *, names: Sequence[str] = (), tunes: bool = False) -> None:
+        """what: 'onnx', 'opal' or 'cache'. names: of subjects; all if empty. tunes: whether the cache holds tuning."""
+        self.what = what
+        self.folder = folder
+        self._tunes = tunes
+        self._batch = 1 if what == "cache" else 100  # of a cache a new process is to be asked
+        self._box = folder / "box"  # all that a child may write to
+        self._template = folder / "template"
+        self.found: list[Found] = []
+        for name in ("home", "tmp", "here", "files", "cache"):
+            (self._box / name).mkdir(parents=True, exist_ok=True)
+        self._template.mkdir(exist_ok=True)
+        self.subjects = [s for s in make_subjects() if not names or s.name in names]
+
+    def prepare(self) -> None:
+        """Find the right answers, make the bundles, and fill the cache."""
+        answer = self.folder / "answer.npz"
+        for subject in self.subjects:
+            status = self._in_child(lambda s=subject: self._learn(s, answer), self._template)
+            assert status == "", f"{subject.name} cannot be prepared: {status}"
+            with np.load(answer) as found:
+                subject.want = [found[f"arr_{n}"] for n in range(len(found.files))]
+            bundle = self.folder / "subject.opal"
+            subject.bundle = bundle.read_bytes() if bundle.exists() else b""
+            bundle.unlink(missing_ok=True)
+        shutil.copytree(self._template, self._box / "cache", symlinks=True, dirs_exist_ok=True)
+
+    def _learn(self, subject: Subject, answer: Path) -> None:
+        import opalite
+
+        session = opalite.InferenceSession(subject.model, precision="fp32")
+        np.savez(answer, *session.run(None, subject.feeds))
+        if self.what == "opal":
+            shapes = {name: np.shape(value) for name, value in subject.feeds.items()}
+            opalite.compile(subject.model, self.folder / "subject.opal", shapes=shapes, precision="fp32")
+        if self.what == "cache" and self._tunes and subject.name in ("classifier", "dense"):
+            opalite.InferenceSession(subject.model, precision="fp32").tune(subject.feeds, "fast")
+            opalite.InferenceSession(subject.model, precision="fp32").run(None, subject.feeds)
+
+    def run(self, seed: int, count: int, seconds: float = 1e9) -> None:
+        """Seeds from `seed` on, until they are run or the time is up."""
+        until, last = time.monotonic() + seconds, seed + count
+        results = self.folder / "results.jsonl"
+        while seed < last and time.monotonic() < until:
+            batch = range(seed, min(last, seed + self._batch))
+            said = results.stat().st_size if results.exists() else 0
+            status = self._in_child(lambda b=batch: self._work(b, until), self._box / "cache", results)
+            with results.open("rb") as f:
+                f.seek(said)
+                found = [Found(**json.loads(line)) for line in f]
+            if status:  # the seed that has no result
+                seed += len(found)
+                subject, what, path = self._make(seed)
+                found.append(Found(seed, subject.name, what, status.split(" ", 1)[0], status))
+                self._keep(seed, path)
+                with results.open("a") as f:
+                    f.write(json.dumps(found[-1].__dict__) + "\n")
+                seed += 1
+            else:
+                seed += len(found)
+                if not found:
+                    break
+            self.found += found
+
+    def _work(self, seeds: range, until: float) -> None:
+        """A child's part: seeds one after another."""
+        with (self.folder / "results.jsonl").open("a") as results:
+            for seed in seeds:
+                if time.monotonic() > until:
+                    break
+                subject, what, path = self._make(seed)
+                before = self._listing()
+                started = time.monotonic()
+                kind, text = self._judge(subject, path)
+                spent = round(time.monotonic() - started, 2)
+                if outside := sorted(self._listing() ^ before):
+                    kind, text = "outside", ", ".join(outside[:9])
+                    self._clean(before)
+                if spent > SLOW_S and kind not in FAULTS:
+                    kind = "slow"
+                if kind in FAULTS:
+                    self._keep(seed, path)
+                results.write(json.dumps(Found(seed, subject.name, what, kind, text, spent).__dict__) + "\n")
+                results.flush()
+
+    def _make(self, seed: int) -> tuple[Subject, str, Path]:
+        """(whose file is damaged, how, where it is) of a seed."""
+        rng = random.Random(f"{self.what} {seed}")
+        subject = rng.choice([s for s in self.subjects if s.bundle or self.what != "opal"])
+        other = rng.choice(self.subjects)
+        path = self._box / "files" / ("case.opal" if self.what == "opal" else "case.onnx")
+        raw, what = subject.model, ""
+        if self.what == "cache":
+            shutil.rmtree(self._box / "cache", ignore_errors=True)
+            shutil.copytree(self._template, self._box / "cache", symlinks=True)
+            what = damage_files(self._box / "cache", rng)
+        elif self.what == "opal":
+            raw, what = damage_bytes(subject.bundle, other.bundle, rng)
+        elif rng.random() < 0.5:
+            raw, what = damage_proto(subject.model, rng)
+        else:
+            raw, what = damage_bytes(subject.model, other.model, rng)
+        path.write_bytes(raw)
+        return subject, what, path
+
+    def _judge(self, subject: Subject, path: Path) -> tuple[str, str]:
+        """(kind, text) of a damaged file."""
+        import opalite
+
+        try:
+            session = opalite.InferenceSession(path, precision="fp32")
+            got = session.run(None, subject.feeds)
+        except opalite.OpaliteError as e:
+            said = str(e)
+            if self.what == "cache":
+                return "wrong", f"a damaged cache refuses a good model: {said}"
+            return "refused", f"{type(e).__name__}: {said[:300]}"
+        except Exception:
+            return "exception", traceback.format_exc()[-1500:]
+        if len(got) == len(subject.want) and all(map(_equal, got, subject.want)):
+            return "right", ""
+        if self.what != "onnx":
+            return "wrong", _differences(got, subject.want)
+        return _as_others(path, subject.feeds, got)
+
+    def _in_child(self, work: Callable[[], Any], cache: Path, progress: Path | None = None) -> str:
+        """Do `work` in a forked process; "" or how it ended. It hangs if the file `progress` does not change."""
+        errors = self.folder / "stderr"
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._enter(cache, errors)
+                work()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        changed, seen = time.monotonic(), None
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                break
+            now = progress.stat().st_mtime_ns if progress is not None and progress.exists() else None
+            if now != seen:
+                changed, seen = time.monotonic(), now
+            if time.monotonic() > changed + HANG_S:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return f"hang for {HANG_S:.0f} s"
+            time.sleep(0.005)
+        if status:
+            how = f"signal {status & 127}" if status & 127 else f"exit status {status >> 8}"
+            return f"died by {how}: {errors.read_text(errors='replace')[-1500:]}"
+        return ""
+
+    def _enter(self, cache: Path, errors: Path) -> None:
+        """Give the process a world of its own."""
+        import resource
+
+        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.chdir(self._box / "here")
+        for name in [n for n in os.environ if n.startswith(("OPALITE_", "POCL_", "XDG_"))]:
+            del os.environ[name]
+        os.environ |= {
+            "HOME": str(self._box / "home"),
+            "TMPDIR": str(self._box / "tmp"),
+            "OPALITE_CACHE_DIR": str(cache),
+            "OPALITE_PLANS": "1",
+            "OPALITE_BUILD_THREADS": "1",
+            "POCL_AFFINITY": "0",
+        }
+        tempfile.tempdir = None
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def _listing(self) -> set[str]:
+        """Every path that children have no business with."""
+        return {
+            str(p.relative_to(self._box)) for name in ("home", "here", "files") for p in (self._box / name).rglob("*")
+        }
+
+    def _clean(self, before: set[str]) -> None:
+        for path in self._listing() - before:
+            where = self._box / path
+            shutil.rmtree(where, ignore_errors=True) if where.is_dir() else where.unlink(missing_ok=True)
+
+    def _keep(self, seed: int, path: Path) -> None:
+        cache = self._box / "cache"
+        kept = self.folder / f"fault-{self.what}-{seed}"
+        if self.what == "cache":
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(cache, kept, symlinks=True)
+        else:
+            shutil.copy(path, kept.with_suffix(path.suffix))
+
+    @property
+    def faults(self) -> list[Found]:
+        """Seeds that must not have ended as they did."""
+        return [f for f in self.found if f.kind in FAULTS]
+
+
+def _as_others(path: Path, feeds: Feeds, got: list[Any]) -> tuple[str, str]:
+    """How an answer to a damaged model compares with onnxruntime's, and with onnx's reference where they differ."""
+    import onnxruntime
+    from onnx.reference import ReferenceEvaluator
+
+    import onnx
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        theirs = onnxruntime.InferenceSession(path.read_bytes(), options).run(None, feeds)
+    except Exception as e:
+        return "onnxruntime refuses", str(e)[:300]
+    if len(got) == len(theirs) and all(map(_near, got, theirs)):
+        return "as onnxruntime", ""
+    try:
+        others = ReferenceEvaluator(onnx.load(path)).run(None, feeds)
+        if len(got) == len(others) and all(map(_near, got, others)):
+            return "as the reference", _differences(got, theirs)
+    except Exception:
+        pass
+    return "differs", _differences(got, theirs)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _near(a: Any, b: Any) -> bool:
+    x, y = np.asarray(a), np.asarray(b)
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False
+    if x.dtype.kind != "f":
+        return bool(np.array_equal(x, y))
+    with np.errstate(all="ignore"):
+        finite = y[np.isfinite(y)]
+        scale = float(np.abs(finite).max()) if finite.size else 1.0
+        return bool(np.allclose(x, y, rtol=2e-3, atol=1e-4 * max(scale, 1e-3), equal_nan=True))
+
+
+def _differences(got: list[Any], want: list[Any]) -> str:
+    return "; ".join(
+        f"{np.asarray(a).dtype}{np.shape(a)} {np.ravel(a)[:4]} for {np.asarray(b).dtype}{np.shape(b)} {np.ravel(b)[:4]}"
+        for a, b in zip(got, want, strict=False)
+        if not _near(a, b)
+    )[:600]
+
+
+def preload() -> None:
+    """Import what children need, and start no OpenCL: then a fork is as good as a new process, and 50 times as fast."""
+    import onnx.reference  # noqa: F401
+    import onnxruntime  # noqa: F401
+
+    import opalite.run.bundle_source
+    import opalite.run.cached_source
+    import opalite.run.onnx_source
+    import opalite.run.planning
+    import opalite.run.session  # noqa: F401
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(
+        prog="python -m tests.fuzz.corrupt", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    p.add_argument("--what", choices=["onnx", "opal", "cache"], required=True)
+    p.add_argument("--seed", type=int, default=0, help="the first seed")
+    p.add_argument("--count", type=int, help="how many seeds; without it, as many as --seconds allows")
+    p.add_argument("--seconds", type=float, help="when to stop; 60 without --count")
+    p.add_argument("--out", type=Path, help="folder of results; a new one in the system's by default")
+    p.add_argument("--tune", action="store_true", help="let the cache hold results of tuning too")
+    a = p.parse_args()
+    folder = (a.out or Path(tempfile.mkdtemp(prefix="opalite-corrupt-"))).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    preload()
+    campaign = Campaign(a.what, folder, tunes=a.tune)
+    campaign.prepare()
+    started = time.monotonic()
+    seconds = a.seconds if a.seconds is not None else 1e9 if a.count is not None else 60.0
+    campaign.run(a.seed, a.count if a.count is not None else 10**9, seconds)
+    kinds = Counter(f.kind for f in campaign.found)
+    print(
+        f"{len(campaign.found)} seeds from {a.seed} on in {time.monotonic() - started:.0f} s: {dict(kinds)}; {folder}"
+    )
+    for f in campaign.faults:
+        print(f"  seed {f.seed}, {f.subject}, {f.what}: {f.kind}: {' '.join(f.text.split())[-300:]}")
+    return 1 if campaign.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
