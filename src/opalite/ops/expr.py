@@ -273,13 +273,16 @@ def result_dtype(fn: str, args: Sequence[DType]) -> DType:
 
 
 def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    """The value of `expr` in NumPy, broadcast to `shape`."""
+    """The value of `expr` in NumPy, broadcast to `shape`.
+
+    As in the kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end.
+    """
     results: list[Array] = []
 
     def value(ref: Ref) -> Array:
         if isinstance(ref, In):
-            return arrays[ref.i]
-        return results[ref.k] if isinstance(ref, Tmp) else np.asarray(ref.value, ref.dtype.np)
+            return _widened(arrays[ref.i])
+        return results[ref.k] if isinstance(ref, Tmp) else _widened(np.asarray(ref.value, ref.dtype.np))
 
     with np.errstate(all="ignore"):
         for ins in expr.instrs:
@@ -295,9 +298,17 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
                 out = _saturate(value(ins.args[0]), ins.dtype)
             else:
                 out = NUMPY[ins.fn](*(value(a) for a in ins.args))
-            results.append(np.asarray(out).astype(ins.dtype.np, copy=False))
-        final = value(expr.result)
+            held = np.float32 if ins.dtype in _WIDENED else ins.dtype.np
+            results.append(np.asarray(out).astype(held, copy=False))
+        final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
     return np.array(np.broadcast_to(final, shape))
+
+
+_WIDENED = (DType.FLOAT16, DType.BFLOAT16)
+
+
+def _widened(a: Array) -> Array:
+    return a.astype(np.float32) if a.dtype in (_WIDENED[0].np, _WIDENED[1].np) else a
 
 
 # ---------------------------------------------------------------------------------------------------------------
