@@ -25,6 +25,7 @@ def main() -> int:
     p.add_argument("--nodes", type=int, default=30, help="the most nodes of a graph")
     p.add_argument("--out", type=Path, help="folder of results and failing cases; a new one in the system's by default")
     p.add_argument("--shrink", action="store_true", help="shrink what fails, and print it")
+    p.add_argument("--shrink-seconds", type=float, default=120, help="how long each may take")
     p.add_argument("--case", type=Path, help="run one case: a .py, or NAME.onnx with NAME.npz")
     p.add_argument("--show", type=int, metavar="SEED", help="print the graph of a seed")
     p.add_argument("--hang", type=float, default=120, help="seconds without progress that count as hanging")
@@ -36,7 +37,7 @@ def main() -> int:
     if a.show is not None:
         return show(a.show, a.nodes)
     if a.case is not None:
-        return one_case(a.case, a.mode, a.seed, a.shrink)
+        return one_case(a.case, a.mode, a.seed, a.shrink_seconds if a.shrink else 0)
     return campaign(a)
 
 
@@ -49,17 +50,17 @@ def show(seed: int, nodes: int) -> int:
     return 0
 
 
-def one_case(path: Path, mode: str, seed: int, shrink: bool) -> int:
+def one_case(path: Path, mode: str, seed: int, shrink_seconds: float) -> int:
     from .case import Case
     from .check import check
     from .judge import Fault
 
     if not seed and (number := path.stem.rsplit("-", 1)[-1]).isdigit():
         seed = int(number)  # the settings that the campaign chose by it
-    if shrink:
+    if shrink_seconds:
         from .shrink import shrink_file
 
-        print(shrink_file(path, mode, seed))
+        print(shrink_file(path, mode, seed, shrink_seconds))
         return 1
     try:
         print(check(Case.load(path), mode, seed))
@@ -90,7 +91,7 @@ def campaign(a: argparse.Namespace) -> int:
         for record in found.faults:
             path = what.case_path(record["seed"])
             if path.with_suffix(".onnx").exists():
-                print(shrink_file(path, a.mode, record["seed"]))
+                print(shrink_file(path, a.mode, record["seed"], a.shrink_seconds))
     kinds = ", ".join(f"{n} {kind}" for kind, n in found.kinds.most_common())
     print(f"{found.seeds} graphs in {found.seconds:.0f} s ({a.mode} mode, seeds from {a.seed}): {kinds or 'none'}")
     print(f"{len(found.faults)} faults; results in {folder}")

@@ -69,9 +69,8 @@ def work(campaign: Campaign, until: float) -> None:
         path = campaign.case_path(seed)
         found.save(path)  # so that it is there if the process dies
         made = time.perf_counter()
-        _report(campaign, seed, "check")
         try:
-            kind, text = "ok", check(found, campaign.mode, seed)
+            kind, text = "ok", check(found, campaign.mode, seed, lambda stage: _report(campaign, seed, stage))  # noqa: B023
             if text != "ok":
                 kind = "unjudged"
         except Fault as e:
@@ -121,12 +120,12 @@ def _run_child(campaign: Campaign, seed: int, end: int, until: float) -> int:
     if stage == "done":
         return at
     if hung:
-        kind = "oracle hangs" if stage == "generate" else "hang"
+        kind = "oracle hangs" if stage in ("generate", "oracle") else "hang"
         _record(
             campaign, at, kind, f"no progress for {campaign.hang_s:.0f} s at '{stage}'\n{errors.read_text()[-2000:]}"
         )
     else:
-        kind = "oracle dies" if stage == "generate" else "crash"
+        kind = "oracle dies" if stage in ("generate", "oracle") else "crash"
         _record(campaign, at, kind, f"exit status {child.returncode} at '{stage}'\n{errors.read_text()[-2000:]}")
     return at + 1
 

@@ -24,6 +24,9 @@ ORDER = ("float64", "float32", "float16")  # from the finest on; bfloat16 counts
 ROUNDING = {"float64": 1e-14, "float32": 1e-6, "float16": 2e-3}
 """Relative noise put on every intermediate value when results differ: a few units in the last place."""
 
+LEAST = {"float64": 0.0, "float32": 0.0, "float16": 6e-8}
+"""Noise that is there anyway: the step of the least numbers of 16 bits, which graphs do come down to."""
+
 TRIES = 10
 ROOM = 10.0
 """By how many times a difference may exceed the spread that noise makes onnxruntime's own results have."""
@@ -92,8 +95,10 @@ def allowance(want: Array, coarse: str) -> Array:
     return np.asarray(tolerance("model", dtype) * finite + tolerance("node", dtype) * max(top, 1e-3))
 
 
-IN_FLOAT = frozenset(("LayerNormalization", "GroupNormalization", "RMSNormalization", "Shrink"))
-"""Operators that compute doubles too in float32: by their `stash_type`, and in onnxruntime Shrink."""
+_NORMS = ("LayerNormalization", "GroupNormalization", "RMSNormalization", "MeanVarianceNormalization", "LRN")
+_FUNCTIONS = ("Shrink", "HardSwish", "HardSigmoid", "Gelu", "Elu", "Celu", "Selu", "ThresholdedRelu", "LeakyRelu")
+IN_FLOAT = frozenset((*_NORMS, *_FUNCTIONS, "Softplus", "Mish", "Attention"))
+"""Operators that compute doubles too in float32: by their `stash_type`, or with onnxruntime's constants of float32."""
 
 
 def coarsest(model: Any, dtypes: Mapping[str, str]) -> dict[str, str]:
@@ -286,28 +291,27 @@ def _noisy_run(model: Any, feeds: Mapping[str, Array], values: Mapping[str, Arra
     noisy = copy_model(model)
     g = noisy.graph
     nodes = []
+
+    def constant(name: str, a: Array, like: Array) -> str:
+        g.initializer.append(nph.from_array(np.asarray(a).astype(like.dtype), name))
+        return name
+
     for n in g.node:
         nodes.append(n)
         for i, o in enumerate(n.output):
             if o not in values or n.op_type in ("Constant", "Identity", "ConstantOfShape"):
                 continue
             a = values[o]
-            raw = f"{o}__raw"
-            n.output[i] = raw
-            eps = ROUNDING["float16" if half else str(a.dtype)]
-            g.initializer.append(
-                nph.from_array((1 + eps * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__scale")
-            )
-            nodes.append(
-                helper.make_node("Mul", [raw, f"{o}__scale"], [o if n.op_type not in SUMS else f"{o}__scaled"])
-            )
-            if n.op_type in SUMS:
-                finite = np.abs(np.where(np.isfinite(a), a, 0))
-                size = eps / 4 * float(finite.max(initial=0))
-                g.initializer.append(
-                    nph.from_array((size * rng.standard_normal(a.shape)).astype(a.dtype), f"{o}__offset")
-                )
-                nodes.append(helper.make_node("Add", [f"{o}__scaled", f"{o}__offset"], [o]))
+            n.output[i] = f"{o}__raw"
+            kind = "float16" if half else str(a.dtype)
+            eps, finite = ROUNDING[kind], np.abs(np.where(np.isfinite(a), a, 0))
+            size = max(eps / 4 * float(finite.max(initial=0)) if n.op_type in SUMS else 0.0, LEAST[kind])
+            scale = constant(f"{o}__scale", 1 + eps * rng.standard_normal(a.shape), a)
+            offset = constant(f"{o}__offset", size * rng.standard_normal(a.shape), a)
+            last = f"{o}__scaled" if size else o
+            nodes.append(helper.make_node("Mul", [f"{o}__raw", scale], [last]))
+            if size:
+                nodes.append(helper.make_node("Add", [last, offset], [o]))
     del g.node[:]
     g.node.extend(nodes)
     for o in g.output:

@@ -30,4 +30,5 @@ def test_planned_for_every_device(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
 def test_run_on_the_device(path: Path) -> None:
-    assert check(Case.load(path), "device") == "ok"
+    for seed in (0, 3):  # as it is, and as a bundle
+        assert check(Case.load(path), "device", seed) == "ok"

@@ -275,7 +275,7 @@ def result_dtype(fn: str, args: Sequence[DType]) -> DType:
 def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """The value of `expr` in NumPy, broadcast to `shape`.
 
-    As in the kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end.
+    As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end.
     """
     results: list[Array] = []
 

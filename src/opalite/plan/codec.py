@@ -51,6 +51,8 @@ class Encoder:
 
     def encode(self, x: Any) -> Any:
         """JSON-ready form of `x`; TypeError for a type that no Program holds."""
+        if isinstance(x, np.generic):  # before the numbers of Python: np.float64 is a float too
+            return {"n": [x.dtype.name, x.item()]}
         if x is None or isinstance(x, (bool, int, float, str)):
             return x
         if isinstance(x, DType):
@@ -62,8 +64,6 @@ class Encoder:
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
             values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
             return {"c": [type(x).__name__, *values]}
-        if isinstance(x, np.generic):
-            return {"n": [x.dtype.name, x.item()]}
         if isinstance(x, np.ndarray):
             self.arrays.append(x)
             return {"a": len(self.arrays) - 1}

@@ -89,9 +89,12 @@ class BundleSource:
         """Feeds as arrays, checked against the declared inputs."""
         known = {a.name: a for a in self.inputs}
         check_names(os.path.basename(self._path), known, known, feeds)
-        found = {name: check_tensor(name, arg.dtype, arg.shape, feeds[name]) for name, arg in known.items()}
+        shapes = {name: None if arg.any_rank else arg.shape for name, arg in known.items()}
+        found = {name: check_tensor(name, arg.dtype, shapes[name], feeds[name]) for name, arg in known.items()}
         # One element serves for a scalar, but the program was compiled for the shape ().
-        return {n: v if known[n].shape or isinstance(v, DeviceTensor) else v.reshape(()) for n, v in found.items()}
+        return {
+            n: v.reshape(()) if shapes[n] == [] and not isinstance(v, DeviceTensor) else v for n, v in found.items()
+        }
 
     def run(
         self,
@@ -144,4 +147,5 @@ def _refuse_hosts(program: Program) -> None:
 
 
 def _arg(raw: Mapping[str, Any]) -> NodeArg:
-    return NodeArg(raw["name"], raw["type"], list(raw["shape"]), DType.parse(raw["dtype"]))
+    dtype = DType.parse(raw["dtype"])
+    return NodeArg(raw["name"], raw["type"], list(raw["shape"]), dtype, raw.get("any_rank", False))

@@ -140,6 +140,8 @@ def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
         )
     given = shapes.get(arg.name)
     if given is None:
+        if arg.any_rank:
+            raise InputError(f"input '{arg.name}' has any shape; give one, such as --shape {arg.name}:1x3x224x224")
         if not all(isinstance(d, int) for d in arg.shape):
             dims = ", ".join(map(str, arg.shape))
             example = "x".join(str(d if isinstance(d, int) else 1) for d in arg.shape)
@@ -147,6 +149,8 @@ def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
                 f"input '{arg.name}' has open dimensions [{dims}]; give its shape, such as --shape {arg.name}:{example}"
             )
         given = tuple(d for d in arg.shape if isinstance(d, int))
+    if arg.any_rank:
+        return TensorType(arg.dtype, given)
     pairs = zip(arg.shape, given, strict=False)
     if len(given) != len(arg.shape) or any(isinstance(d, int) and d != g for d, g in pairs):
         raise InputError(f"shape {given} does not fit input '{arg.name}' of shape {list(arg.shape)}")

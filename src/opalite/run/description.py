@@ -26,4 +26,4 @@ def describe_model(source: Source) -> dict[str, Any]:
 def _port(a: NodeArg) -> dict[str, Any]:
     if a.dtype is None:
         raise BundleError(f"'{a.name}' is {a.type}: only models of tensors can be compiled; run the .onnx file")
-    return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": a.dtype.short}
+    return {"name": a.name, "type": a.type, "shape": list(a.shape), "dtype": a.dtype.short, "any_rank": a.any_rank}

@@ -241,4 +241,4 @@ def _task_report(task: Task) -> NodeReport:
 
 def _arg(info: Any) -> NodeArg:
     dtype = info.dtype if info.kind == "tensor" else None
-    return NodeArg(info.name, info.onnx_type, list(info.shape or ()), dtype)
+    return NodeArg(info.name, info.onnx_type, list(info.shape or ()), dtype, info.shape is None)

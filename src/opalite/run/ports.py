@@ -10,12 +10,16 @@ from ..ir.dtype import DType
 
 @dataclass(frozen=True)
 class NodeArg:
-    """Name, type ('tensor(float)') and shape of a graph input or output; open dimensions are strings or None."""
+    """Name, type ('tensor(float)') and shape of a graph input or output; open dimensions are strings or None.
+
+    any_rank: the model does not even say how many dimensions there are; `shape` is [] then, as in onnxruntime.
+    """
 
     name: str
     type: str
     shape: list[int | str | None]
     dtype: DType | None = None  # None for sequences and optionals
+    any_rank: bool = False
 
     @property
     def is_optional(self) -> bool:

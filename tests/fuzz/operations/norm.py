@@ -7,9 +7,20 @@ import math
 import numpy as np
 
 from ..builder import Builder, Rejected
+from ..draw import Array
 from ..registry import operation
 
 EPSILONS = (None, 1e-5, 1e-3, 1e-2)
+
+
+def spread(a: Array, first: int = 2) -> bool:
+    """Whether the axes from `first` on hold values that differ: what equal values are divided by is rounding errors."""
+    if not a.size:
+        return False
+    axes = tuple(range(first, a.ndim))
+    wide = a.astype("f8")
+    with np.errstate(all="ignore"):
+        return not bool((wide.std(axes) < 1e-2 * np.abs(wide).max(axes)).any())
 
 
 def positive(b: Builder, shape: list[int]) -> str:
@@ -26,7 +37,7 @@ def batch_norm(b: Builder) -> None:
 
 @operation("norm", 0.8)
 def instance_norm(b: Builder) -> None:
-    x = b.real(b.draw.pick([3, 3, 4, 4, 5]), lambda a: a.size > 0)
+    x = b.real(b.draw.pick([3, 3, 4, 4, 5]), spread)
     c = [b[x].shape[1]]
     b.emit("InstanceNormalization", [x, b.weight(c), b.weight(c)], epsilon=b.draw.pick(EPSILONS))
 
@@ -35,7 +46,7 @@ def instance_norm(b: Builder) -> None:
 def group_norm(b: Builder) -> None:
     if b.opset < 21:
         raise Rejected("GroupNormalization")
-    x = b.real(b.draw.pick([3, 4, 4, 5]), lambda a: a.size > 0)
+    x = b.real(b.draw.pick([3, 4, 4, 5]), spread)
     c = b[x].shape[1]
     groups = b.draw.pick([g for g in range(1, c + 1) if c % g == 0])
     b.emit("GroupNormalization", [x, b.weight([c]), b.weight([c])], num_groups=groups, epsilon=b.draw.pick(EPSILONS))
@@ -45,7 +56,7 @@ def group_norm(b: Builder) -> None:
 def norm_then_product(b: Builder) -> None:
     """A normalisation whose only reader multiplies its rows."""
     d = b.draw
-    x = b.real(d.pick([3, 3, 4]), lambda a: a.size > 0)
+    x = b.real(d.pick([3, 3, 4]), lambda a: spread(a) and spread(a, -1 % a.ndim))
     c, k = b[x].shape[1], b[x].shape[-1]
     kinds = ["InstanceNormalization", "InstanceNormalization", "LpNormalization"]
     kinds += ["GroupNormalization"] * 2 if b.opset >= 21 else []
@@ -68,7 +79,7 @@ def norm_then_product(b: Builder) -> None:
 def layer_norm(b: Builder) -> None:
     if not b.has("LayerNormalization"):
         raise Rejected("LayerNormalization")
-    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and a.size > 0)
+    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and spread(a, a.ndim - 1))
     axis = d.between(-b[x].ndim, b[x].ndim - 1) if d.chance(0.5) else -1
     shape = list(b[x].shape[axis % b[x].ndim :])
     inputs = [x, b.weight(shape), b.weight(shape)] if d.chance(0.6) else [x, b.weight(shape)]
@@ -88,7 +99,7 @@ def rms_norm(b: Builder) -> None:
 @operation("norm", 0.7)
 def norm_written_out(b: Builder) -> None:
     """Layer or RMS normalisation from its parts, as exporters of old opsets write it."""
-    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and a.size > 0)
+    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and spread(a, a.ndim - 1))
     t = b.dtype.type
     axis = [d.between(-b[x].ndim, -1)] if d.chance(0.4) else [-1]
 
@@ -117,7 +128,7 @@ def lp_norm(b: Builder) -> None:
 def mean_variance(b: Builder) -> None:
     if not b.has("MeanVarianceNormalization"):
         raise Rejected("MeanVarianceNormalization")
-    b.emit("MeanVarianceNormalization", [b.real(4, lambda a: a.size > 0)])
+    b.emit("MeanVarianceNormalization", [b.real(4, lambda a: spread(np.moveaxis(a, 1, 0), 1))])
 
 
 @operation("norm", 0.3)

@@ -46,6 +46,8 @@ def gemm(b: Builder) -> None:
     d, x = b.draw, b.real(2)
     trans_a, trans_b = d.between(0, 1), d.between(0, 1)
     m, k = b[x].shape[::-1] if trans_a else b[x].shape
+    if not k:
+        raise Rejected("onnxruntime forgets beta where there is nothing to multiply")
     n = d.pick(WIDTHS)
     inputs = [x, scaled(b, [n, k] if trans_b else [k, n], k)]
     if b.opset < 11 or d.chance(0.7):

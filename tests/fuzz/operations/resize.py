@@ -47,7 +47,8 @@ def resize(b: Builder) -> None:
         attrs["antialias"] = 1
     roi = b.const(np.zeros(0, "f4"), 0.0) if b.opset < 13 else ""
     if coordinates == "tf_crop_and_resize":
-        starts, ends = d.array([len(shape)], "f4", 0, 0.4), d.array([len(shape)], "f4", 0.6, 1)
+        cut = np.asarray([i in moved for i in axes], "f4")  # onnxruntime does not crop axes that it leaves alone
+        starts, ends = cut * d.array([len(shape)], "f4", 0, 0.4), 1 - cut * d.array([len(shape)], "f4", 0, 0.4)
         roi = b.const(np.concatenate([starts, ends]), 0.0)
         attrs["extrapolation_value"] = d.pick([None, 1.5])
     sizes = [max(1, round(n * s)) if i in moved else n for i, (n, s) in enumerate(zip(shape, scales, strict=True))]
