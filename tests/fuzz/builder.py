@@ -149,6 +149,12 @@ class Builder:
         check = (lambda a: bool(np.isfinite(a).all()) and where(a)) if finite and self.special else where
         return self.tensor([self.dtype], rank, check)
 
+    def calm(self, rank: int | None = None, where: Where = anything) -> str:
+        """A tensor without special values: for operators whose sums run in an order of their own."""
+        if self.special:
+            raise Rejected("special values")
+        return self.real(rank, where)
+
     def partner(self, x: str, dtype: Any = None, low: float | None = None, high: float | None = None) -> str:
         """A tensor that broadcasts with `x`."""
         d, shape = self.draw, self.values[x].shape

@@ -125,7 +125,7 @@ def _run_child(campaign: Campaign, seed: int, end: int, until: float) -> int:
             campaign, at, kind, f"no progress for {campaign.hang_s:.0f} s at '{stage}'\n{errors.read_text()[-2000:]}"
         )
     else:
-        kind = "oracle dies" if stage in ("generate", "oracle") else "crash"
+        kind = "oracle dies" if stage in ("generate", "oracle") and child.returncode < 0 else "crash"
         _record(campaign, at, kind, f"exit status {child.returncode} at '{stage}'\n{errors.read_text()[-2000:]}")
     return at + 1
 

@@ -297,6 +297,14 @@ def _noisy_run(model: Any, feeds: Mapping[str, Array], values: Mapping[str, Arra
         return name
 
     for n in g.node:
+        # What reads a tensor twice may read it rounded and, where it is fused, not yet rounded: x - x need not be 0.
+        for i, name in enumerate(n.input):
+            a = values.get(name)
+            if a is not None and n.op_type in ("Add", "Sub", "Sum", "Mean"):
+                kind = "float16" if half else str(a.dtype)
+                scale = constant(f"{name}__{n.name}_{i}", 1 + ROUNDING[kind] * rng.standard_normal(a.shape), a)
+                nodes.append(helper.make_node("Mul", [name, scale], [f"{scale}_use"]))
+                n.input[i] = f"{scale}_use"
         nodes.append(n)
         for i, o in enumerate(n.output):
             if o not in values or n.op_type in ("Constant", "Identity", "ConstantOfShape"):

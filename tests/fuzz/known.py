@@ -32,6 +32,12 @@ KNOWN: tuple[Deviation, ...] = (
 )
 
 
+REFUSALS = {
+    "scale must hold one element for each channel": "onnxruntime broadcasts the scales of a GroupNormalization",
+}
+"""Parts of Opalite's sentences of other shapes that onnxruntime takes against the definition, with the reason."""
+
+
 def known_deviation(model: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> str:
     """The reason why `outputs` are not held against Opalite, or ''. All of them must depend on such a node."""
     for name in outputs:

@@ -137,9 +137,14 @@ def _with_times(node: Node, options: list[Option], measured: Measured) -> list[O
 
 
 def view_options(node: Node, device: DeviceInfo) -> list[Option]:
-    """Layouts in which a Reshape moves nothing: flat always, packed where batch and channels stay."""
+    """Layouts in which a Reshape moves nothing: flat always, packed where batch and channels stay.
+
+    Packed only where the device computes with the type: nothing there could pack or unpack it.
+    """
     x, y = node.x, node.y
     options = [Option(None, Binding((FLAT,), (FLAT,)), 0.0)]
+    if x.dtype is DType.FLOAT64 and not device.fp64:
+        return options
     if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and x.shape[:2] == y.shape[:2]:
         layout = packed(device.pack)
         options.append(Option(None, Binding((layout,), (layout,)), 0.0))

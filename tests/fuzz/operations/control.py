@@ -35,7 +35,7 @@ def step(b: Builder, x: str) -> tuple[list[Any], str]:
 @operation("control", 0.7)
 def if_(b: Builder) -> None:
     """Both branches read what is around them; their results may have other shapes."""
-    d, x = b.draw, b.real()
+    d, x = b.draw, b.real(where=lambda a: a.size > 0)
     branches = []
     for _ in range(2):
         nodes, out = step(b, x)

@@ -13,7 +13,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def recurrent(b: Builder) -> None:
     d = b.draw
     op = d.pick(list(GATES))
-    x = b.real(3, lambda a: 0 < a.size <= 2500 and a.shape[0] <= 16, finite=True)
+    x = b.calm(3, lambda a: 0 < a.size <= 2500 and a.shape[0] <= 16)
     steps, batch, width = b[x].shape
     hidden = d.pick([1, 2, 3, 5, 8, 16, 17])
     direction = d.pick(["forward", "forward", "reverse", "bidirectional"])

@@ -27,7 +27,7 @@ def resize(b: Builder) -> None:
     if b.opset < 10:
         upsample(b)
         return
-    x = b.real(d.pick([2, 3, 4, 4, 4, 5]), lambda a: 0 < a.size <= 3000)
+    x = b.calm(d.pick([2, 3, 4, 4, 4, 5]), lambda a: 0 < a.size <= 3000)
     shape = b[x].shape
     axes = list(range(len(shape)))
     moved = set(axes[-2:] if len(shape) > 2 and d.chance(0.8) else d.subset(axes, least=1))
@@ -52,8 +52,8 @@ def resize(b: Builder) -> None:
         roi = b.const(np.concatenate([starts, ends]), 0.0)
         attrs["extrapolation_value"] = d.pick([None, 1.5])
     sizes = [max(1, round(n * s)) if i in moved else n for i, (n, s) in enumerate(zip(shape, scales, strict=True))]
-    if coordinates == "tf_crop_and_resize" and sizes == list(shape):
-        raise Rejected("onnxruntime ignores the region where no size changes")
+    if coordinates == "tf_crop_and_resize" and (sizes == list(shape) or len(shape) != 4 or min(moved) < 2):
+        raise Rejected("onnxruntime ignores the region where no size changes, and outside of pictures")
     if b.opset >= 18 and d.chance(0.3):
         attrs["axes"] = named = sorted(moved)
         if d.chance(0.4):
@@ -110,7 +110,7 @@ def roi_align(b: Builder) -> None:
     if not b.has("RoiAlign"):
         raise Rejected("RoiAlign")
     d = b.draw
-    x = b.real(4, lambda a: 0 < a.size <= 3000)
+    x = b.calm(4, lambda a: 0 < a.size <= 3000)
     n, _, h, w = b[x].shape
     count = d.between(1, 4)
     corner, extent = d.array([count, 2], b.dtype, 0, max(h, w)), d.array([count, 2], b.dtype, 1, max(h, w))
