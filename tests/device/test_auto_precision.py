@@ -415,6 +415,29 @@ def test_a_process_may_end_while_it_searches(rt: Runtime, tmp_path: Path) -> Non
     assert not done.stderr
 
 
+def test_a_later_process_needs_neither_onnx_nor_passes(
+    rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPALITE_PLANS", "1")
+    model = save(lifted(3000.0), tmp_path / "m.onnx")
+    with opalite.InferenceSession(model, device=rt.info.id, precision="auto") as session:
+        for _ in range(2):
+            session.run(None, {"x": ONES})
+            session.settle()
+    script = f"""
+    import sys
+    sys.modules["onnx"] = None
+    import numpy as np, opalite
+    session = opalite.InferenceSession({model!r}, device={rt.info.id!r}, precision="auto")
+    y, = session.run(None, {{"x": np.ones((1, 4, 5, 5), np.float32)}})
+    assert 0 <= abs(y - 1).max() < 1e-3
+    assert session.precision_policy.fp32
+    print(*(p for p in ("passes", "kernels", "ops", "importer") if f"opalite.{{p}}" in sys.modules))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
 def test_a_model_that_is_replaced_is_not_mixed_with_the_old(rt: Runtime, tmp_path: Path) -> None:
     path = save(lifted(0.0), tmp_path / "m.onnx")
     with open_auto(rt, path) as session:

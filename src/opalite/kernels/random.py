@@ -14,9 +14,6 @@ from .base import Kernel, Launch, Params, Space, ceil_div, register
 from .sources import ELEMENT, STORAGE
 from .workgroups import group_refusal
 
-KEY_ARGUMENTS = {"random_bernoulli": 5, "random_real": 4}
-"""By entry the number of the argument that is the key's upper word, which may change from run to run."""
-
 
 @register
 class RandomPhilox(Kernel):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ..cl.launch import PreparedLaunch, Recording
-from ..kernels.random import KEY_ARGUMENTS
+from ..ir.random_keys import KEY_ARGUMENTS
 from ..plan.program import LaunchStep, Program, ScalarArg
 
 
