@@ -11,9 +11,13 @@ from ..errors import ShapeError
 from .graphdef import GraphDef
 from .internal import internal_node
 from .items import Item, make_item
+from .scan_distance import distance_power
 from .sequences import SEQUENCES
 from .tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
 from .walker import Control, Walk
+
+_SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
+"""Attributes scan_* that say where a Scan begins, and along which axes."""
 
 MAX_TRIPS = 64
 MAX_NODES = 1000
@@ -105,10 +109,30 @@ def visit_scan(walk: Walk, item: Item) -> None:
         return
     body = _graph(item, "body")
     mark = walk.mark()
-    if item.node.version >= 9 and _unroll_scan(walk, item, body):
+    if item.node.version >= 9 and (_distance_scan(walk, item, body) or _unroll_scan(walk, item, body)):
         return
     walk.rollback(mark)
     walk.add_task(item, ScanTask(item, _body(walk, item, body)))
+
+
+def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
+    """Import a scan over one set of points as their distances from another; False if it is something else."""
+    attrs = item.node.attrs
+    plain = not any(any(attrs.get(f"scan_{n}", ())) for n in _SCAN_ORDER)
+    if len(item.inputs) != 2 or attrs.get("num_scan_inputs") != 1 or not plain:
+        return False
+    power = distance_power(body)
+    points = [walk.lookup(n) for n in item.inputs]
+    if power is None or any(v is None or len(v.shape) != 2 or not v.dtype.is_float for v in points):
+        return False
+    x, y = (v for v in points if v is not None)
+    if x.shape[1] != y.shape[1] or x.dtype is not y.dtype:
+        return False
+    _finish(walk, item, item.inputs[:1], (), (), ())
+    if item.outputs[1:] and item.outputs[1]:
+        made = internal_node("Distances", item.node.name, tuple(item.inputs), item.outputs[1], {"power": power})
+        walk.visit(make_item(made))
+    return True
 
 
 def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
