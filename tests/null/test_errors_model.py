@@ -74,7 +74,7 @@ FAULTS = {
     "gemm": (one_node("Gemm", ["x", "w"], [MATRIX], {"w": floats(2, 5)}), "a has 3 columns but b has 2 rows"),
     "add": (one_node("Add", ["x", "w"], [MATRIX], {"w": floats(4)}), r"\(2, 3\), \(4,\) do not broadcast"),
     "concat": (one_node("Concat", ["x", "w"], [MATRIX], {"w": floats(2, 4)}, axis=0), "does not fit .* off axis 0"),
-    "pool window": (one_node("MaxPool", ["x"], [IMAGE], {}, kernel_shape=[9, 9]), "smaller than the window"),
+    "pool window": (one_node("MaxPool", ["x"], [IMAGE], {}, kernel_shape=[19, 19]), "smaller than the window"),
     "batch norm": (
         one_node("BatchNormalization", ["x", "w", "w", "w", "w"], [IMAGE], {"w": floats(9)}),
         "do not broadcast together",

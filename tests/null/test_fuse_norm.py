@@ -90,3 +90,11 @@ def test_the_reference_is_a_product_of_normal_rows() -> None:
     types = [TensorType(DType.FLOAT32, s) for s in ((5, 16), (2, 16, 4))]
     with pytest.raises(ShapeError, match="one matrix"):
         get_op("NormalizedMatMul").check_shape(attrs, types)
+
+
+@pytest.mark.parametrize("attrs", [{"kind": "instance"}, {"kind": "group", "num_groups": 1}])
+def test_other_normalisations_stay(attrs: dict[str, Any]) -> None:
+    g = GraphMaker()
+    n = g.add("n", "Normalize", g.input("x", 197, 2, 64), g.noise("s", 2), g.noise("b", 2), epsilon=1e-5, **attrs)
+    graph = g.done(g.add("y", "MatMul", n, g.noise("w", 64, 64), trans_a=False, trans_b=False))
+    assert fuse(graph) == ["Normalize", "MatMul"]

@@ -461,3 +461,13 @@ def test_random_numbers_repeat_with_a_seed_alone(op: str) -> None:
 def test_refusals(op: str, arrays: list[Any], attrs: dict[str, Any], error: Any, part: str) -> None:
     with pytest.raises(error, match=part):
         imported(op, arrays, **attrs)
+
+
+@pytest.mark.parametrize("op", ["ReduceLogSum", "ReduceLogSumExp"])
+def test_logarithms_of_sums_of_integers(op: str) -> None:
+    """Which versions up to 27 have."""
+    x = V.ints(1, 9, 2, 3)
+    for axes in ([1], []):
+        given = [x, np.array(axes, np.int64)]
+        attrs = {"noop_with_empty_axes": 1}
+        assert_same(imported(op, given, const=(1,), **attrs), by_ort(op, given, const=(1,), **attrs))

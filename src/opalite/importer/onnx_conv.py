@@ -61,6 +61,9 @@ def conv_transpose(ctx: NodeContext) -> Value:
             window.strides[i] * (x.shape[2 + i] - 1) + extra[i] + window.extent(i) - wanted[i] for i in range(rank)
         ]
         pads = split_pads(totals, more_at_end=auto == "SAME_UPPER")
+    if target is not None:  # what it asks for beyond the reach of the filters lies at the end
+        begins, ends = pads[:rank], pads[rank:]
+        pads = (*(max(0, b) for b in begins), *(e + min(0, b) for b, e in zip(begins, ends, strict=True)))
     return ctx.add(
         "ConvTranspose",
         [x, w, ctx.get(2)],

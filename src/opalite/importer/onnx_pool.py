@@ -22,20 +22,26 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
     p = float(ctx.attr("p", 2))
     if kind == "lp" and (p < 1 or p != int(p)):
         raise UnsupportedOpError(f"{ctx.label} has p={p}; whole numbers from 1 on are supported")
-    window = window_of(ctx, x, kernel)
+    window = window_of(ctx, x, kernel, skips=True)
+    pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
+    if count_pads and ctx.version < 19 and not ctx.attr("ceil_mode", 0):
+        # These versions divide by the whole window where it is larger than the padded input.
+        rank = len(window.kernel)
+        beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
+        if all(b < s for b, s in zip(beyond, window.strides, strict=True)):
+            pads = (*pads[:rank], *(p + b for p, b in zip(pads[rank:], beyond, strict=True)))
     found: Result = ctx.add(
         "Pool",
         [x],
         n_outputs=2 if with_indices else 1,
         kind=kind,
         kernel=window.kernel,
-        # With auto_pad the pads make the windows fit exactly.
-        ceil_mode=bool(ctx.attr("ceil_mode", 0)) and not window.auto,
-        count_include_pad=bool(ctx.attr("count_include_pad", 0)),
+        ceil_mode=bool(ctx.attr("ceil_mode", 0)),
+        count_include_pad=count_pads,
         p=int(p),
         with_indices=with_indices,
         storage_order=int(ctx.attr("storage_order", 0)),
-        **window.attrs,
+        **{**window.attrs, "pads": pads},
     )
     return found
 

@@ -67,7 +67,8 @@ def _elements(ctx: NodeContext, x: Value, kind: str) -> Value:
         return x
     if fn == "square":
         return ctx.elementwise(lambda v: v * v, x)
-    return ctx.elementwise(lambda v: v.call(fn), x)
+    work = _reducible(x.dtype, kind) if fn == "log" else x.dtype
+    return ctx.elementwise(lambda v: v.cast(work).call(fn).cast(x.dtype), x)
 
 
 def _reducible(dtype: DType, kind: str) -> DType:

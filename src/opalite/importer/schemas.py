@@ -116,18 +116,20 @@ _NUMBERS = (
 def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:
     """ShapeError if an input's element type is none that the operator takes, or differs from one it must equal.
 
-    The newest version of the operator is asked, which takes all that older ones do; int32 and int64 stand for each
-    other where one type is prescribed.
+    The newest version of the operator is asked, which takes nearly all that older ones do, and then the node's own;
+    int32 and int64 stand for each other where one type is prescribed.
     """
-    problem = _type_problem(node.op_type, node.domain, tuple(None if v is None else v.dtype for v in inputs))
-    if problem is not None:
+    dtypes = tuple(None if v is None else v.dtype for v in inputs)
+    problem = _type_problem(node.op_type, node.domain, None, dtypes)
+    if problem is not None and _type_problem(node.op_type, node.domain, node.version, dtypes) is not None:
         raise ShapeError(f"{node.label} {problem}")
 
 
 @cache
-def _type_problem(op_type: str, domain: str, dtypes: tuple[DType | None, ...]) -> str | None:
+def _type_problem(op_type: str, domain: str, version: int | None, dtypes: tuple[DType | None, ...]) -> str | None:
+    """version: None for the newest."""
     try:
-        schema = defs.get_schema(op_type, domain)
+        schema = defs.get_schema(op_type, domain) if version is None else defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
         return None
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}

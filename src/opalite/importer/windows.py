@@ -31,8 +31,12 @@ class Window:
         return (self.kernel[i] - 1) * self.dilations[i] + 1
 
 
-def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int]) -> Window:
-    """The window of a convolution or pooling node over x[N,C,D...]. Shapes: one number for each spatial axis."""
+def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = False) -> Window:
+    """The window of a convolution or pooling node over x[N,C,D...]. Shapes: one number for each spatial axis.
+
+    skips: whether auto_pad SAME centres windows that are smaller than the stride, which skips elements at both ends.
+    onnxruntime does so for pooling only.
+    """
     sizes = x.shape[2:]
     window = plain_window(ctx, len(sizes), kernel)
     auto = str(ctx.attr("auto_pad", "NOTSET"))
@@ -44,8 +48,10 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int]) -> Window:
         totals = []
         for i, (size, stride) in enumerate(zip(sizes, window.strides, strict=True)):
             out = -(-size // stride)
-            totals.append(max(0, (out - 1) * stride + window.extent(i) - size))
-        pads = split_pads(totals, more_at_end=auto == "SAME_UPPER")
+            totals.append((out - 1) * stride + window.extent(i) - size)
+        if not skips:
+            totals = [max(0, t) for t in totals]
+        pads = split_pads(totals, more_at_end=auto == "SAME_UPPER", skips=skips)
     else:
         raise UnsupportedOpError(f"{ctx.label} has auto_pad '{auto}'; known are NOTSET, VALID, SAME_UPPER, SAME_LOWER")
     return Window(window.kernel, window.strides, window.dilations, pads, auto=True)
@@ -69,8 +75,11 @@ def plain_window(ctx: NodeContext, rank: int, kernel: Sequence[int]) -> Window:
     return Window(fields["kernel_shape"], fields["strides"], fields["dilations"], fields["pads"])
 
 
-def split_pads(totals: Sequence[int], more_at_end: bool) -> tuple[int, ...]:
-    """Padding totals as begins, then ends; an odd one goes to the end or to the begin."""
-    small = [t // 2 for t in totals]
-    large = [t - t // 2 for t in totals]
-    return (*small, *large) if more_at_end else (*large, *small)
+def split_pads(totals: Sequence[int], more_at_end: bool, skips: bool = False) -> tuple[int, ...]:
+    """Padding totals as begins, then ends; an odd one goes to the end or to the begin.
+
+    skips: whether halves of negative totals are cut toward zero, as onnxruntime's pooling has it, instead of down.
+    """
+    half = (lambda t: int(t / 2)) if skips else (lambda t: t // 2)
+    begins = [half(t if more_at_end else t + 1) for t in totals]
+    return (*begins, *(t - b for t, b in zip(totals, begins, strict=True)))

@@ -169,6 +169,9 @@ class ConvTranspose(Op):
         g, strides, dilations, pads = attrs["group"], attrs["strides"], attrs["dilations"], attrs["pads"]
         n, c, *spatial = x.shape
         mg, kernel = w.shape[1], w.shape[2:]
+        if not x.size:
+            y = np.zeros((n, g * mg, *self._cropped(attrs, x.shape, w.shape)), acc)
+            return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
         columns = x.astype(acc).reshape(n, g, c // g, math.prod(spatial))
         filters = w.astype(acc).reshape(g, c // g, mg, math.prod(kernel)).swapaxes(1, 2)
         y = np.zeros((n, g * mg, *self._spatial(attrs, x.shape, w.shape)), acc)
@@ -197,6 +200,5 @@ def tap_slices(
     tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[slice, ...]:
     """Slices that pick, along each spatial axis, the elements that filter position `tap` meets."""
-    return tuple(
-        slice(k * d, k * d + s * (o - 1) + 1, s) for k, o, s, d in zip(tap, out, strides, dilations, strict=True)
-    )
+    reach = [max(s * (o - 1) + 1, 0) for o, s in zip(out, strides, strict=True)]
+    return tuple(slice(k * d, k * d + r, s) for k, r, s, d in zip(tap, reach, strides, dilations, strict=True))

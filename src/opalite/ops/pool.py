@@ -10,18 +10,22 @@ import numpy as np
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
-from .conv import check_window, compute_dtype, pad_or_crop, tap_slices, taps, window_dims
+from .conv import check_window, compute_dtype, pad_or_crop, tap_slices, taps
 
 
 def pool_dims(sizes: Sequence[int], attrs: Attrs) -> list[int]:
-    """Output sizes. With ceil_mode a partial last window counts if it starts inside the input or its left pad."""
-    if not attrs["ceil_mode"]:
-        return window_dims(sizes, attrs["kernel"], attrs)
+    """Output sizes. With ceil_mode a partial last window counts if it starts inside the input or its left pad.
+
+    As in onnxruntime, a window that reaches less than a stride beyond the padded input has one position, and none
+    if it reaches just a stride beyond.
+    """
     out, pads, rank = [], attrs["pads"], len(sizes)
     for i, size in enumerate(sizes):
         extent, stride = attrs["dilations"][i] * (attrs["kernel"][i] - 1) + 1, attrs["strides"][i]
-        count = -(-(size + pads[i] + pads[i + rank] - extent) // stride) + 1
-        out.append(count - 1 if (count - 1) * stride >= size + pads[i] else count)
+        room = size + pads[i] + pads[i + rank] - extent
+        count = 1 + (-(-room // stride) if attrs["ceil_mode"] or room < 0 else room // stride)
+        beyond = attrs["ceil_mode"] and (count - 1) * stride >= size + pads[i]
+        out.append(count - 1 if beyond else count)
     return out
 
 
@@ -29,7 +33,8 @@ def pool_dims(sizes: Sequence[int], attrs: Attrs) -> list[int]:
 class Pool(Op):
     """y[n,c,o] = max, mean or p-norm of x[n, c, o*stride - pad + k*dilation] over the window positions k.
 
-    attrs: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends), dilations, ceil_mode,
+    attrs: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends; negative ones skip elements),
+    dilations, ceil_mode,
     count_include_pad (average: padding counts in the divisor; what ceil_mode adds beyond the pads never does),
     p (lp), with_indices (max: output 1 is the int64 position of the maximum in x, flattened over all axes),
     storage_order (indices: 0 row-major, 1 column-major within one channel's plane).
@@ -48,11 +53,10 @@ class Pool(Op):
         need(len(kernel) == rank, f"kernel must hold {rank} numbers for {rank} spatial axes, got {kernel}")
         need(all(k >= 1 for k in kernel), f"kernel must be positive, got {kernel}")
         check_window(attrs, rank)
-        need(all(p >= 0 for p in attrs["pads"]), f"pads must not be negative, got {tuple(attrs['pads'])}")
         need(attrs["kind"] != "lp" or attrs["p"] >= 1, f"p must be at least 1, got {attrs['p']}")
         out = pool_dims(x.shape[2:], attrs)
         need(
-            all(d >= 1 for d in out),
+            all(d >= 0 for d in out),
             f"the output would have spatial size {tuple(out)}: x {x} with its pads is smaller than the window {kernel}",
         )
 

@@ -1,4 +1,4 @@
-"""Fold: compute ahead of time what depends on constants only."""
+"""Fold: compute ahead of time what depends on constants only, and on tensors without elements."""
 
 from __future__ import annotations
 
@@ -28,3 +28,18 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
         folded.data = np.ascontiguousarray(array, out.dtype.np).reshape(out.shape)
         replace[out] = folded
     return Patch(remove=[node], replace=replace)
+
+
+def fold_empty(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Make constants of the tensors without elements that a node reads or makes.
+
+    So no later pass and no kernel meets a node that has nothing to compute, and what follows from empty inputs alone,
+    such as their sum, can be folded.
+    """
+    empty = {v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const and not v.type.count}
+    replace: dict[Value, Value] = {}
+    for v in empty:
+        if v in sweep.uses or v in sweep.exposed:
+            replace[v] = fresh_value(v.name, v.type)
+            replace[v].data = np.zeros(v.shape, v.dtype.np)
+    return Patch(replace=replace) if replace else None

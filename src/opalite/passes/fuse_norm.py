@@ -77,10 +77,9 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
 
 
 def _is_row_norm(node: Node) -> bool:
-    if node.op.name != "Normalize" or node.attrs.get("epilogue") is not None:
+    if node.op.name != "Normalize" or node.attrs["kind"] != "layer" or node.attrs.get("epilogue") is not None:
         return False
-    rank, axis = len(node.x.shape), int(node.attrs["axis"])
-    return node.attrs["kind"] == "layer" and axis % rank == rank - 1
+    return int(node.attrs["axis"]) % len(node.x.shape) == len(node.x.shape) - 1
 
 
 def _least(node: Node, device: DeviceInfo, memory: Memory | None) -> float:

@@ -11,7 +11,7 @@ from .attention_views import order_attention_output, view_attention_inputs
 from .candidates import Measured
 from .casts import insert_casts
 from .composites import recognise_attention, recognise_layer_norm
-from .fold import fold_constants
+from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
 from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, inline_scalars
@@ -66,6 +66,7 @@ def optimise(
     if ctx.check:
         check_graph(graph, "import")
     graph.prune()
+    run_rule(graph, "fold_empty", fold_empty, ctx)
     run_rule(graph, "requantise", requantise, ctx)
     run_rule(graph, "from_dequantized", from_dequantized(device, policy), ctx)
     run_rule(graph, "widen", widen(device), ctx)

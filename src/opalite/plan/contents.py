@@ -128,7 +128,10 @@ class _Follower:
 
     def step(self, node: Node) -> None:
         """Follow one node."""
-        outputs = [v for v in node.outputs if v.type.place.target is Target.OPENCL and v.type.count]
+        near = [v for v in node.outputs if v.type.place.target is Target.OPENCL]
+        outputs = [v for v in near if v.type.count]
+        if near and not outputs:
+            return  # there is nothing to compute, so nothing is launched, and nothing read
         launches = self.launches.get(node, ())
         args = [a for x in launches for a in x.args if isinstance(a, Value | Scratch)]
         read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
