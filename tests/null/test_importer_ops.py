@@ -471,3 +471,72 @@ def test_logarithms_of_sums_of_integers(op: str) -> None:
         given = [x, np.array(axes, np.int64)]
         attrs = {"noop_with_empty_axes": 1}
         assert_same(imported(op, given, const=(1,), **attrs), by_ort(op, given, const=(1,), **attrs))
+
+
+@pytest.mark.parametrize("scales", [[1.0, 1.0, 0.6, 2.0], [1.0, 2.0, 0.5, 0.7], [1.0, 1.0, 1.5, 2.3]])
+def test_old_resizing_rounds_by_axis(scales: list[float]) -> None:
+    """Up along axes that shrink, down along others."""
+    given = [X, np.array(scales, np.float32)]
+    assert_same(imported("Resize", given, const=(1,), opset=10), by_ort("Resize", given, const=(1,), opset=10))
+
+
+def test_the_region_of_interest_leaves_the_size_alone() -> None:
+    given = [X, np.array([0, 0, 0.1, 0.2, 1, 1, 0.8, 0.9], np.float32), np.array([1, 1, 1.5, 0.7], np.float32)]
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    assert_same(imported("Resize", given, const=(1, 2), **attrs), by_ort("Resize", given, const=(1, 2), **attrs))
+
+
+@pytest.mark.parametrize("condition", [[0, 1, 1, 1], [1], [1, 0, 0, 0, 0, 1, 1], []])
+@pytest.mark.parametrize("const", [(1,), ()])
+@pytest.mark.parametrize("axis", [None, 1, -1])
+def test_compress_by_a_condition_of_another_length(
+    condition: list[int], const: tuple[int, ...], axis: int | None
+) -> None:
+    given = [V.f(2, 3), np.array(condition, bool)]
+    attrs = {} if axis is None else {"axis": axis}
+    got = imported("Compress", given, const=const, may_use_host=True, **attrs)
+    assert_same(got, by_ort("Compress", given, const=const, **attrs))
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceSum", "ReduceL2"])
+def test_an_axis_named_twice_is_reduced_once(op: str) -> None:
+    given = [X, np.array([2, 0, -2], np.int64)]
+    assert_same(imported(op, given, const=(1,)), by_ort(op, given, const=(1,)))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 0), -1), ((0, 3), 0), ((2, 0, 3), 1), ((0,), 0)])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_of_nothing(shape: tuple[int, ...], axis: int, opset: int) -> None:
+    x = np.zeros(shape, np.float32)
+    assert_same(imported("Hardmax", [x], opset=opset, axis=axis), by_ort("Hardmax", [x], opset=opset, axis=axis))
+
+
+def test_positions_of_extremes_along_an_empty_axis() -> None:
+    """There are none; where another axis is empty as well, none are asked for."""
+    (got,) = imported("ArgMax", [np.zeros((0, 0, 3), np.float32)], axis=1, keepdims=0)
+    assert (got.shape, got.dtype) == ((0, 3), np.dtype(np.int64))
+    with pytest.raises(ShapeError, match="no elements to choose from"):
+        imported("ArgMax", [np.zeros((2, 0), np.float32)], axis=1)
+
+
+def test_unique_slices_of_an_empty_axis() -> None:
+    x = np.zeros((0, 3, 2), np.float32)
+    got = imported("Unique", [x], (0, 1, 2, 3), may_use_host=True, axis=0)
+    assert_same(got, by_ort("Unique", [x], (0, 1, 2, 3), axis=0))
+
+
+def test_the_scale_of_zeros_is_one() -> None:
+    x = np.zeros((2, 3), np.float32)
+    got = imported("DynamicQuantizeLinear", [x], (0, 1, 2))
+    assert_same(got, by_ort("DynamicQuantizeLinear", [x], (0, 1, 2)))
+
+
+def test_the_triangle_of_a_vector_is_refused() -> None:
+    with pytest.raises(ShapeError, match="needs matrices"):
+        imported("Trilu", [V.f(3)])
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+def test_types_are_checked_in_versions_that_lack_the_operator(opset: int) -> None:
+    with pytest.raises(ShapeError, match="does not take float"):
+        imported("BitwiseNot", [X], opset=opset)

@@ -54,6 +54,23 @@ def unique(node: HostNode) -> Step:
     return run
 
 
+@host_op("Compress")
+def compress(node: HostNode) -> Step:
+    """Slices where a condition holds, which may be longer or shorter than the axis."""
+    axis = node.attrs.get("axis")
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        array, condition = np.asarray(inputs[0]), np.asarray(inputs[1]).reshape(-1)
+        if axis is None:
+            array = array.reshape(-1)
+        elif not -array.ndim <= axis < array.ndim:
+            raise ShapeError(f"Compress along axis {axis} of a tensor of shape {list(array.shape)}")
+        along = axis or 0
+        return [np.take(array, np.flatnonzero(condition[: array.shape[along]]), along)]
+
+    return run
+
+
 @host_op("Det")
 def det(node: HostNode) -> Step:
     """Determinants of square matrices, computed in double precision."""

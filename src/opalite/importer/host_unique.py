@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def find_unique(x: Array, axis: int | None, is_sorted: bool) -> list[Array]:
     if axis is None:
         _, first, inverse, counts = np.unique(slices, return_index=True, return_inverse=True, return_counts=True)
     else:
-        rows = slices.reshape(count, -1)
+        rows = slices.reshape(count, math.prod(slices.shape[1:]))
         # By ranks, so that texts, which NumPy does not order by rows, are treated as numbers are.
         ranks = np.unique(rows, return_inverse=True)[1].reshape(rows.shape)
         if not rows.shape[1]:

@@ -192,6 +192,8 @@ def _soft(ctx: NodeContext, default: int, log: bool) -> Value:
 
 def _hard(ctx: NodeContext, default: int) -> Value:
     x, axis = _flattened(ctx, default)
+    if not x.type.count:
+        return ctx.input(0)
     best = ctx.add("ArgReduce", [x], kind="max", axis=axis, keepdims=True, select_last=False)
 
     def one_hot(v: Sym, position: Sym) -> Sym:

@@ -12,6 +12,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Value
 from ..ops.base import normalize_axis
 from ..ops.expr import Sym, coord, where
+from ..ops.resize_taps import NEAREST_UNTOLD
 from .context import NodeContext
 from .helpers import gather, int_list, matmul, reduce, slice_axis
 from .registry import onnx_op
@@ -60,9 +61,7 @@ def _legacy(ctx: NodeContext, scales: Sequence[float]) -> Value:
     x = ctx.input(0)
     _check_count(ctx, scales, x)
     sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    # These versions leave the rounding to the nearest open; onnxruntime rounds up where it shrinks.
-    nearest_mode = "ceil" if all(s <= 1 for s in scales) else "floor"
-    return _resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=nearest_mode)
+    return _resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
 
 
 def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
@@ -91,7 +90,7 @@ def resize(ctx: NodeContext) -> Value:
         given = [float(s) for s in ctx.const(2).reshape(-1)]
         for a, s in zip(axes, _for_axes(ctx, given, axes), strict=True):
             scales[a] = s
-            sizes[a] = _scaled(x.shape[a], s, 1.0 if roi is None else roi[rank + a] - roi[a])
+            sizes[a] = _scaled(x.shape[a], s)
     else:
         wanted = _for_axes(ctx, [float(s) for s in ctx.const_ints(3)], axes)
         ratios = [s / x.shape[a] if x.shape[a] else 1.0 for a, s in zip(axes, wanted, strict=True)]
@@ -104,9 +103,9 @@ def resize(ctx: NodeContext) -> Value:
     return _resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
 
 
-def _scaled(size: int, scale: float, span: float = 1.0) -> int:
-    """floor(size * span * scale) in float32, as onnx's own shape inference has it."""
-    return int(np.floor(np.float32(size) * np.float32(span) * np.float32(scale)))
+def _scaled(size: int, scale: float) -> int:
+    """floor(size * scale) in float32, as onnx's own shape inference has it, a region of interest or none."""
+    return int(np.floor(np.float32(size) * np.float32(scale)))
 
 
 def _for_axes(ctx: NodeContext, numbers: Sequence[float], axes: Sequence[int]) -> Sequence[float]:

@@ -87,7 +87,7 @@ def array_feature_extractor(ctx: NodeContext) -> Value:
 
 @onnx_op("Compress", since=9)
 def compress(ctx: NodeContext) -> Result:
-    """The slices of x where a condition holds; without an axis, of x flattened."""
+    """The slices of x where a condition holds, which may be longer or shorter; without an axis, of x flattened."""
     if ctx.maybe_const(1) is None:
         return ctx.host()
     x = ctx.input(0)
@@ -95,7 +95,7 @@ def compress(ctx: NodeContext) -> Result:
     if axis is None:
         x, axis = ctx.reshape(x, (x.type.count,)), 0
     a = normalize_axis(int(axis), len(x.shape))
-    return take(ctx, x, np.flatnonzero(ctx.const(1))[: x.shape[a]], a)
+    return take(ctx, x, np.flatnonzero(ctx.const(1)[: x.shape[a]]), a)
 
 
 @onnx_op("ReverseSequence", since=10)
@@ -211,6 +211,8 @@ def trilu(ctx: NodeContext) -> Value:
     """The upper or lower triangle of the last two axes, from diagonal k; zeros elsewhere."""
     x = ctx.input(0)
     rank, upper = len(x.shape), bool(ctx.attr("upper", 1))
+    if rank < 2:
+        raise ShapeError(f"{ctx.label} needs matrices, got {x.type}")
     k = ctx.get(1)
     diagonal = ctx.reshape(k, ()) if k is not None else ctx.scalar(0, DType.INT64)
 

@@ -85,13 +85,18 @@ def dynamic_quantize_linear(ctx: NodeContext) -> Sequence[Value]:
 
 
 def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
-    """(q, scale, zero point): scale = (max - min) / 255, zero = saturate(rint(-min / scale))."""
+    """(q, scale, zero point): scale = (max - min) / 255, or 1 of zeros alone, zero = saturate(rint(-min / scale))."""
     axes = range(len(x.shape))
     low = reduce(ctx, x, "min", axes, keepdims=False)
     high = reduce(ctx, x, "max", axes, keepdims=False)
-    scale = ctx.elementwise(lambda lo, hi: (hi.call("max", 0) - lo.call("min", 0)) / 255.0, low, high)
+
+    def step(lo: Sym, hi: Sym) -> Sym:
+        span = (hi.call("max", 0) - lo.call("min", 0)) / 255.0
+        return where(span.eq(0), 1.0, span)
+
+    scale = ctx.elementwise(step, low, high)
     zero = ctx.elementwise(
-        lambda lo, s: where(s.eq(0), 0, -lo.call("min", 0) / s).call("rint").typed("saturate", DType.UINT8), low, scale
+        lambda lo, s: (-lo.call("min", 0) / s).call("rint").typed("saturate", DType.UINT8), low, scale
     )
     return quantize(ctx, x, scale, zero, DType.UINT8), scale, zero
 

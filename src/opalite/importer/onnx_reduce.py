@@ -9,7 +9,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Value
 from ..ops.base import normalize_axis
 from .context import NodeContext
-from .helpers import axis_of, ints_of, positive_axes
+from .helpers import axis_of, ints_of
 from .registry import onnx_op
 
 _KINDS = {
@@ -51,11 +51,12 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     if not x.shape:
         return _elements(ctx, x, kind)
     work = _reducible(x.dtype, kind)
+    named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
     out = ctx.add(
         "Reduce",
         [ctx.cast(x, work)],
         kind=kind,
-        axes=positive_axes(axes, len(x.shape)),
+        axes=tuple(sorted(named)),
         keepdims=bool(ctx.attr("keepdims", 1)),
     )
     return ctx.cast(out, x.dtype)

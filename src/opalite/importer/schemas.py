@@ -127,11 +127,11 @@ def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:
 
 @cache
 def _type_problem(op_type: str, domain: str, version: int | None, dtypes: tuple[DType | None, ...]) -> str | None:
-    """version: None for the newest."""
+    """version: None for the newest, which also stands for one that does not have the operator yet."""
     try:
         schema = defs.get_schema(op_type, domain) if version is None else defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
-        return None
+        return None if version is None else _type_problem(op_type, domain, None, dtypes)
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     bound: dict[str, DType] = {}
     for i, dtype in enumerate(dtypes):

@@ -115,7 +115,8 @@ class ArgReduce(Op):
         x = tensor(ins, 0, "x")
         need(attrs["kind"] in ("max", "min"), f"arg-reduction {attrs['kind']!r} is neither max nor min")
         need(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} is not an axis of {x}")
-        need(x.shape[attrs["axis"]] > 0, f"axis {attrs['axis']} of {x} has no elements to choose from")
+        rest = math.prod(d for i, d in enumerate(x.shape) if i != attrs["axis"])
+        need(x.shape[attrs["axis"]] > 0 or not rest, f"axis {attrs['axis']} of {x} has no elements to choose from")
 
     def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
@@ -124,12 +125,15 @@ class ArgReduce(Op):
     def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
         x, axis = arrays[0], attrs["axis"]
         assert x is not None
+        shape = reduced_shape(x.shape, (axis,), attrs["keepdims"])
+        if not math.prod(shape):
+            return [np.zeros(shape, np.int64)]
         pick = np.argmax if attrs["kind"] == "max" else np.argmin
         if attrs["select_last"]:
             found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)
         else:
             found = pick(x, axis=axis)
-        return [np.asarray(found, np.int64).reshape(reduced_shape(x.shape, (axis,), attrs["keepdims"]))]
+        return [np.asarray(found, np.int64).reshape(shape)]
 
     def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))

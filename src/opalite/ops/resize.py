@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.types import TensorType
 from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
-from .resize_taps import COORDINATES, MODES, NEAREST_MODES, Taps, axis_taps, is_untouched
+from .resize_taps import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps, axis_taps, is_untouched
 
 
 @register_op
@@ -19,9 +19,10 @@ class Resize(Op):
     """y[o0, o1, ..] = sum over taps of the product of their weights along each axis times x at their positions.
 
     attrs: sizes (y's shape); scales (a float for each axis: y's size / x's, or what the model says); mode ("nearest",
-    "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode; cubic_a; exclude_outside (cubic and antialias:
-    positions outside x count nothing); antialias (linear and cubic: a wider filter when shrinking); roi (starts, then
-    ends, in fractions of x) and extrapolation (the value outside x), both for tf_crop_and_resize.
+    "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode (one of NEAREST_MODES, or NEAREST_UNTOLD);
+    cubic_a; exclude_outside (cubic and antialias: positions outside x count nothing); antialias (linear and cubic: a
+    wider filter when shrinking); roi (starts, then ends, in fractions of x) and extrapolation (the value outside x),
+    both for tf_crop_and_resize.
     Interpolated types are floats; nearest takes every type.
     """
 
@@ -29,7 +30,8 @@ class Resize(Op):
 
     def check_shape(self, attrs: Attrs, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        for key, known in (("mode", MODES), ("coordinate", COORDINATES), ("nearest_mode", NEAREST_MODES)):
+        nearest_modes = (*NEAREST_MODES, NEAREST_UNTOLD)
+        for key, known in (("mode", MODES), ("coordinate", COORDINATES), ("nearest_mode", nearest_modes)):
             need(attrs[key] in known, f"{key} must be one of {', '.join(known)}, got '{attrs[key]}'")
         for key in ("sizes", "scales"):
             need(len(attrs[key]) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {tuple(attrs[key])}")

@@ -23,6 +23,8 @@ COORDINATES = (
 )
 MODES = ("nearest", "linear", "cubic")
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+NEAREST_UNTOLD = "untold"
+"""Of versions that say nothing of it: up along axes that shrink, else down, as in onnxruntime."""
 
 _F = np.float32
 _HALF = _F(0.5)
@@ -53,7 +55,10 @@ def axis_taps(attrs: Attrs, axis: int, size: int) -> Taps:
     if attrs["coordinate"] == "tf_crop_and_resize":
         inside = (at >= 0) & (at <= _F(size - 1))
     if attrs["mode"] == "nearest":
-        index = np.clip(_nearest(at, attrs["nearest_mode"]), 0, size - 1)[:, None]
+        mode = attrs["nearest_mode"]
+        if mode == NEAREST_UNTOLD:
+            mode = "ceil" if attrs["scales"][axis] < 1 else "floor"
+        index = np.clip(_nearest(at, mode), 0, size - 1)[:, None]
         weight = np.ones((count, 1), _F)
     elif attrs["antialias"]:
         index, weight = _antialias(attrs, at, _F(attrs["scales"][axis]), size)
@@ -74,7 +79,7 @@ def _coordinates(attrs: Attrs, axis: int, size: int, count: int) -> Array:
     if kind == "tf_half_pixel_for_nn":
         return (at + _HALF) / scale
     if kind == "align_corners":
-        return at * (n - 1) / (_stretched(scale, n, m) - 1) if count > 1 else np.zeros(count, _F)
+        return at * (n - 1) / (m - 1) if count > 1 else np.zeros(count, _F)
     if kind == "pytorch_half_pixel" and count <= 1:
         return np.zeros(count, _F)
     if kind == "tf_crop_and_resize":
@@ -86,15 +91,6 @@ def _coordinates(attrs: Attrs, axis: int, size: int, count: int) -> Array:
         offset = n / 2 * (1 - m / (scale * n))
         return (float(offset) + (at.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(_F)
     return (at + _HALF) / scale - _HALF
-
-
-def _stretched(scale: np.float32, n: np.float32, m: np.float32) -> np.float32:
-    """The length that n elements are stretched to: m, unless m is scale * n rounded down.
-
-    Here onnx's test vectors keep the fraction while onnxruntime drops it; onnx is followed.
-    """
-    length = scale * n
-    return m if abs(length - m) < 1e-3 else length
 
 
 def _nearest(at: Array, mode: str) -> Array:
