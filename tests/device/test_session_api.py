@@ -107,6 +107,12 @@ def test_two_profiles_of_one_second_have_two_files(tmp_path: Path, rt: Runtime) 
     assert len(names) == len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_profile_that_cannot_be_written(tmp_path: Path, rt: Runtime) -> None:
+    told = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "not there" / "p"))
+    with pytest.raises(OptionError, match="the profile cannot be written to .*set profile_file_prefix"):
+        opalite.InferenceSession(doubler().SerializeToString(), told).end_profiling()
+
+
 def test_an_entry_makes_it_strict(rt: Runtime) -> None:
     told = opalite.SessionOptions()
     told.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cl.events import LaunchTimes
+from ...errors import OptionError
 from ...plan.program import LaunchStep
 
 
@@ -64,14 +65,22 @@ class Profiler:
         )
 
     def write(self) -> str:
-        """Write what was recorded to PREFIX_DATE_TIME.json in the folder of the prefix; the file's name."""
+        """Write what was recorded to PREFIX_DATE_TIME.json in the folder of the prefix; the file's name.
+
+        OptionError if it cannot be written.
+        """
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         path = Path(f"{self._prefix}_{stamp}.json")
         number = 1
         while path.exists():
             path = Path(f"{self._prefix}_{stamp}_{number}.json")
             number += 1
-        path.write_text(_lines(self._events))
+        try:
+            path.write_text(_lines(self._events))
+        except OSError as e:
+            raise OptionError(
+                f"the profile cannot be written to '{path}': {e.strerror or e}; set profile_file_prefix to a folder that can"
+            ) from e
         return str(path)
 
 

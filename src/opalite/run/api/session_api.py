@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -247,10 +248,24 @@ class SessionApi:
         where = "cpu" if device_type == "cpu" else self.device
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, where)
 
+    # Code written for onnxruntime asks for what lies beneath.
+
     @property
     def _sess(self) -> Any:
-        """The session itself: code written for onnxruntime asks it for what lies beneath."""
         return self
+
+    @property
+    def _model_path(self) -> str | None:
+        model = self._arguments["path_or_bytes"]
+        return None if isinstance(model, bytes) else os.fspath(model)
+
+    @property
+    def _inputs_meta(self) -> list[NodeArg]:
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> list[NodeArg]:
+        return self.get_outputs()
 
 
 def _host_memory() -> OrtMemoryInfo:
