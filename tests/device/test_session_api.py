@@ -109,7 +109,7 @@ def test_two_profiles_of_one_second_have_two_files(tmp_path: Path, rt: Runtime) 
 
 def test_a_profile_that_cannot_be_written(tmp_path: Path, rt: Runtime) -> None:
     told = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "not there" / "p"))
-    with pytest.raises(OptionError, match="the profile cannot be written to .*set profile_file_prefix"):
+    with pytest.raises(OptionError, match=r"the profile cannot be written to .*set profile_file_prefix"):
         opalite.InferenceSession(doubler().SerializeToString(), told).end_profiling()
 
 

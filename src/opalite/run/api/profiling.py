@@ -79,7 +79,7 @@ class Profiler:
             path.write_text(_lines(self._events))
         except OSError as e:
             raise OptionError(
-                f"the profile cannot be written to '{path}': {e.strerror or e}; set profile_file_prefix to a folder that can"
+                f"the profile cannot be written to '{path}': {e.strerror or e}; set profile_file_prefix"
             ) from e
         return str(path)
 
