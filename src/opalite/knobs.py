@@ -168,6 +168,11 @@ def foreign(name: str) -> str:
     return os.environ.get(name, "")
 
 
+def environment(**changes: str) -> dict[str, str]:
+    """The environment with `changes`, for a process to start."""
+    return {**os.environ, **changes}
+
+
 def all_knobs() -> Iterator[Knob]:
     """Every declared setting, in order of declaration."""
     return iter(_KNOBS.values())

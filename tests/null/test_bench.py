@@ -47,6 +47,16 @@ def test_wrong_results_show_as_a_difference():
     assert result.engines[1].difference == pytest.approx(0.1)  # 1 beside a largest magnitude of 10
 
 
+def test_an_engine_may_come_from_another_checkout(tmp_path):
+    """Its folder comes first where Python looks for modules."""
+    (tmp_path / "elsewhere.py").write_text("from tests.helpers.toy_engine import make_engine\n")
+    (tmp_path / "opalite").symlink_to(ROOT / "src" / "opalite")
+    with pytest.raises(OpaliteError, match="elsewhere"):
+        compare(Path("toy.onnx"), FEEDS, ["elsewhere"], QUICK)
+    name = f"elsewhere@{tmp_path}"
+    assert [m.engine for m in compare(Path("toy.onnx"), FEEDS, [name], QUICK).engines] == [name]
+
+
 def test_an_engine_that_fails_is_left_out_with_its_reason():
     result = compare(Path("toy.onnx"), FEEDS, [TOY, SLOW], QUICK, {SLOW: {"refuse": "yes"}})
     assert [m.engine for m in result.engines] == [TOY]

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .. import knobs
 from ..errors import OpaliteError
 from .engines import Array
 
@@ -24,10 +25,15 @@ _LAST_WORDS = 2000  # characters of a dead worker's stderr that go into the erro
 
 
 class EngineProcess:
-    """One engine in a process group of its own. It is stopped except inside `awake` and while it answers."""
+    """One engine in a process group of its own. It is stopped except inside `awake` and while it answers.
+
+    `NAME@FOLDER` is the engine NAME with FOLDER first on the path from which Python imports: another checkout's `src`.
+    """
 
     def __init__(self, engine: str) -> None:
         self.engine = engine
+        self._name, _, folder = engine.partition("@")
+        environment = knobs.environment(PYTHONPATH=os.path.abspath(folder)) if folder else None
         self._stderr = TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         self._child = subprocess.Popen(
             [sys.executable, "-m", "opalite.bench.worker"],
@@ -35,6 +41,7 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
+            env=environment,
             process_group=0,  # signals reach its children too, and it dies with this process even when stopped
         )
 
@@ -61,7 +68,7 @@ class EngineProcess:
         np.savez(path, *feeds.values())  # unnamed: an input may be called 'file', which savez keeps for itself
         request = {"model": str(model), "threads": threads, "names": list(feeds), "feeds": str(path)}
         with self.awake():
-            return self._ask("load", engine=self.engine, **request, extra=dict(extra))
+            return self._ask("load", engine=self._name, **request, extra=dict(extra))
 
     def settle(self, runs: int) -> None:
         """Runs that are not timed, until the engine has its final form; to be called inside `awake`."""
