@@ -90,3 +90,27 @@ def test_what_was_uploaded_serves_later_segments(rt: Runtime) -> None:
     own = list(first.exchange._own.values())
     assert [c for c in second.exchange._bound.values() if any(c is o for o in own)]
     assert "Transpose" not in [r.op for r in first.program.placement]
+
+
+def test_an_input_is_read_by_three_segments(rt: Runtime) -> None:
+    """The second takes what the first uploaded; the third must not take the second's own memory, which nobody wrote."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["i"]),
+        helper.make_node("Shape", ["i"], ["n"]),
+        helper.make_node("ReduceSum", ["i"], ["k"], keepdims=0),
+        helper.make_node("Cast", ["k"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["b"]),
+        helper.make_node("NonZero", ["b"], ["j"]),
+        helper.make_node("Cast", ["j"], ["g"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["g"], ["h"], keepdims=0),
+        helper.make_node("Add", ["x", "h"], ["y"]),
+    ]
+    model = make_model(nodes, [port("x", (12, 5))], [port("y", None), port("n", None)], {})
+    session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+    for seed in range(3):
+        x = noise(12, 5, seed=seed)
+        y = session.run(None, {"x": x})[0]
+        b = x + np.float32(sum(map(np.sum, np.nonzero(np.maximum(x, 0)))))
+        h = np.float32(sum(map(np.sum, np.nonzero(b))))
+        np.testing.assert_allclose(y, x + h, rtol=1e-5)

@@ -183,10 +183,11 @@ def _run(
         # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
         lent = () if executable.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
         arrays = run.feeds
-        outputs, spent = executable.run([uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays], kept, lent)
+        given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
+        outputs, spent = executable.run(given, kept, lent)
         timing.add(spent)
         if segment.following is not None:
-            there = zip(arrays, executable.inputs_on_device(arrays), strict=True)
+            there = zip(arrays, executable.inputs_on_device(given), strict=True)  # of what was uploaded here
             uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
         if kept is None:
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
