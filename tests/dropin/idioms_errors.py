@@ -132,6 +132,11 @@ def nothing(ort: Any, tmp: Path) -> Any:
 
 
 @idiom
+def an_empty_path(ort: Any, tmp: Path) -> Any:
+    ort.InferenceSession("", providers=CPU)
+
+
+@idiom
 def a_model_proto(ort: Any, tmp: Path) -> Any:
     ort.InferenceSession(onnx.load_from_string(models.multiply()), providers=CPU)
 

@@ -272,6 +272,17 @@ def run_void_as_text(ort: Any, tmp: Path) -> Any:
 
 
 @idiom
+def run_objects_as_text(ort: Any, tmp: Path) -> Any:
+    x = np.array([["a", None], [1, "c"]], object)
+    return ort.InferenceSession(models.same(T.STRING), providers=CPU).run(None, {"X": x})
+
+
+@differs("single numbers serve for scalars")
+def run_a_python_number(ort: Any, tmp: Path) -> Any:
+    return ort.InferenceSession(models.scalar(), providers=CPU).run(None, {"X": 2.0})
+
+
+@idiom
 def run_labels(ort: Any, tmp: Path) -> Any:
     session = ort.InferenceSession(models.encoded(), providers=CPU)
     return session.run(None, {"X": np.array([["4"], ["cat"], ["?"]])})
@@ -299,6 +310,13 @@ def run_empty_sequences(ort: Any, tmp: Path) -> Any:
 @idiom
 def run_optional_sequences(ort: Any, tmp: Path) -> Any:
     return ort.InferenceSession(models.optional_sequence(), providers=CPU).run(None, {"X": [np.ones(5, np.float32)]})
+
+
+@idiom
+def run_optionals(ort: Any, tmp: Path) -> Any:
+    session = ort.InferenceSession(models.optional_tensor(), providers=CPU)
+    feeds = {"X": None}, {}, {"X": np.ones(2, np.float32)}
+    return str(session.get_inputs()[0]), [session.run(None, f) for f in feeds]
 
 
 @idiom

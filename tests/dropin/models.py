@@ -122,6 +122,15 @@ def optional_sequence() -> bytes:
 
 
 @cache
+def optional_tensor() -> bytes:
+    """Y = whether the optional X holds a tensor."""
+    model = build([helper.make_node("OptionalHasElement", ["X"], ["Y"])], [], [("Y", T.BOOL, [])])
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(T.FLOAT, [2]))
+    model.graph.input.append(helper.make_value_info("X", kind))
+    return bytes(model.SerializeToString())
+
+
+@cache
 def zipped(by_text: bool) -> bytes:
     """Z = a list of dicts from class to number."""
     classes = {"classlabels_strings": ["a", "b", "c"]} if by_text else {"classlabels_int64s": [10, 20, 30]}

@@ -50,7 +50,7 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
     """
     if isinstance(value, np.ndarray) and dtype is not None and value.dtype == dtype.np:
         _check_shape(name, dtype, shape, value.shape)
-        return value
+        return _all_text(value) if dtype is DType.STRING else value
     if value is None:
         raise InputError(f"input '{name}' is None; a tensor {_expected(dtype, shape)} is expected")
     if not is_tensor(value):
@@ -71,6 +71,15 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
     if got is DType.STRING and isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return value.astype(object)
     return value
+
+
+def _all_text(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Objects as text: as they are, or as Python writes what is none."""
+    if all(isinstance(v, str) for v in value.flat):
+        return value
+    found = np.empty(value.size, object)
+    found[:] = [v if isinstance(v, str) else str(v) for v in value.flat]
+    return found.reshape(value.shape)
 
 
 def _decoded(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -242,4 +242,5 @@ def _task_report(task: Task) -> NodeReport:
 
 def _arg(info: Any) -> NodeArg:
     dtype = info.dtype if info.kind == "tensor" else None
-    return NodeArg(info.name, info.onnx_type, list(info.shape or ()), dtype, info.shape is None)
+    held = info.elem if info.kind == "optional" and info.elem is not None else info
+    return NodeArg(info.name, info.onnx_type, list(held.shape or ()), dtype, held.shape is None)

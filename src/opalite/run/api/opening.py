@@ -24,6 +24,8 @@ def check_model_source(model: Any) -> Source:
     """A path or bytes. InputTypeError for anything else."""
     if isinstance(model, bytearray | memoryview):
         return bytes(model)
+    if isinstance(model, str) and not model:
+        raise InputTypeError("a model is a path or bytes, got an empty text")
     if isinstance(model, str | os.PathLike | bytes):
         return model
     hint = "; pass model.SerializeToString()" if hasattr(model, "SerializeToString") else ""
