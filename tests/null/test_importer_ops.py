@@ -540,3 +540,27 @@ def test_the_triangle_of_a_vector_is_refused() -> None:
 def test_types_are_checked_in_versions_that_lack_the_operator(opset: int) -> None:
     with pytest.raises(ShapeError, match="does not take float"):
         imported("BitwiseNot", [X], opset=opset)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(-100, -(2**63), -1), (-7, -(2**31), -2), (-100, 100, 1), (100, 0, -1), (-3, -100, -1)]
+)
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_slices_that_start_outside(start: int, end: int, step: int, size: int) -> None:
+    """Where the step is negative, a start before the first element is the first element."""
+    given = [V.f(size, 2), _i64(start), _i64(end), _i64(0), _i64(step)]
+    assert_same(imported("Slice", given, const=(1, 2, 3, 4)), by_ort("Slice", given, const=(1, 2, 3, 4)))
+
+
+@pytest.mark.parametrize("opset", [10, 16])
+def test_roi_align_with_samples_by_size(opset: int) -> None:
+    given = [X, np.array([[0, 0.5, 4, 3], [1, 1, 6.5, 4]], np.float32), _i64(0, 1)]
+    attrs = {"output_height": 2, "output_width": 2, "opset": opset}
+    assert_same(imported("RoiAlign", given, may_use_host=True, **attrs), by_ort("RoiAlign", given, **attrs))
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "BlackmanWindow", "HammingWindow"])
+@pytest.mark.parametrize("size", [1, 6])
+def test_windows_that_are_not_periodic(op: str, size: int) -> None:
+    given = [np.array(size)]
+    assert_same(imported(op, given, const=(0,), periodic=0), by_ort(op, given, const=(0,), periodic=0))

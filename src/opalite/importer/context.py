@@ -11,10 +11,12 @@ An output whose size depends on data is given as `ctx.trimmed(padded, count)`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
+
+from onnx import AttributeProto
 
 from ..errors import ShapeError
 from ..ir.dtype import DType
@@ -194,11 +196,20 @@ class NodeContext:
 
         return emit_host(self._builder, self._node, self.inputs, types, reason)
 
-    def host(self) -> list[Value | None]:
-        """Emit the ONNX node as a HostOp, or leave it to run between two segments if its shapes depend on data."""
+    def host(self, version: int | None = None, **texts: str) -> list[Value | None]:
+        """Emit the ONNX node as a HostOp, or leave it to run between two segments if its shapes depend on data.
+
+        version, texts: it runs as this version of the operator, with attributes that the node's own version lacks.
+        """
+        from .graphdef import Attr
         from .hostop import emit_host
 
-        return emit_host(self._builder, self._node, self.inputs)
+        added = {name: Attr(AttributeProto.STRING, text) for name, text in texts.items()}
+        node = self._node
+        if version is not None:
+            opsets = {**node.opsets, node.domain: version}
+            node = replace(node, version=version, opsets=opsets, attributes={**node.attributes, **added})
+        return emit_host(self._builder, node, self.inputs)
 
     @property
     def _out_name(self) -> str:

@@ -82,8 +82,9 @@ def _register_window(op_type: str, constant_term: float, cosine: float, double: 
     def convert(ctx: NodeContext) -> Value:
         """a - b cos(2 pi n / N) + c cos(4 pi n / N), N being the size, or one less if not periodic."""
         size = int(ctx.const_scalar(0))
-        period = size if ctx.attr("periodic", 1) else max(size - 1, 1)
-        angle = 2 * np.pi * np.arange(size) / period
+        period = size if ctx.attr("periodic", 1) else size - 1
+        with np.errstate(invalid="ignore"):  # one element alone has no place in a window that is not periodic: NaN
+            angle = 2 * np.pi * np.arange(size) / period
         window = constant_term - cosine * np.cos(angle) + double * np.cos(2 * angle)
         dtype = elem_dtype(int(ctx.attr("output_datatype", 1)))
         return ctx.constant(window.astype(dtype.np))

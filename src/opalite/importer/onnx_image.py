@@ -185,14 +185,15 @@ def roi_align(ctx: NodeContext) -> Result:
     The number of samples follows the region's size where sampling_ratio is 0, which a fixed graph cannot express.
     """
     ratio = int(ctx.attr("sampling_ratio", 0))
+    default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
+    coordinates = str(ctx.attr("coordinate_transformation_mode", default))
     if ratio < 1:
-        return ctx.host()
+        return ctx.host(max(ctx.version, 16), coordinate_transformation_mode=coordinates)
     x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
     n, c, height, width = x.shape
     regions = rois.shape[0]
     rows, columns = int(ctx.attr("output_height", 1)), int(ctx.attr("output_width", 1))
-    default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
-    half = str(ctx.attr("coordinate_transformation_mode", default)) == "half_pixel"
+    half = coordinates == "half_pixel"
     scale, maximum = float(ctx.attr("spatial_scale", 1.0)), ctx.attr("mode", "avg") == "max"
 
     def positions(first: int, bins: int, axis: int) -> Value:

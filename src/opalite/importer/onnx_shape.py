@@ -151,6 +151,8 @@ def _slice(
         a = normalize_axis(axis, rank)
         if step == 0:
             raise ShapeError(f"{ctx.label} has step 0 on axis {a}")
+        if step < 0:  # what starts before the first element starts there; NumPy would take nothing
+            start = max(start, -x.shape[a])
         covered = range(*slice(start, end, step).indices(x.shape[a]))
         begin[a], stride[a], size[a] = (covered.start if covered else 0), step, len(covered)
     if tuple(size) == x.shape and all(s == 1 for s in stride):
