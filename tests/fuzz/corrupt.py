@@ -13,6 +13,7 @@ onnxruntime's. Faults are kept in the folder of results, with `results.jsonl`; t
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import random
@@ -32,9 +33,9 @@ import numpy as np
 
 from .damage import damage_bytes, damage_files, damage_proto
 
-HANG_S = 120.0
+HANG_S = 300.0
 MEMORY = 12 << 30  # bytes of addresses that a child may use
-SLOW_S = 60.0
+SLOW_S = 200.0
 FAULTS = ("died", "hang", "exception", "wrong", "differs", "outside", "slow")
 Feeds = Mapping[str, Any]
 
@@ -246,9 +247,11 @@ class Campaign:
             if now != seen:
                 changed, seen = time.monotonic(), now
             if time.monotonic() > changed + HANG_S:
+                os.kill(pid, signal.SIGABRT)  # which has it say where it is
+                time.sleep(1)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                return f"hang for {HANG_S:.0f} s"
+                return f"hang for {HANG_S:.0f} s: {errors.read_text(errors='replace')[-3000:]}"
             time.sleep(0.005)
         if status:
             how = f"signal {status & 127}" if status & 127 else f"exit status {status >> 8}"
@@ -274,6 +277,7 @@ class Campaign:
             "POCL_AFFINITY": "0",
         }
         tempfile.tempdir = None
+        faulthandler.enable(descriptor)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
