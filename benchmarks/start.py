@@ -148,6 +148,8 @@ def make_starts(model: Path, shapes: dict[str, Any], threads: int, folder: Path,
         first = cache | {"OPALITE_CACHE_DIR": str(empty)}
         starts.append(Start("opalite .onnx, caches empty", script(_OPALITE, model), first, clear))
         starts.append(Start("opalite .opal, caches empty", script(_OPALITE, bundle), first, clear))
+        trusted = first | {"OPALITE_TRUST": "1"}
+        starts.append(Start("opalite .opal, caches empty, trusted", script(_OPALITE, bundle), trusted, clear))
     if _has("onnxruntime"):
         starts.append(Start("onnxruntime", script(_ONNXRUNTIME, model), {}))
     if _has("openvino"):

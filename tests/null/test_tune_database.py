@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from opalite.errors import InputError
@@ -230,6 +233,48 @@ def test_a_file_that_is_damaged_while_open_is_replaced(tmp_path: Path) -> None:
     assert db.find("d", "K:1", "NCHW->NCHW", "Conv f | 1") is None
     db.put(entry())
     assert len(list(TuningDatabase(path).entries())) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_changed_bit_is_never_an_answer(tmp_path: Path, seed: int) -> None:
+    """A number of another size would be another kernel, and a text that is none would stop a session."""
+    path = tmp_path / "tuning.sqlite"
+    db = TuningDatabase(path)
+    wanted = [entry(node=f"Conv f | {i}") for i in range(20)]
+    for e in wanted:
+        db.put(e)
+        db.put_trial("d", e.node, ("K:1", "NCHW->NCHW", "{}", ""), 1)
+    db.put_verdict("d", "graph", Verdict(True, 1, np.float64(0.5), Level.FAST))
+    db.close()
+    raw = bytearray(path.read_bytes())
+    rng = random.Random(seed)
+    for _ in range(40):
+        raw[rng.randrange(100, len(raw))] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw)
+    db = TuningDatabase(path)
+    for e in wanted:
+        assert db.find("d", e.kernel, e.binding, e.node) in (None, e)
+        assert db.nearest("d", e.kernel, e.binding, e.node) in (None, *wanted)
+        assert db.trials("d", e.node) in ({}, {("K:1", "NCHW->NCHW", "{}", ""): 1})
+    assert db.verdict("d", "graph") in (None, Verdict(True, 1, 0.5, Level.FAST))
+    assert all(e in wanted for e in db.entries())
+    db.put(wanted[0])
+
+
+def test_numbers_of_any_kind_are_found_whole(tmp_path: Path) -> None:
+    db = TuningDatabase(tmp_path / "tuning.sqlite")
+    db.put(dataclasses.replace(entry(), seconds=1, default_seconds=np.float64(2)))
+    for seconds in (None, 1, 0.5, math.inf, np.float64(0.25)):
+        db.put_trial("d", "node", ("K:1", "b", str(seconds), ""), seconds)
+    again = TuningDatabase(tmp_path / "tuning.sqlite")
+    assert len(list(again.entries())) == 1
+    assert {k[2]: v for k, v in again.trials("d", "node").items()} == {
+        "None": None,
+        "1": 1,
+        "0.5": 0.5,
+        "inf": math.inf,
+        "0.25": 0.25,
+    }
 
 
 def test_a_file_of_another_format_is_replaced(tmp_path: Path) -> None:

@@ -6,10 +6,14 @@ sizes for the same kernel, and whoever uses it says that it is one.
     entry    the best parameters of a kernel on a node: what compiling reads
     trial    every time measured: an interrupted or a larger search takes it up
     verdict  graphs on which tuned and untuned programs ran side by side, and which of them was faster
+
+A row ends with a sum of what stands before it, so that a file in which a bit has changed is found out: a number of
+another size would be another kernel.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -28,27 +32,28 @@ from .levels import Level
 from .signature import size_distance
 
 FORMAT = 1
+_TABLES = f"{FORMAT}, with sums"  # the format of the file
 _log = logging.getLogger(__name__)
 _SCHEMA = """
 create table if not exists meta (key text primary key, value text);
 create table if not exists entry (
   device text not null, kernel text not null, binding text not null, node text not null,
   params text not null, grp text not null, seconds real not null, default_seconds real not null,
-  level integer not null, measured_at real not null,
+  level integer not null, measured_at real not null, sum text not null,
   primary key (device, kernel, binding, node)
 );
 create table if not exists trial (
   device text not null, node text not null, kernel text not null, binding text not null,
-  params text not null, grp text not null, seconds real,
+  params text not null, grp text not null, seconds real, sum text not null,
   primary key (device, node, kernel, binding, params, grp)
 );
 create table if not exists verdict (
   device text not null, graph text not null, tuned integer not null, untuned_seconds real not null,
-  tuned_seconds real not null, level integer not null, measured_at real not null,
+  tuned_seconds real not null, level integer not null, measured_at real not null, sum text not null,
   primary key (device, graph)
 );
 """
-_COLUMNS = "device, kernel, binding, node, params, grp, seconds, default_seconds, level, measured_at"
+_COLUMNS = "device, kernel, binding, node, params, grp, seconds, default_seconds, level, measured_at, sum"
 
 Key = tuple[str, str, str, str]
 """Kernel digest, binding, parameters and work-group of a trial, as stored."""
@@ -144,8 +149,8 @@ class TuningDatabase:
         """Store, replacing an older entry of the same key."""
         e = entry
         params, group = settings_text(e.params, e.group)
-        self._write(
-            "insert or replace into entry values (?,?,?,?,?,?,?,?,?,?)",
+        self._insert(
+            "entry",
             (
                 *(e.device, e.kernel, e.binding, e.node, params, group),
                 *(e.seconds, e.default_seconds, int(e.level), e.measured_at),
@@ -170,39 +175,33 @@ class TuningDatabase:
 
     def trials(self, device: str, node: str) -> dict[Key, float | None]:
         """Seconds of everything measured on a node: infinite for what computed something else, None for refusals."""
-        query = "select kernel, binding, params, grp, seconds from trial where device=? and node=?"
-        return {(k, b, p, g): s for k, b, p, g, s in self._rows(query, (device, node))}
+        query = "select * from trial where device=? and node=?"
+        return {(k, b, p, g): s for _, _, k, b, p, g, s, *_ in self._rows(query, (device, node))}
 
     def put_trial(self, device: str, node: str, key: Key, seconds: float | None) -> None:
         """Store the time of one trial."""
         kernel, binding, params, group = key
-        self._write(
-            "insert or replace into trial values (?,?,?,?,?,?,?)",
-            (device, node, kernel, binding, params, group, seconds),
-        )
+        self._insert("trial", (device, node, kernel, binding, params, group, seconds))
 
     # Verdicts
 
     def verdict(self, device: str, graph: str) -> Verdict | None:
         """What comparing the graph tuned and untuned gave, if it was."""
-        query = "select tuned, untuned_seconds, tuned_seconds, level from verdict where device=? and graph=?"
-        for tuned, untuned_s, tuned_s, level in self._rows(query, (device, graph)):
+        query = "select * from verdict where device=? and graph=?"
+        for _, _, tuned, untuned_s, tuned_s, level, *_ in self._rows(query, (device, graph)):
             return Verdict(bool(tuned), untuned_s, tuned_s, Level(level))
         return None
 
     def put_verdict(self, device: str, graph: str, verdict: Verdict) -> None:
         """Store, replacing an older one."""
         v = verdict
-        self._write(
-            "insert or replace into verdict values (?,?,?,?,?,?,?)",
-            (device, graph, int(v.tuned), v.untuned_s, v.tuned_s, int(v.level), time.time()),
-        )
+        self._insert("verdict", (device, graph, int(v.tuned), v.untuned_s, v.tuned_s, int(v.level), time.time()))
 
     # The whole
 
     def clear(self) -> int:
         """Forget everything; returns how many entries there were."""
-        count = len(self._rows("select 1 from entry", ()))
+        count = len(self._rows(f"select {_COLUMNS} from entry", ()))
         for table in ("entry", "trial", "verdict"):
             self._write(f"delete from {table}", ())
         return count
@@ -234,7 +233,19 @@ class TuningDatabase:
             return _connect(":memory:")
 
     def _rows(self, query: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return self._guarded(lambda: self._db.execute(query, args).fetchall(), [])
+        """Whole rows of a table, their sums last."""
+
+        def read() -> list[tuple[Any, ...]]:
+            found = self._db.execute(query, args).fetchall()
+            if not all(row[-1] == _sum(row[:-1]) for row in found):
+                raise sqlite3.DatabaseError("a row is damaged")
+            return found
+
+        return self._guarded(read, [])
+
+    def _insert(self, table: str, row: tuple[Any, ...]) -> None:
+        places = ",".join("?" * (len(row) + 1))
+        self._write(f"insert or replace into {table} values ({places})", (*row, _sum(row)))
 
     def _write(self, statement: str, args: tuple[Any, ...]) -> None:
         def write() -> None:
@@ -263,15 +274,21 @@ def _connect(target: str) -> sqlite3.Connection:
     try:
         db.execute("pragma synchronous=off")  # after a crash of the whole machine the file may be lost: it is a cache
         db.executescript(_SCHEMA)
-        db.execute("insert or ignore into meta values ('format', ?)", (str(FORMAT),))
+        db.execute("insert or ignore into meta values ('format', ?)", (_TABLES,))
         db.commit()
         (found,) = db.execute("select value from meta where key='format'").fetchone()
-        if found != str(FORMAT):
-            raise _ForeignFormatError(f"it has format {found}, expected {FORMAT}")
+        if found != _TABLES:
+            raise _ForeignFormatError(f"it has format {found}, expected {_TABLES}")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _sum(row: tuple[Any, ...]) -> str:
+    # Numbers as columns of reals give them back: whole ones and NumPy's as floats.
+    row = tuple(float(v) if isinstance(v, int | float) else v for v in row)
+    return hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def settings_text(params: Mapping[str, Any], group: tuple[int, ...] | None) -> tuple[str, str]:
@@ -280,6 +297,6 @@ def settings_text(params: Mapping[str, Any], group: tuple[int, ...] | None) -> t
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    device, kernel, binding, node, params, group, seconds, default_seconds, level, when = row
+    device, kernel, binding, node, params, group, seconds, default_seconds, level, when, _ = row
     shape = tuple(json.loads(group)) if group else None
     return Entry(device, kernel, binding, node, json.loads(params), shape, seconds, default_seconds, Level(level), when)
