@@ -564,3 +564,14 @@ def test_roi_align_with_samples_by_size(opset: int) -> None:
 def test_windows_that_are_not_periodic(op: str, size: int) -> None:
     given = [np.array(size)]
     assert_same(imported(op, given, const=(0,), periodic=0), by_ort(op, given, const=(0,), periodic=0))
+
+
+@pytest.mark.parametrize("pads", [(4, -2), (-3, 5), (2, -3), (-1, 0), (7, -7)])
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_cutting_off_reaches_into_padding(pads: tuple[int, int], size: int) -> None:
+    given = [V.f(size, 2), _i64(pads[0], 0, pads[1], 0), f32(3.0)]
+    if size + sum(pads) < 0:
+        with pytest.raises(ShapeError, match="cuts more than there is"):
+            imported("Pad", given, const=(1, 2))
+    else:
+        assert_same(imported("Pad", given, const=(1, 2)), by_ort("Pad", given, const=(1, 2)))

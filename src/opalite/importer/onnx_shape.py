@@ -231,7 +231,14 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: floa
         a = normalize_axis(axis, rank)
         begin[a], end[a] = pads[i], pads[len(axes) + i]
     for a in range(rank):
-        x = slice_axis(ctx, x, a, max(0, -begin[a]), x.shape[a] - max(0, -end[a]))
+        size = x.shape[a]
+        missing = max(0, -begin[a]) + max(0, -end[a]) - size
+        if missing > 0 and mode == "constant":  # what is cut off at one end reaches into the padding of the other
+            shift = -missing if begin[a] > 0 else missing
+            begin[a], end[a] = begin[a] + shift, end[a] - shift
+        if max(0, -begin[a]) + max(0, -end[a]) > size:
+            raise ShapeError(f"{ctx.label} with pads {tuple(pads)} cuts more than there is off axis {a} of {x.type}")
+        x = slice_axis(ctx, x, a, max(0, -begin[a]), size - max(0, -end[a]))
     grown = tuple(max(0, p) for p in (*begin, *end))
     if not any(grown):
         return x
