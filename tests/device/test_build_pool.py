@@ -22,7 +22,8 @@ from opalite.cl.build_pool import BuildPool
 from opalite.cl.devices import find_device
 from opalite.cl.programs import _FEW
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import NO_RESTRICT, SERIAL_BUILDS
+from opalite.errors import BuildError
+from opalite.ir.device_family import FRAGILE_COMPILER, NO_RESTRICT, SERIAL_BUILDS
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
 COUNT = _FEW + 3
@@ -153,7 +154,6 @@ PROCESS = """
 import os, sys
 from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import NO_RESTRICT, SERIAL_BUILDS
 rt = Runtime(find_device())
 rt.expect_builds()
 programs = rt.build_all([("kernel void f(global int *x) { x[0] = VALUE; }", f"-DVALUE={i}", "") for i in range(6)])
@@ -200,3 +200,55 @@ def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     runtime.build_all(specs(4))
     assert threads == {threading.get_ident()}
     assert all("-Drestrict=" in options for options in given)
+
+
+DEADLY_WORKER = """
+import os, sys
+from opalite.cl import build_worker
+build = build_worker.build
+def build_or_die(context, device, options, text):
+    if "ALWAYS DEADLY" in text or "DEADLY" in text and "-cl-opt-disable" not in options:
+        os.write(2, b"LLVM ERROR: no fixpoint\\n")
+        os.abort()
+    return build(context, device, options, text)
+build_worker.build = build_or_die
+sys.exit(build_worker.main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def deadly(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """A device whose compiler ends its process on programs that say DEADLY, as PoCL 6 does on some."""
+    monkeypatch.setattr(
+        BuildPool, "_command", lambda pool: [sys.executable, "-c", DEADLY_WORKER, pool._index, pool._version]
+    )
+    monkeypatch.setattr(programs, "_keep_source", lambda *args: "somewhere")
+    return rt
+
+
+def test_a_program_that_ends_its_compiler_is_built_without_optimisation(
+    deadly: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = specs()
+    wanted[1] = (f"// DEADLY\n{SOURCE}", "-DVALUE=1", "p1")
+    assert values(deadly, deadly.build_all(wanted)) == list(range(COUNT))
+    assert "LLVM ERROR: no fixpoint" in caplog.text
+    assert "SIGABRT" in caplog.text
+
+
+def test_a_program_that_always_ends_its_compiler_is_an_error(deadly: Runtime) -> None:
+    wanted = [*specs(), (f"// ALWAYS DEADLY\n{SOURCE}", "-DVALUE=1", "p-deadly")]
+    with pytest.raises(BuildError, match=r"ends its process \(SIGABRT, 'LLVM ERROR: no fixpoint'\) on p-deadly"):
+        deadly.build_all(wanted)
+    assert values(deadly, deadly.build_all(specs())) == list(range(COUNT))
+
+
+def test_nothing_is_compiled_here_by_a_fragile_compiler(deadly: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_device()
+    info = dataclasses.replace(found.info, quirks=(FRAGILE_COMPILER,))
+    runtime = Runtime(dataclasses.replace(found, info=info))
+    monkeypatch.setattr(programs, "lighten", lambda *args: pytest.fail("compiled in this process"))
+    text = f"// DEADLY\n{SOURCE}"
+    assert values(runtime, [runtime.build(text, "-DVALUE=77", "p")]) == [77]
+    assert values(runtime, [runtime.build(SOURCE, "-DVALUE=78", "p")]) == [78]
+    runtime.programs.close()

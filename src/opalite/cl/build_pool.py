@@ -1,7 +1,8 @@
 """Builds programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
 
 Nothing here fails: what the workers do not deliver - they cannot start, are killed, hang, or the program does not
-compile - the caller builds itself.
+compile - the caller builds itself. A program whose compiler ends the worker it runs in would end the caller, too: such
+programs are told apart.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 
@@ -25,6 +27,9 @@ START_S = 30.0  # a worker that is not ready by then is given up, as is one that
 BUILD_S = 60.0
 _BACKGROUND, _NICENESS = 10, 15
 _CHUNK = 1 << 16
+_END_S = 5.0  # that a process which has closed its output may take to end
+_WORDS = 200  # characters of what it said last
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
 
 
 class BuildPool:
@@ -65,16 +70,25 @@ class BuildPool:
                 patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)
                 self._workers.append(_Worker(self._command(), worker_environment(self._folder), *patience))
 
-    def build(self, specs: Sequence[tuple[str, str]], *, waits: bool = False) -> Iterator[tuple[int, bytes]]:
+    def build(
+        self, specs: Sequence[tuple[str, str]], *, waits: bool = False, lost: dict[int, str] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
 
-        Nothing if another thread has the workers, unless it `waits` for them.
+        Nothing if another thread has the workers, unless it `waits` for them. `lost` is filled with the programs whose
+        compiler ended its process, and how it ended; other workers go on with the rest.
         """
         if not specs or not self._busy.acquire(blocking=waits):
             return
         try:
-            self.start(len(specs))
-            yield from _Exchange(self._workers, specs).run()
+            waiting = dict(enumerate(specs))
+            while waiting:
+                self.start(len(waiting))
+                exchange = _Exchange(self._workers, waiting)
+                yield from exchange.run()
+                if lost is not None:
+                    lost.update(exchange.lost)
+                waiting = exchange.left if exchange.lost else {}
         finally:
             for worker in self._workers:
                 if worker.task is not None:
@@ -99,8 +113,9 @@ class _Worker:
 
     def __init__(self, command: list[str], environment: dict[str, str], start_s: float, build_s: float) -> None:
         self._build_s = build_s
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -149,10 +164,23 @@ class _Worker:
         del self._incoming[:end]
         return answer
 
+    def death(self) -> str:
+        """How the process ended, if that was its compiler's doing: its status and its last words; else ""."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_S)
+        status = self.process.returncode
+        if self.task is None or not status or -status in _FROM_OUTSIDE:
+            return ""
+        self._said.seek(0)
+        words = self._said.read().decode(errors="replace").strip().splitlines()
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"exit status {status}"
+        return f"{name}, {words[-1][:_WORDS]!r}" if words else name
+
     def stop(self) -> None:
         """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
+        self._said.close()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -161,9 +189,10 @@ class _Worker:
 class _Exchange:
     """Hands programs to whichever worker is free and collects the binaries, in one thread."""
 
-    def __init__(self, workers: Sequence[_Worker], specs: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, workers: Sequence[_Worker], specs: Mapping[int, tuple[str, str]]) -> None:
+        self.lost: dict[int, str] = {}  # programs whose compiler ended the worker, and how
         self._specs = specs
-        self._waiting = deque(range(len(specs)))
+        self._waiting = deque(specs)
         self._open = set(workers)
         self._selector = selectors.DefaultSelector()
 
@@ -176,6 +205,11 @@ class _Exchange:
                     self._feed(worker)
             while self._open and (self._waiting or any(w.task is not None for w in self._open)):
                 yield from self._step()
+
+    @property
+    def left(self) -> dict[int, tuple[str, str]]:
+        """The programs that no worker has begun."""
+        return {number: self._specs[number] for number in self._waiting}
 
     def _step(self) -> Iterator[tuple[int, bytes]]:
         """Wait for something to happen, and deal with it."""
@@ -191,6 +225,9 @@ class _Exchange:
                 elif (answer := worker.receive()) is not None:
                     yield from self._take(worker, answer)
             except (OSError, EOFError):
+                task, death = worker.task, worker.death()
+                if task is not None and death:
+                    self.lost[task] = death
                 self._drop(worker)
         for worker in [w for w in self._open if w.is_busy and time.monotonic() > w.deadline]:
             self._drop(worker)

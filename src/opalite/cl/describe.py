@@ -94,14 +94,15 @@ def describe(device: cl.Device) -> DeviceInfo:
     platform = str(ask(lambda d: d.platform.name, "")).strip()
     images = bool(ask(lambda d: d.image_support, False))
     width = max(1, ask(lambda d: d.native_vector_width_float, 1))
-    family = find_family(name, vendor, platform, version, kind, width)
+    driver = ask.text("driver_version")
+    family = find_family(name, vendor, platform, version, kind, width, driver)
     sizes = [*ask(lambda d: list(d.max_work_item_sizes), list(none.max_work_item_sizes)), 1, 1, 1]
     return DeviceInfo(
         name=name,
         vendor=vendor,
         platform=platform,
         version=version,
-        driver=ask.text("driver_version"),
+        driver=driver,
         kind=kind,
         family=family.family,
         generation=family.generation,

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyopencl as cl
 from .. import knobs
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
-from ..ir.device_family import SERIAL_BUILDS
+from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from . import pocl
 from .build_pool import BuildPool
 from .build_worker import PART
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
 _MANY_WORKERS = 8  # each takes some 200 MB
+_PLAIN = "-cl-opt-disable"
 
 Spec = tuple[str, str, str]
 """Source text, build options, and a name for messages."""
@@ -79,13 +80,15 @@ class ProgramCache:
         self._counters = counters
         self._programs: dict[tuple[str, str], Future[cl._Program]] = {}
         self._delivered: dict[tuple[str, str], bytes] = {}  # binaries that workers made
+        self._deadly: dict[tuple[str, str], str] = {}  # programs that end the process that compiles them, and how
         self._offered: dict[tuple[str, str], Callable[[], bytes]] = {}  # binaries of bundles
         self._lock = threading.Lock()
         self._pool: BuildPool | None = None
         self._link_pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
-        if self._serial and index and os.name == "posix" and _workers() > 1:
+        self._fragile = FRAGILE_COMPILER in info.quirks
+        if self._serial and index and os.name == "posix" and (_workers() > 1 or self._fragile):
             self._pool = BuildPool(index, info.version, _workers())
             # Linking takes as long as all the builds, beside a program that runs and should not be slowed down.
             self._link_pool = BuildPool(index, info.version, 1, background=True)
@@ -182,17 +185,39 @@ class ProgramCache:
             return set()
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
-        if len(missing) <= _FEW:
+        if len(missing) <= _FEW and not self._fragile:
             return set()
         started = time.perf_counter()
         delivered = set()
-        for number, binary in self._pool.build([(text, self._given(options)) for text, options in missing]):
-            key = missing[number]
-            self._delivered[key] = binary
+        for key in self._deliver(missing):
             delivered.add(key)
             tell(keys.count(key))
         self.stats.build_s += time.perf_counter() - started
         return delivered
+
+    def _deliver(self, missing: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Have worker processes build `missing`, and tell which they built."""
+        assert self._pool is not None
+        lost: dict[int, str] = {}
+        given = [(text, self._given(options)) for text, options in missing]
+        for number, binary in self._pool.build(given, waits=self._fragile, lost=lost):
+            self._delivered[missing[number]] = binary
+            yield missing[number]
+        for number, death in lost.items():
+            self._build_plain(missing[number], death)
+
+    def _build_plain(self, program: tuple[str, str], death: str) -> None:
+        """Have a worker build what ended another one (`death` says how) without optimisation, which ends fewer."""
+        assert self._pool is not None
+        text, options = program
+        for _, binary in self._pool.build([(text, f"{self._given(options)} {_PLAIN}")], waits=True):
+            self._delivered[program] = binary
+            _log.warning(
+                "the compiler of %s ended its process (%s) on a program with options %r; it is built with %s",
+                *(self._info.name, death, options, _PLAIN),
+            )
+            return
+        self._deadly[program] = death
 
     def _is_at_hand(self, program: tuple[str, str]) -> bool:
         """Whether its binary lies in the store or in a bundle."""
@@ -219,6 +244,9 @@ class ProgramCache:
             self._counters.programs_loaded += 1
             return program
         self.stats.misses += 1
+        known = (text, options) in self._delivered or (text, options) in self._deadly
+        if self._fragile and self._pool is not None and not known:
+            list(self._deliver([(text, options)]))
         program = self._accept(self._delivered.pop((text, options), b""))
         if program is None:
             started = time.perf_counter()
@@ -257,6 +285,13 @@ class ProgramCache:
         return program
 
     def _compile(self, text: str, options: str, name: str, key: str) -> cl._Program:
+        if death := self._deadly.get((text, options)):
+            raise BuildError(
+                f"the compiler of {self._info.name} ends its process ({death}) on {name or 'a program'} with options "
+                f"{options!r}, with {_PLAIN} too. The source is saved as "
+                f"{_keep_source(text, options, key, self._store)}. A newer driver may compile it; "
+                "OPALITE_WITHOUT leaves kernels out, by name"
+            )
         program: cl._Program | None = None
         if self._serial:
             pocl.prepare_build()

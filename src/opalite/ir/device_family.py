@@ -18,6 +18,7 @@ HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but n
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
 NO_RESTRICT = "no_restrict"  # restrict pointers of inlined functions fail at run time (Oclgrind: noalias.scope.decl)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
+FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 
@@ -38,11 +39,17 @@ class Family:
 
 
 def find_family(
-    name: str, vendor: str = "", platform: str = "", version: str = "", kind: str = "gpu", float_width: int = 1
+    name: str,
+    vendor: str = "",
+    platform: str = "",
+    version: str = "",
+    kind: str = "gpu",
+    float_width: int = 1,
+    driver: str = "",
 ) -> Family:
     """Family of a device from its OpenCL strings. `float_width` is the native vector width of float, for CPUs."""
     if kind == "cpu":
-        return _cpu(name, platform, version, float_width)
+        return _cpu(name, platform, version, float_width, driver)
     # Adreno 5xx and later put the model into the version only ("OpenCL 2.0 Adreno(TM) 640").
     text = f"{name} | {version} | {vendor}"
     for pattern, parse in _PARSERS:
@@ -51,14 +58,16 @@ def find_family(
     return Family()
 
 
-def _cpu(name: str, platform: str, version: str, float_width: int) -> Family:
+def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) -> Family:
     is_arm = re.search(r"aarch64|arm|cortex|neoverse|apple", f"{name} {version}", re.IGNORECASE)
     wide = {16: "avx512", 8: "avx2"}.get(float_width, "sse")
     family = "pocl" if platform == "Portable Computing Language" else "generic"
     for vendor in ("intel", "apple"):
         if family == "generic" and vendor in f"{name} {platform}".lower():
             family = vendor
-    quirks = (NO_RESTRICT, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
+    quirks: tuple[str, ...] = (NO_RESTRICT, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
+    if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 6:
+        quirks = (FRAGILE_COMPILER,)
     # Two multiply-add units a core, each as wide as a vector register.
     return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)
 
