@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test check portability clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n auto
+
+# Hours, and hundreds of megabytes to fetch: never part of `make test`. It goes on where an earlier run stopped.
+portability: $(VENV)/test.stamp
+	$(BIN)/python -m tests.portability
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -23,7 +23,7 @@ from opalite.cl.devices import find_device
 from opalite.cl.programs import _FEW
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
-from opalite.ir.device_family import FRAGILE_COMPILER, NO_RESTRICT, SERIAL_BUILDS
+from opalite.ir.device_family import FRAGILE_COMPILER, PLAIN_BUILDS, SERIAL_BUILDS
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
 COUNT = _FEW + 3
@@ -185,7 +185,7 @@ def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("OPALITE_BUILD_THREADS", "4")
     found = find_device()
-    info = dataclasses.replace(found.info, family="generic", quirks=(SERIAL_BUILDS, NO_RESTRICT))
+    info = dataclasses.replace(found.info, family="generic", quirks=(SERIAL_BUILDS, PLAIN_BUILDS))
     runtime = Runtime(dataclasses.replace(found, info=info))
     threads: set[int] = set()
     given: list[str] = []
@@ -199,7 +199,7 @@ def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(programs.cl._Program, "_build", build)
     runtime.build_all(specs(4))
     assert threads == {threading.get_ident()}
-    assert all("-Drestrict=" in options for options in given)
+    assert all("-cl-opt-disable" in options for options in given)
 
 
 DEADLY_WORKER = """

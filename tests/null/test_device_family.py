@@ -8,7 +8,7 @@ from opalite.ir.device import DeviceInfo
 from opalite.ir.device_family import (
     FEW_EVENTS,
     FRAGILE_COMPILER,
-    NO_RESTRICT,
+    PLAIN_BUILDS,
     SERIAL_BUILDS,
     TIMER_OUTLIERS,
     find_family,
@@ -103,9 +103,9 @@ def test_quirks_follow_the_family() -> None:
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 1.2 Adreno(TM) 330").quirks == (TIMER_OUTLIERS,)
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
     assert FEW_EVENTS in find_family("Mali-G76").quirks
-    assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (NO_RESTRICT, SERIAL_BUILDS)
+    assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (PLAIN_BUILDS, SERIAL_BUILDS)
     for driver, quirks in (("6.0+debian", (FRAGILE_COMPILER,)), ("3.0-rc2", ()), ("10.1", (FRAGILE_COMPILER,))):
         found = find_family("cpu", platform="Portable Computing Language", kind="cpu", driver=driver)
         assert found.quirks == quirks
-    assert DeviceInfo(quirks=(NO_RESTRICT,)).build_options == "-Drestrict="
+    assert DeviceInfo(quirks=(PLAIN_BUILDS,)).build_options == "-cl-opt-disable"
     assert DeviceInfo().build_options == ""

@@ -12,6 +12,7 @@ from opalite.ir.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import Levels
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import kernels_for
+from opalite.kernels.sources import option_text
 from opalite.ops.affine import dequantized, quantized
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.precision import set_precision
@@ -246,3 +247,8 @@ def test_the_maximum_of_bytes_is_one_of_floats(dtype: DType) -> None:
     assert next(n for n in graph.nodes if n.op.name == "Pool").x.dtype is DType.FLOAT32
     for a, b in zip(before, run_graph(graph, feeds(graph)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_dot_products_of_the_extension_are_compiled_as_opencl_3() -> None:
+    assert option_text({"DOT": 1, "B": True}) == "-DB=1 -DDOT=1 -cl-std=CL3.0"
+    assert option_text({"DOT": 2}) == "-DDOT=2"

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from .device_family import HALF_TYPES, HALF_VECTORS, NO_RESTRICT, PTX_DOT
+from .device_family import HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class DeviceInfo:
     @property
     def build_options(self) -> str:
         """Options that every program is compiled with besides its own."""
-        return "-Drestrict=" if NO_RESTRICT in self.quirks else ""
+        return "-cl-opt-disable" if PLAIN_BUILDS in self.quirks else ""
 
     @property
     def pack(self) -> int:

@@ -16,7 +16,7 @@ FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is 
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
-NO_RESTRICT = "no_restrict"  # restrict pointers of inlined functions fail at run time (Oclgrind: noalias.scope.decl)
+PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run wrongly (Oclgrind: noalias, abs, freeze)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
@@ -65,7 +65,7 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
     for vendor in ("intel", "apple"):
         if family == "generic" and vendor in f"{name} {platform}".lower():
             family = vendor
-    quirks: tuple[str, ...] = (NO_RESTRICT, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
+    quirks: tuple[str, ...] = (PLAIN_BUILDS, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
     if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 6:
         quirks = (FRAGILE_COMPILER,)
     # Two multiply-add units a core, each as wide as a vector register.

@@ -57,5 +57,10 @@ def prelude_guard(prelude: str) -> str:
 
 
 def option_text(defines: Mapping[str, Any]) -> str:
-    """-D options in a fixed order, so that equal defines are equal programs."""
-    return " ".join(f"-D{k}={int(v) if isinstance(v, bool) else v}" for k, v in sorted(defines.items()))
+    """-D options in a fixed order, so that equal defines are equal programs.
+
+    cl_khr_integer_dot_product (DOT=1) is an extension of OpenCL 3.0, whose functions Intel's CPU runtime declares only
+    for that language.
+    """
+    named = [f"-D{k}={int(v) if isinstance(v, bool) else v}" for k, v in sorted(defines.items())]
+    return " ".join([*named, *(["-cl-std=CL3.0"] if defines.get("DOT") == 1 else [])])

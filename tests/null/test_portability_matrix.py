@@ -1,0 +1,47 @@
+"""The portability page: results become cells, known faults are told apart, what is open is listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.portability import matrix
+from tests.portability.implementations import IMPLEMENTATIONS
+from tests.portability.known import AVOIDED, Fault
+
+TEST = "tests/device/test_conv_packed.py::test_float32[{}]"
+MODEL = "tests/models/test_shared_models.py::test_outputs_match[mosaic.case2]"
+
+
+def result(outcome: str, text: str = "") -> dict[str, Any]:
+    return {"outcome": outcome, "seconds": 60, "text": text}
+
+
+def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pocl, intel = IMPLEMENTATIONS[0], next(i for i in IMPLEMENTATIONS if i.name == "intel")
+    fault = Fault((pocl.name,), r"float32\[d\]", "rounds upward", "rounding.py")
+    monkeypatch.setattr(matrix, "FAULTS", (fault,))
+    results = {
+        TEST.format("a"): result("passed"),
+        TEST.format("b"): result("failed", "x\nE   AssertionError: off | by one"),
+        TEST.format("c"): result("crashed", "worker 'gw0' crashed"),
+        TEST.format("d"): result("failed"),
+        MODEL: result("passed"),
+    }
+    data = {pocl.name: matrix.summarize(pocl, results, ""), intel.name: matrix.summarize(intel, {}, "no wheel")}
+    page = matrix.page(data)
+    assert "| conv packed | 1 ok, **1 failed**, **1 crashed**, **1 driver's fault** |" in page
+    assert "| model mosaic | 1 ok |" in page
+    assert "| time of the tests | 5 min |" in page
+    assert "is skipped: no wheel" in page
+    assert "AssertionError: off / by one" in page
+    assert "rounds upward" in page
+    assert page.count(TEST.format("d")) == 0
+
+
+def test_what_is_avoided_has_its_program() -> None:
+    folder = matrix.TEXT.parent / "faults"
+    for avoided in AVOIDED:
+        assert (folder / avoided.program).is_file()
+        assert avoided.implementation in {i.name for i in IMPLEMENTATIONS}

@@ -1,0 +1,1 @@
+"""Programs that show faults of OpenCL implementations without Opalite: python FILE, on the first platform."""

@@ -1,0 +1,143 @@
+"""The OpenCL implementations as data: where each comes from, what its processes need, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class DebianSource:
+    """Packages of a Debian suite with all they depend on, unpacked into a folder (a root) shared by suite.
+
+    `library` is the driver inside the root, `folders` are searched for libraries before the usual ones. `moved` are
+    absolute paths that libraries hold, to be replaced by links: (library, path it holds, file in the root). `links` are
+    made inside the root: (name, target).
+    """
+
+    suite: str
+    library: str
+    folders: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str, str], ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """Packages of PyPI in a virtual environment; `library` is a pattern inside that environment."""
+
+    packages: tuple[str, ...]
+    library: str
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One column of the matrix. `platform` is part of the OpenCL platform's name, to see that the right one runs."""
+
+    name: str
+    title: str
+    source: DebianSource | WheelSource
+    platform: str
+    environment: dict[str, str] = field(default_factory=dict)
+    test_s: float = 300.0  # the longest that one test may take
+    models: bool = True  # False: a simulator, for which models are too large
+
+
+SUITE_PACKAGES = {
+    "bookworm": ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind"),
+    "trixie": ("pocl-opencl-icd", "mesa-opencl-icd"),
+}
+"""What is fetched of each suite."""
+
+_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+_RUSTICL = f"{_LIBRARIES}/libRusticlOpenCL.so.1"
+_CLC = tuple(
+    (_RUSTICL, f"/usr/lib/clc/spirv{bits}-mesa3d-.spv", f"usr/lib/clc/spirv{bits}-mesa3d-.spv") for bits in ("", "64")
+)
+
+IMPLEMENTATIONS = (
+    Implementation(
+        "pocl-3.0",
+        "PoCL 3.0 (PyPI)",
+        WheelSource(("pocl-binary-distribution==3.0",), "lib/python3*/site-packages/pyopencl/.libs/libpocl-*.so"),
+        "Portable Computing Language",
+    ),
+    Implementation(
+        "pocl-3.1",
+        "PoCL 3.1 (Debian 12)",
+        DebianSource("bookworm", f"{_LIBRARIES}/libpocl.so.2"),
+        "Portable Computing Language",
+    ),
+    Implementation(
+        "pocl-6.0",
+        "PoCL 6.0 (Debian 13)",
+        DebianSource("trixie", f"{_LIBRARIES}/libpocl.so.2"),
+        "Portable Computing Language",
+    ),
+    Implementation(
+        "intel",
+        "Intel CPU runtime (PyPI)",
+        WheelSource(("intel-opencl-rt", "intel-cmplr-lib-rt"), "lib/libintelocl.so"),
+        "Intel(R) OpenCL",
+    ),
+    Implementation(
+        "rusticl-22.3",
+        "Mesa 22.3 rusticl (Debian 12)",
+        DebianSource(
+            "bookworm",
+            _RUSTICL,
+            moved=(
+                *_CLC,
+                (_RUSTICL, "/usr/lib/llvm-15/lib/clang/15.0.6/include", "usr/lib/llvm-15/lib/clang/15.0.6/include"),
+            ),
+        ),
+        "rusticl",
+        {"RUSTICL_ENABLE": "llvmpipe"},
+        test_s=90.0,
+    ),
+    Implementation(
+        "rusticl-25.0",
+        "Mesa 25.0 rusticl (Debian 13)",
+        DebianSource("trixie", _RUSTICL, moved=_CLC, links=(("usr/lib/lib", "llvm-19/lib"),)),
+        "rusticl",
+        {"RUSTICL_ENABLE": "llvmpipe"},
+        test_s=90.0,
+    ),
+    Implementation(
+        "oclgrind",
+        "Oclgrind 21.10: accesses, races",
+        DebianSource("bookworm", "usr/lib/oclgrind/liboclgrind-rt-icd.so"),
+        "Oclgrind",
+        {
+            "OCLGRIND_DATA_RACES": "1",
+            "OCLGRIND_MAX_ERRORS": "50",
+            "OCLGRIND_NUM_THREADS": "1",
+            "OPALITE_CACHE": "0",
+        },
+        test_s=90.0,
+        models=False,
+    ),
+    Implementation(
+        "oclgrind-uninitialised",
+        "Oclgrind 21.10: uninitialised values",
+        DebianSource("bookworm", "usr/lib/oclgrind/liboclgrind-rt-icd.so"),
+        "Oclgrind",
+        {
+            "OCLGRIND_UNINITIALIZED": "1",
+            "OCLGRIND_MAX_ERRORS": "50",
+            "OCLGRIND_NUM_THREADS": "1",
+            "OPALITE_CACHE": "0",
+        },
+        test_s=90.0,
+        models=False,
+    ),
+)
+
+NOT_OF_DRIVERS = (
+    "test_cache_kills.py",
+    "test_damaged_cache.py",
+    "test_fork.py",
+    "test_plan_cache.py",
+    "test_pocl_code.py",
+    "test_pocl_header.py",
+)
+"""Files of tests/device that test the cache folder, processes, or what is PoCL's wheel's own."""

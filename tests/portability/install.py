@@ -1,0 +1,160 @@
+"""Fetches an implementation into the suite's folder and makes a Python that sees it alone. Nothing is installed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+from .implementations import SUITE_PACKAGES, DebianSource, Implementation, WheelSource
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_MIRROR = os.environ.get("PORTABILITY_DEBIAN", "http://deb.debian.org/debian")
+_APT = """Dir::State "{0}/state";
+Dir::State::status "{0}/state/status";
+Dir::Cache "{0}/cache";
+Dir::Etc "{0}/etc";
+APT::Architecture "amd64";
+APT::Install-Recommends "false";
+"""
+_PROBE = "import pyopencl as cl; print(*(p.name for p in cl.get_platforms() if p.get_devices()), sep='|')"
+
+
+class Unavailable(Exception):  # noqa: N818 - a reason to skip, not an error
+    """Why an implementation cannot be had here."""
+
+
+def install(implementation: Implementation, folder: Path) -> Path:
+    """The Python that sees `implementation` alone, made below `folder` if it is not there yet.
+
+    Unavailable says what is missing.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise Unavailable("fetched for Linux on x86-64 only")
+    python = folder / implementation.name / "bin" / "python"
+    if not python.exists():
+        try:
+            _make(implementation, folder, python)
+        except (subprocess.CalledProcessError, OSError) as e:
+            said = (getattr(e, "stderr", "") or str(e)).strip().splitlines()
+            raise Unavailable(f"cannot be fetched: {said[-1] if said else e}") from None
+    if isinstance(implementation.source, DebianSource):
+        _move_paths(implementation.source, folder / f"root-{implementation.source.suite}")
+    found = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, env=_clean_environment())
+    if implementation.platform not in found.stdout:
+        said = (found.stderr.strip() or found.stdout.strip() or f"exit status {found.returncode}").splitlines()
+        raise Unavailable(f"does not start: {said[-1]}")
+    return python
+
+
+def _clean_environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(("OCL_ICD", "OPENCL_", "LD_LIBRARY"))}
+
+
+def _make(implementation: Implementation, folder: Path, python: Path) -> None:
+    source = implementation.source
+    home = python.parents[1]
+    shutil.rmtree(home, ignore_errors=True)
+    venv.create(home, with_pip=isinstance(source, WheelSource), symlinks=True)
+    if isinstance(source, WheelSource):
+        _run(home / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *source.packages)
+        libraries = [*home.glob(source.library)]
+        if not libraries:
+            raise OSError(f"no {source.library} in {', '.join(source.packages)}")
+        library, loader = libraries[0], ""
+        search = f'export LD_LIBRARY_PATH="{home / "lib"}"\n'
+    else:
+        root = _debian_root(source.suite, folder)
+        for name, target in source.links:
+            if not (root / name).is_symlink():
+                (root / name).symlink_to(target)
+        library, search = root / source.library, ""
+        loader = _loader(source, root)
+    _lend_packages(home)
+    vendors = home / "vendors"
+    vendors.mkdir()
+    (vendors / "driver.icd").write_text(f"{library}\n")
+    settings = "".join(f'export {k}="${{{k}-{v}}}"\n' for k, v in implementation.environment.items())
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    start = f'exec {loader} "{base}" "$@"\n' if loader else f'exec -a "$0" "{base}" "$@"\n'
+    python.unlink(missing_ok=True)
+    # A script in the place of the environment's Python, so that processes started by sys.executable see the same.
+    python.write_text(f'#!/bin/bash\nexport OCL_ICD_VENDORS="{vendors}"\n{settings}{search}{start}')
+    python.chmod(0o755)
+
+
+def _lend_packages(home: Path) -> None:
+    """Let the environment at `home` import this one's packages, but with a pyopencl that brings no driver."""
+    packages = next((home / "lib").glob("python3*/site-packages"))
+    theirs = [p for p in sys.path if p.endswith("site-packages")] or site.getsitepackages()
+    (packages / "lent.pth").write_text("".join(f"{p}\n" for p in theirs))
+    own = Path(sysconfig.get_paths()["purelib"]) / "pyopencl"
+    ignored = shutil.ignore_patterns("libpocl*", "*.icd", "__pycache__")
+    shutil.copytree(own, packages / "pyopencl", ignore=ignored, dirs_exist_ok=True)
+    for icd in (packages / "pyopencl").rglob("*.icd"):  # drivers are named by OCL_ICD_VENDORS
+        icd.unlink()
+
+
+def _debian_root(suite: str, folder: Path) -> Path:
+    """A folder with the suite's packages and all they depend on, libc included, unpacked."""
+    root = folder / f"root-{suite}"
+    stamp = root / ".complete"
+    if stamp.exists():
+        return root
+    if not (shutil.which("apt-get") and shutil.which("dpkg") and Path(_KEYRING).exists()):
+        raise OSError("needs Debian's apt-get, dpkg and archive keyring")
+    apt = folder / f"apt-{suite}"
+    for part in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"):
+        (apt / part).mkdir(parents=True, exist_ok=True)
+    (apt / "state" / "status").write_text("")
+    (apt / "etc" / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_MIRROR} {suite} main\n")
+    (apt / "apt.conf").write_text(_APT.format(apt))
+    environment = os.environ | {"APT_CONFIG": str(apt / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
+    _run("apt-get", "update", "-q", env=environment)
+    _run("apt-get", "install", "-y", "-q", "--download-only", *SUITE_PACKAGES[suite], env=environment)
+    shutil.rmtree(root, ignore_errors=True)
+    for package in sorted((apt / "cache" / "archives").glob("*.deb")):
+        _run("dpkg", "-x", package, root)
+    stamp.touch()
+    return root
+
+
+def _loader(source: DebianSource, root: Path) -> str:
+    """The root's own dynamic loader with its libraries: they may need a newer libc than the machine has."""
+    loaders = [root / p / "ld-linux-x86-64.so.2" for p in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")]
+    loader = next(p for p in loaders if p.exists())
+    folders = [*source.folders, "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
+    search = ":".join([*(str(root / f) for f in folders), str(Path(sys.base_prefix) / "lib")])
+    return f'"{loader}" --argv0 "$0" --library-path "{search}"'
+
+
+def _move_paths(source: DebianSource, root: Path) -> None:
+    """Have libraries of the root look for their files there, by links short enough to take the paths' places."""
+    for number, (library, held, target) in enumerate(source.moved):
+        short = Path("/tmp") / f".port-{os.getuid()}-{source.suite[0]}{number}"
+        name = str(short).encode()
+        if len(name) > len(held):
+            raise OSError(f"{short} is longer than {held}")
+        if short.is_symlink():
+            short.unlink()
+        short.symlink_to(root / target)
+        path = (root / library).resolve()
+        # A path with more of a name behind it keeps its length by slashes; a whole string ends early.
+        text = path.read_bytes()
+        whole = held.encode() + b"\0"
+        if whole in text:
+            text = text.replace(whole, name.ljust(len(whole), b"\0"))
+        else:
+            text = text.replace(held.encode(), name.ljust(len(held), b"/"))
+        if text != path.read_bytes():
+            path.write_bytes(text)
+
+
+def _run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+    subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, env=env)

@@ -1,0 +1,62 @@
+"""What is an implementation's own fault: tests that fail by it, why, and the program that shows it without Opalite."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`tests` is a regular expression on test ids; `program` a file of tests/portability/faults."""
+
+    implementations: tuple[str, ...]
+    tests: str
+    why: str
+    program: str
+
+    def explains(self, implementation: str, test: str) -> bool:
+        """Whether this is why `test` fails on `implementation`."""
+        return implementation in self.implementations and re.search(self.tests, test) is not None
+
+
+FAULTS: tuple[Fault, ...] = ()
+"""Tests that fail by a fault that no quirk avoids yet."""
+
+
+@dataclass(frozen=True)
+class Avoided:
+    """A fault that a quirk of the device avoids: what it is, how it is avoided, and the program that shows it."""
+
+    implementation: str
+    what: str
+    how: str
+    program: str
+
+
+AVOIDED = (
+    Avoided(
+        "pocl-6.0",
+        "ends the process that compiles some programs: `LLVM ERROR: Instruction Combining did not reach a fixpoint`",
+        "quirk `fragile_compiler`: worker processes compile everything, what ends one with `-cl-opt-disable`",
+        "pocl_fixpoint.py",
+    ),
+    Avoided(
+        "oclgrind",
+        "has no kernels with inlined `restrict` pointers, and computes wrong powers, once its own optimiser has run",
+        "quirk `plain_builds`: programs are built with `-cl-opt-disable`",
+        "oclgrind_optimised.py",
+    ),
+    Avoided(
+        "oclgrind-uninitialised",
+        "ends kernels with the instruction `freeze`, which its optimiser makes of divisions",
+        "the same quirk",
+        "oclgrind_freeze.py",
+    ),
+    Avoided(
+        "oclgrind",
+        "crashes where two threads build programs",
+        "quirk `serial_builds`: one thread builds",
+        "oclgrind_threads.py",
+    ),
+)

@@ -1,0 +1,115 @@
+"""Results as data (docs/portability.json) and as a page (docs/portability.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .implementations import IMPLEMENTATIONS, Implementation
+from .known import AVOIDED, FAULTS
+
+_DOCS = Path(__file__).parents[2] / "docs"
+DATA, PAGE, TEXT = _DOCS / "portability.json", _DOCS / "portability.md", Path(__file__).parent / "page.md"
+_BAD = ("failed", "crashed", "long")
+_SAID = 240  # characters of a failure
+
+
+def summarize(implementation: Implementation, results: Mapping[str, Mapping[str, Any]], reason: str) -> dict[str, Any]:
+    """What the page needs of one implementation's results; `reason` says why it is skipped, "" if it is not."""
+    rows: dict[str, Counter[str]] = {}
+    bad = []
+    for test, result in results.items():
+        outcome = str(result["outcome"])
+        if outcome in _BAD:
+            fault = next((f for f in FAULTS if f.explains(implementation.name, test)), None)
+            if fault is not None:
+                outcome = "driver"
+            else:
+                bad.append({"test": test, "outcome": outcome, "said": _gist(str(result.get("text", "")))})
+        rows.setdefault(_row(test), Counter())[outcome] += 1
+    return {
+        "title": implementation.title,
+        "skipped": reason,
+        "seconds": round(sum(float(r["seconds"]) for r in results.values())),
+        "rows": {name: dict(counts) for name, counts in sorted(rows.items())},
+        "bad": bad,
+    }
+
+
+def save(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put `found`, by implementation, into the data, and write the page anew."""
+    data = json.loads(DATA.read_text()) if DATA.exists() else {}
+    data |= found
+    names = [i.name for i in IMPLEMENTATIONS]
+    data = {name: data[name] for name in sorted(data, key=names.index)}
+    DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(data), encoding="utf-8")
+
+
+def page(data: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page: the text of page.md with the matrix, the faults and what is open in place of its marks."""
+    return (
+        TEXT.read_text(encoding="utf-8")
+        .replace("<!-- matrix -->", _matrix(data))
+        .replace("<!-- faults -->", _faults())
+        .replace("<!-- open -->", _open(data))
+    )
+
+
+def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
+    there = {name: column for name, column in data.items() if not column["skipped"]}
+    rows = sorted({row for column in there.values() for row in column["rows"]})
+    lines = ["| tests | " + " | ".join(c["title"] for c in there.values()) + " |", "| --- |" + " --- |" * len(there)]
+    for row in rows:
+        cells = [_cell(column["rows"].get(row, {})) for column in there.values()]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    minutes = [f"{column['seconds'] / 60:.0f} min" for column in there.values()]
+    lines.append("| time of the tests | " + " | ".join(minutes) + " |")
+    skipped = [f"- {c['title']} is skipped: {c['skipped']}." for c in data.values() if c["skipped"]]
+    return "\n".join([*lines, *([""] if skipped else []), *skipped])
+
+
+def _cell(counts: Mapping[str, int]) -> str:
+    words = {"failed": "failed", "crashed": "crashed", "long": "too long", "driver": "driver's fault"}
+    parts = [f"{counts['passed']} ok"] if counts.get("passed") else []
+    parts += [f"**{counts[k]} {word}**" for k, word in words.items() if counts.get(k)]
+    return ", ".join(parts) or ("not for it" if counts.get("skipped") else "")
+
+
+def _faults() -> str:
+    titles = {i.name: i.title for i in IMPLEMENTATIONS}
+    lines = [f"- {titles[a.implementation]} {a.what}; {a.how}. `faults/{a.program}`" for a in AVOIDED]
+    for f in FAULTS:
+        lines.append(f"- {', '.join(titles[n] for n in f.implementations)}: {f.why}. `faults/{f.program}`")
+    return "\n".join(lines)
+
+
+def _open(data: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = []
+    for column in data.values():
+        for bad in column["bad"]:
+            said = f": {bad['said']}" if bad["said"] else ""
+            lines.append(f"- {column['title']}, `{bad['test']}` {bad['outcome']}{said}")
+    return "\n".join(lines) or "Nothing."
+
+
+def _row(test: str) -> str:
+    """The row of a test: its file's subject, or the model's name."""
+    if match := re.search(r"test_shared_models\.py::test_outputs_match\[(.+)\]", test):
+        return f"model {match[1].partition('.')[0]}"
+    return Path(test.partition("::")[0]).stem.removeprefix("test_").replace("_", " ")
+
+
+def _gist(text: str) -> str:
+    """The line of a failure that says most."""
+    if text.startswith("worker "):
+        return ""
+    if "oclgrind reports:" in text:
+        said = " ".join(line.strip("E \t") for line in text.partition("oclgrind reports:")[2].strip().splitlines()[:2])
+    else:
+        said = next((s[1:].strip() for s in text.splitlines() if re.match(r"E\s+\S*(Error|assert)", s)), "")
+    return said[:_SAID].replace("|", "/").replace("`", "'")
