@@ -2,8 +2,8 @@
 
     PORTABILITY_RESULTS=r.jsonl PORTABILITY_SECONDS=120 python -m pytest -p tests.portability.watch -n 1 tests/device
 
-PORTABILITY_EACH=N keeps N cases of each test function but all models; tests that PORTABILITY_RESULTS tells of are not run again. Under
-pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
+PORTABILITY_EACH=N keeps N cases of each test function but all models; tests that PORTABILITY_RESULTS tells of are not
+run again. Under pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
 """
 
 from __future__ import annotations
