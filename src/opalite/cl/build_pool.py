@@ -114,7 +114,7 @@ class _Worker:
 
     def __init__(self, command: list[str], environment: dict[str, str], start_s: float, build_s: float) -> None:
         self._build_s = build_s
-        self._said = tempfile.TemporaryFile()  # closed when the worker is stopped
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
         )
