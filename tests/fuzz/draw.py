@@ -66,6 +66,7 @@ class Draw:
             return np.asarray(self.rng.random(shape) < 0.5)
         low = (0 if dtype.kind == "u" else -9) if low is None else low
         high = 9 if high is None else high
+        low, high = max(low, -(2**62)), min(high, 2**62)  # uint64 holds more than what is drawn from
         return np.asarray(self.rng.integers(int(low), int(high), shape, endpoint=True)).astype(dtype)
 
     def _floats(self, shape: tuple[int, ...], dtype: Any, low: float | None, high: float | None) -> Array:

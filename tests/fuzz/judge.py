@@ -96,6 +96,7 @@ def allowance(want: Array, coarse: str) -> Array:
 
 
 _NORMS = ("LayerNormalization", "GroupNormalization", "RMSNormalization", "MeanVarianceNormalization", "LRN")
+_NORMS += ("BatchNormalization", "InstanceNormalization")
 _FUNCTIONS = ("Shrink", "HardSwish", "HardSigmoid", "Gelu", "Elu", "Celu", "Selu", "ThresholdedRelu", "LeakyRelu")
 IN_FLOAT = frozenset((*_NORMS, *_FUNCTIONS, "Softplus", "Mish", "Attention"))
 """Operators that compute doubles too in float32: by their `stash_type`, or with onnxruntime's constants of float32."""
@@ -172,7 +173,7 @@ class Oracle:
             return
         if all(d.kind in ("value", "nan", "inf") for _, _, _, d in wrong):
             wrong = self._stable(feeds, want, wrong, half)
-        elif all(d.kind == "shape" for _, _, _, d in wrong) and self._shapes_move(feeds, half):
+        elif all(d.kind == "shape" for _, _, _, d in wrong) and self.shapes_move(feeds, half):
             return
         if not wrong or known_deviation(self.model, feeds, [n for n, *_ in wrong]):
             return
@@ -193,7 +194,8 @@ class Oracle:
         """Outputs of runs with noise on every intermediate value; [] where noise makes the model invalid."""
         return noisy_runs(self.model, feeds, self.types(), half)
 
-    def _shapes_move(self, feeds: Mapping[str, Array], half: bool) -> bool:
+    def shapes_move(self, feeds: Mapping[str, Array], half: bool = False) -> bool:
+        """Whether rounding decides on the shapes of outputs, or on whether the model runs at all."""
         runs = self._noisy(feeds, half)
         return not runs or any(a.shape != b.shape for run in runs for a, b in zip(run, runs[0], strict=True))
 
@@ -243,7 +245,8 @@ def explained(want: Array, got: Array, others: Sequence[Array], coarse: str) -> 
         runs = [o.astype("f8") for o in others]
         allowed = allowance(want, coarse)
         with np.errstate(all="ignore"):
-            special = np.any([np.isfinite(o) != np.isfinite(w) for o in runs], axis=0)
+            other = [(o != w) & ~(np.isnan(o) & np.isnan(w)) & ~(np.isfinite(o) & np.isfinite(w)) for o in runs]
+            special = np.any(other, axis=0)
             spread = np.max([np.nan_to_num(np.abs(o - w), nan=0.0, posinf=1e300) for o in runs], axis=0)
             same = (w == g) | (np.isnan(w) & np.isnan(g))
             near = np.abs(w - g) <= allowed + ROOM * spread

@@ -129,6 +129,9 @@ def _resize(
     # A scale so near to 1 that no size changes moves nothing in other runtimes, whatever positions it would give.
     if tuple(sizes) == x.shape and roi is None:
         return x
+    antialias = bool(ctx.attr("antialias", 0))
+    if antialias:  # its filter runs along axes that change only
+        scales = [1.0 if n == d else s for n, d, s in zip(sizes, x.shape, scales, strict=True)]
     # Interpolated integers and half floats are computed in float32 and cut off, as other runtimes do.
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
     out = ctx.add(
@@ -143,7 +146,7 @@ def _resize(
         exclude_outside=bool(ctx.attr("exclude_outside", 0)),
         extrapolation=float(ctx.attr("extrapolation_value", 0.0)),
         roi=None if roi is None else tuple(roi),
-        antialias=bool(ctx.attr("antialias", 0)),
+        antialias=antialias,
     )
     return ctx.cast(out, x.dtype)
 

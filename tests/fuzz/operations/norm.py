@@ -20,7 +20,7 @@ def spread(a: Array, first: int = 2) -> bool:
     axes = tuple(range(first, a.ndim))
     wide = a.astype("f8")
     with np.errstate(all="ignore"):
-        return not bool((wide.std(axes) < 1e-2 * np.abs(wide).max(axes)).any())
+        return not bool((wide.std(axes) <= 1e-2 * np.abs(wide).max(axes)).any())
 
 
 def positive(b: Builder, shape: list[int]) -> str:
@@ -120,7 +120,7 @@ def norm_written_out(b: Builder) -> None:
 
 @operation("norm", 0.4)
 def lp_norm(b: Builder) -> None:
-    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and bool((a != 0).any()))
+    d, x = b.draw, b.real(where=lambda a: a.ndim > 0 and float(np.abs(a).max(initial=0)) > 1e-3)
     b.emit("LpNormalization", [x], axis=d.between(-b[x].ndim, b[x].ndim - 1), p=d.pick([None, 1, 2]))
 
 
@@ -148,7 +148,7 @@ def local_response(b: Builder) -> None:
 
 @operation("norm", 1)
 def softmax(b: Builder) -> None:
-    d, x = b.draw, b.real(where=lambda a: a.ndim > 0)
+    d, x = b.draw, b.calm(where=lambda a: a.ndim > 0)
     op = d.pick(["Softmax", "Softmax", "LogSoftmax", "Hardmax"])
     if op == "Hardmax" and not np.isfinite(b[x]).all():
         raise Rejected("the largest of NaN")

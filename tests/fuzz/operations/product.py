@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..builder import Builder, Rejected
 from ..registry import operation
 from .window import follow
@@ -82,7 +84,8 @@ def det(b: Builder) -> None:
     if not b.has("Det"):
         raise Rejected("Det")
     n = b.draw.between(1, 4)
-    b.emit("Det", [b.operand([*b.draw.shape(b.draw.between(0, 2), most=20), n, n])])
+    x = b.operand([*b.draw.shape(b.draw.between(0, 2), most=20), n, n])
+    b.emit("Det", [b.emit("Add", [x, b.const((4 * np.eye(n)).astype(b.dtype), 0.0)])])  # far from singular
 
 
 @operation("product", 0.4)

@@ -47,7 +47,8 @@ def resize(b: Builder) -> None:
         attrs["antialias"] = 1
     roi = b.const(np.zeros(0, "f4"), 0.0) if b.opset < 13 else ""
     if coordinates == "tf_crop_and_resize":
-        cut = np.asarray([i in moved for i in axes], "f4")  # onnxruntime does not crop axes that it leaves alone
+        # onnxruntime does not crop axes whose size stays
+        cut = np.asarray([i in moved and max(1, round(shape[i] * scales[i])) != shape[i] for i in axes], "f4")
         starts, ends = cut * d.array([len(shape)], "f4", 0, 0.4), 1 - cut * d.array([len(shape)], "f4", 0, 0.4)
         roi = b.const(np.concatenate([starts, ends]), 0.0)
         attrs["extrapolation_value"] = d.pick([None, 1.5])

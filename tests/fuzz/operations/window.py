@@ -14,7 +14,7 @@ ACTIVATIONS = ("Relu", "Sigmoid", "LeakyRelu", "Tanh", "HardSigmoid", "Elu")
 def image(b: Builder, most: int = 12_000) -> tuple[str, int]:
     """A tensor [N, C, axes...] and the number of axes."""
     axes = b.draw.pick([1, 2, 2, 2, 2, 2, 3])
-    return b.real(axes + 2, lambda a: a.size <= most), axes
+    return b.calm(axes + 2, lambda a: a.size <= most), axes
 
 
 def window(b: Builder, axes: int) -> tuple[list[int], list[int] | None, list[int] | None]:
@@ -109,7 +109,7 @@ def ceil_mode(b: Builder) -> int | None:
 def max_pool(b: Builder) -> None:
     d = b.draw
     axes = d.pick([1, 2, 2, 2, 3])
-    x = b.real(axes + 2, lambda a: a.size <= 12_000, finite=True)
+    x = b.calm(axes + 2, lambda a: a.size <= 12_000)
     kernel, strides, dilations = window(b, axes)
     pads = padding(b, kernel)
     if b.opset < 10 or pads.get("auto_pad", "VALID") != "VALID":
@@ -145,14 +145,14 @@ def global_pool(b: Builder) -> None:
     d = b.draw
     op = d.pick(["GlobalAveragePool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
     axes = d.pick([1, 2, 2, 3])
-    b.emit(op, [b.real(axes + 2, finite=True)])
+    b.emit(op, [b.calm(axes + 2)])
 
 
 @operation("window", 0.4)
 def padded_conv(b: Builder) -> None:
     """Pad and the convolution or pool that takes it in."""
     d = b.draw
-    x = b.real(4, lambda a: a.size <= 6000 and a.shape[1] > 0)
+    x = b.calm(4, lambda a: a.size <= 6000 and a.shape[1] > 0)
     pads = [0, 0, d.between(0, 2), d.between(0, 2)] * 2
     if b.opset < 11:
         y = b.emit("Pad", [x], pads=pads)
