@@ -575,3 +575,30 @@ def test_cutting_off_reaches_into_padding(pads: tuple[int, int], size: int) -> N
             imported("Pad", given, const=(1, 2))
     else:
         assert_same(imported("Pad", given, const=(1, 2)), by_ort("Pad", given, const=(1, 2)))
+
+
+# Where onnxruntime deviates from the standard or from itself, the standard is followed.
+
+
+def test_clipping_bounds_the_cell_before_its_activation() -> None:
+    """The standard clips the input of every activation; onnxruntime leaves out the last one, h(C)."""
+    w, r = np.zeros((1, 4, 1), np.float32), np.zeros((1, 4, 1), np.float32)
+    state, cell = np.zeros((1, 1, 1), np.float32), np.full((1, 1, 1), 3, np.float32)
+    given = [np.zeros((1, 1, 1), np.float32), w, r, None, None, state, cell]
+    y, _, kept = imported("LSTM", given, (0, 1, 2), hidden_size=1, clip=0.5)
+    assert_same([kept], [np.full((1, 1, 1), 1.5, np.float32)])  # the state itself is not clipped
+    assert_same([y.reshape(1)], [0.5 * np.tanh(np.float32([0.5]))])
+
+
+def test_a_grid_of_one_position_lies_in_the_middle() -> None:
+    """As in PyTorch; onnxruntime puts it at the end, and onnx's reference divides by zero."""
+    theta = np.array([[[1, 0, 0], [0, 1, 0]]], np.float32)
+    (grid,) = imported("AffineGrid", [theta, _i64(1, 1, 1, 3)], const=(1,), opset=20, align_corners=1)
+    np.testing.assert_array_equal(grid[0, 0], [[-1, 0], [0, 0], [1, 0]])
+
+
+def test_reducing_nothing_along_the_last_axis() -> None:
+    """onnxruntime leaves an empty tensor as it is where axes count from the end."""
+    x = np.zeros((2, 3, 0), np.float32)
+    for axes in ([2], [-1]):
+        assert_same(imported("ReduceSum", [x, _i64(*axes)], const=(1,)), [np.zeros((2, 3, 1), np.float32)])
