@@ -332,6 +332,8 @@ def _as_others(path: Path, feeds: Feeds, got: list[Any]) -> tuple[str, str]:
             return "as the reference", _differences(got, theirs)
     except Exception:
         pass
+    if not all(map(_is_tame, (*got, *theirs))):
+        return "not finite", _differences(got, theirs)  # how far what is no number reaches is each engine's own
     return "differs", _differences(got, theirs)
 
 
@@ -349,6 +351,11 @@ def _near(a: Any, b: Any) -> bool:
         finite = y[np.isfinite(y)]
         scale = float(np.abs(finite).max()) if finite.size else 1.0
         return bool(np.allclose(x, y, rtol=2e-3, atol=1e-4 * max(scale, 1e-3), equal_nan=True))
+
+
+def _is_tame(a: Any) -> bool:
+    values = np.asarray(a)
+    return values.dtype.kind != "f" or bool(np.all(np.abs(values.astype(np.float64)) < 1e30))
 
 
 def _differences(got: list[Any], want: list[Any]) -> str:
