@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,7 @@ def damage_files(folder: Path, rng: random.Random) -> str:
         elif how == "empty":
             path.write_bytes(b"")
         elif how == "other" and other != path:
-            shutil.copy(other, path)
+            path.write_bytes(other.read_bytes())  # which may be a link to it by now
         elif how == "folder":
             path.unlink()
             path.mkdir()
