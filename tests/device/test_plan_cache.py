@@ -208,8 +208,11 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setattr("opalite.run.plan_cache.package_state", lambda: "another version")
         keys.append(key_of(model, rt))
     database = TuningDatabase(folder / "tuning.sqlite")
-    keys.append(key_of(model, rt))
+    assert database.verdict("device", "graph") is None
+    assert key_of(model, rt) == keys[0]  # asking changes nothing
     database.put_verdict("device", "graph", Verdict(True, 1.0, 0.5, Level.FAST))
+    keys.append(key_of(model, rt))
+    database.put_verdict("device", "another graph", Verdict(True, 1.0, 0.5, Level.FAST))
     keys.append(key_of(model, rt))
     database.close()
     assert len(set(keys)) == len(keys)

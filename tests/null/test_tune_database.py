@@ -329,3 +329,13 @@ def test_the_database_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("OPALITE_CACHE", "0")
     assert database_path() is None
     assert open_database().path is None
+
+
+def test_asking_makes_no_file(tmp_path: Path) -> None:
+    """Kept plans are known by the file's state, which the first question of a session must not change."""
+    path, e = tmp_path / "tuning.sqlite", entry()
+    asking, writing = TuningDatabase(path), TuningDatabase(path)
+    assert asking.find(e.device, e.kernel, e.binding, e.node) is None
+    assert not path.exists()
+    writing.put(e)
+    assert asking.find(e.device, e.kernel, e.binding, e.node) == e

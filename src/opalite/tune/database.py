@@ -131,6 +131,8 @@ class TuningDatabase:
         self.misses = 0
         self._lock = threading.RLock()
         self._db = self._open()
+        # The file is made by the first that writes: asking changes nothing that kept plans depend on.
+        self._waits = path is not None and not path.exists()
 
     # Entries
 
@@ -210,8 +212,8 @@ class TuningDatabase:
         """Close the file."""
         self._db.close()
 
-    def _open(self) -> sqlite3.Connection:
-        if self.path is None:
+    def _open(self, writing: bool = False) -> sqlite3.Connection:
+        if self.path is None or not (writing or self.path.exists()):
             return _connect(":memory:")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,6 +243,7 @@ class TuningDatabase:
                 raise sqlite3.DatabaseError("a row is damaged")
             return found
 
+        self._enter_file()
         return self._guarded(read, [])
 
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
@@ -252,7 +255,16 @@ class TuningDatabase:
             with self._db:
                 self._db.execute(statement, args)
 
+        self._enter_file(writing=True)
         self._guarded(write, None)
+
+    def _enter_file(self, writing: bool = False) -> None:
+        """Go over to the file where it is there by now, or made now."""
+        with self._lock:
+            if self._waits and self.path is not None and (writing or self.path.exists()):
+                self._waits = False
+                self._db.close()
+                self._db = self._open(writing)
 
     def _guarded(self, work: Callable[[], T], otherwise: T) -> T:
         """`work`; a damaged file is replaced and found empty, a busy or full one costs no more than what it holds."""
