@@ -412,7 +412,7 @@ def test_a_process_may_end_while_it_searches(rt: Runtime, tmp_path: Path) -> Non
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr
+    assert b"Traceback" not in done.stderr  # a driver may have words of its own there
 
 
 def test_a_later_process_needs_neither_onnx_nor_passes(

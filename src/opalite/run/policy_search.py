@@ -91,6 +91,8 @@ class PolicySearch:
         except (OpaliteError, MemoryError) as e:
             found = Found(Choice(FP32, f"the search for nodes that can be stored in half failed: {e}"), lasts=False)
         except Exception as e:
+            if not threading.main_thread().is_alive():
+                return  # the interpreter shuts down, and lends no threads to builds any more
             _log.exception("the search for a precision policy failed")
             found = Found(Choice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), lasts=False)
         if found.lasts:
