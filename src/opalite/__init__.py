@@ -264,7 +264,14 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in _LATER:
         module, attribute = _LATER[name]
-        value = getattr(import_module(module, __name__), attribute)
+        try:
+            value = getattr(import_module(module, __name__), attribute)
+        except ImportError as e:
+            from .cl.advice import loader_advice
+
+            if (advice := loader_advice(e)) is not None:
+                raise NoDeviceError(advice) from e
+            raise
     elif name in _SUBMODULES:
         value = import_module(f".{name}", __name__)
     else:

@@ -1,7 +1,8 @@
 """Every environment setting, declared once: name, type, default, help.
 
 `opalite knobs` lists them. Read one with `knobs.get("OPALITE_DEBUG")`; a value that does not parse is
-an InputError naming the variable. Nothing else in the package reads `os.environ`.
+an InputError naming the variable. Settings of other programs are read and set here too. Nothing else in the package
+touches `os.environ`.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def _names(text: str) -> frozenset[str]:
 PRECISIONS = ("fp32", "fp16", "fp16_fast", "auto")
 MEMORIES = ("auto", "buffer", "image")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
+LINKERS = ("auto", "own", "system")
 PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
 
 
@@ -141,6 +143,13 @@ _declare(
     None,
     "Threads or worker processes that build programs; default: up to 8 cores.",
 )
+_declare(
+    "OPALITE_LINKER",
+    _choice(LINKERS),
+    "auto",
+    "What links PoCL's kernels: system, the `ld` of the system; own, the one in this package; auto: own where the "
+    "system has none that works.",
+)
 _declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
@@ -171,6 +180,26 @@ def foreign(name: str) -> str:
 def environment(**changes: str) -> dict[str, str]:
     """The environment with `changes`, for a process to start."""
     return {**os.environ, **changes}
+
+
+def has_foreign(name: str) -> bool:
+    """Whether a setting of another program is set, be it to nothing."""
+    return name in os.environ
+
+
+def set_foreign(name: str, value: str) -> None:
+    """Set a setting of a library that this process has loaded or will load; processes that it starts inherit it."""
+    os.environ[name] = value
+
+
+def default_foreign(name: str, value: str) -> None:
+    """Set it unless the user has."""
+    os.environ.setdefault(name, value)
+
+
+def unset_foreign(name: str) -> None:
+    """Take back what `set_foreign` set."""
+    os.environ.pop(name, None)
 
 
 def all_knobs() -> Iterator[Knob]:

@@ -507,4 +507,4 @@ def test_a_file_without_tuning(empty_cache: TuningDatabase, text: str | None, sa
 def test_a_cache_that_is_off(monkeypatch: pytest.MonkeyPatch, empty_cache: TuningDatabase) -> None:
     monkeypatch.setenv("OPALITE_CACHE", "0")
     assert "OPALITE_CACHE=0" in opalite("cache", "ls")
-    assert "OPALITE_CACHE=0 keeps tuning results in memory only" in opalite("cache", "export", "t.json", code=1)
+    assert "tuning results are kept in memory only (OPALITE_CACHE=0" in opalite("cache", "export", "t.json", code=1)

@@ -92,6 +92,16 @@ def test_compile_then_run_the_bundle(model: str, tmp_path: Path) -> None:
     assert run("run", bundle, "--iterations", "1").exit_code == 0
 
 
+def test_compile_writes_to_the_current_folder(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert run("compile", model, "--shape", "x:1x3x8x8").exit_code == 0
+    assert [p.name for p in here.iterdir()] == [Path(model).with_suffix(".opal").name]
+    assert not Path(model).with_suffix(".opal").exists()
+    check_sentence(run("compile", model, str(tmp_path / "gone" / "m.opal")), "its folder does not exist")
+
+
 def test_profile_writes_a_trace_and_a_page(model: str, tmp_path: Path) -> None:
     trace, page = tmp_path / "t.json", tmp_path / "p.html"
     result = run("profile", model, "--trace", str(trace), "--html", str(page), "--iterations", "2")

@@ -77,6 +77,6 @@ def test_files_hold_one_concept(path: Path) -> None:
 
 def test_only_knobs_reads_the_environment() -> None:
     for path in MODULES:
-        if part_of(path) == "knobs" or path.name in ("pocl.py", "intel.py"):  # these set up drivers
+        if part_of(path) == "knobs":
             continue
         assert "os.environ" not in path.read_text(), f"{path} reads the environment; declare a knob"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl import checks, intel, pocl
+from opalite.cl import advice, checks, intel, pocl
 from opalite.cl.checks import BAD, GOOD, NOTE, Finding
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the checks look at Linux folders")
@@ -217,3 +217,34 @@ def test_intels_runtime_does_not_widen_vectors(
         monkeypatch.delenv(name)
     intel.prepare_environment()
     assert os.environ.get(name) == expected
+
+
+def test_a_driver_that_crashes_is_named_and_not_loaded_here(tmp_path: Path) -> None:
+    (tmp_path / "bad.icd").write_text("libbad.so")
+
+    def crash(name: str) -> object:
+        raise ProcessLookupError("it ends the process by signal 11")
+
+    bad = only(checks.check_icds([tmp_path], crash), BAD)
+    assert bad.kills
+    assert "does not survive: it ends the process by signal 11" in bad.what
+    assert f"sudo rm {tmp_path / 'bad.icd'}" in bad.fix
+
+
+def test_libraries_are_loaded_in_a_process_of_their_own() -> None:
+    with pytest.raises(OSError, match="libnone"):
+        checks.load_apart("libnone.so.77")
+    checks.load_apart("libc.so.6")
+
+
+@pytest.mark.parametrize("where", ["linux-x86_64", "linux", "wsl", "android", "macos", "windows", "other"])
+def test_every_system_has_its_advice(where: str) -> None:
+    assert "CPU" in advice.device_advice(where)
+    assert ("apt" in advice.device_advice(where)) == (where in ("linux", "wsl"))
+
+
+def test_a_missing_loader_is_a_sentence_and_other_imports_are_not() -> None:
+    missing = ImportError("libOpenCL.so.1: cannot open shared object file", name="pyopencl._cl")
+    assert "libOpenCL.so.1" in str(advice.loader_advice(missing))
+    assert advice.loader_advice(ModuleNotFoundError("No module named 'pyopencl'", name="pyopencl")) is not None
+    assert advice.loader_advice(ModuleNotFoundError("No module named 'numpy'", name="numpy")) is None

@@ -7,6 +7,8 @@
     launch    rawcalls replay events   enqueueing with everything settled beforehand
     step_loop                          many launches as one, for devices that wake threads for each
     failures                           driver errors as sentences
+    scratch limits linker link_elf     what PoCL needs of a machine: folders, room, a linker
+    advice                             what to install where nothing is found
 
 select, store, cachefolder, pools, weights and counters need no OpenCL.
 """

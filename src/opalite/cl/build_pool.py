@@ -21,7 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 
+from ..errors import DeviceError
 from .build_worker import ANSWER, READY, REQUEST
+from .linker import prepare_linker
 from .pocl import make_build_folder, worker_environment
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
@@ -63,7 +65,8 @@ class BuildPool:
             self._workers.remove(worker)
         if not sys.executable:
             return
-        with suppress(OSError):
+        with suppress(OSError, DeviceError):
+            prepare_linker()
             if not self._folder:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())

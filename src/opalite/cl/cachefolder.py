@@ -14,19 +14,22 @@ Needs no OpenCL.
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 
-import platformdirs
-
 from .. import knobs
 from .pocl_folder import remove_unused
+from .scratch import user_folder, write_fault
+
+_log = logging.getLogger(__name__)
 
 _FRESH_S = 3600  # temporary files younger than this may be in use
 
@@ -34,7 +37,46 @@ _FRESH_S = 3600  # temporary files younger than this may be in use
 def cache_folder() -> Path:
     """OPALITE_CACHE_DIR, else the user's cache folder. It need not exist yet."""
     chosen = knobs.get("OPALITE_CACHE_DIR")
-    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("opalite", appauthor=False))
+    return _expanded(Path(chosen)) if chosen else user_folder("opalite")
+
+
+def _expanded(path: Path) -> Path:
+    with suppress(RuntimeError):  # no home: whoever writes there says so
+        path = path.expanduser()
+    return path if path.parts[:1] == ("~",) else path.absolute()
+
+
+def kept_folder() -> Path | None:
+    """The cache folder, if anything can be kept or found there; None where all stays in memory.
+
+    So it does under OPALITE_CACHE=0, for a user without a home, and where the folder can neither be written nor holds
+    anything. The first time in a process that a folder cannot be written, one log line says why, and what to do.
+    """
+    return _kept(cache_folder()) if knobs.get("OPALITE_CACHE") else None
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether `folder`, which kept_folder gave, can be added to."""
+    return _write_fault(folder) is None
+
+
+_write_fault = cache(write_fault)  # asked once: a process works with what it found at its start
+
+
+@cache
+def _kept(folder: Path) -> Path | None:
+    fault = _write_fault(folder)
+    if fault is None:
+        return folder
+    is_filled = folder.is_absolute() and os.access(folder, os.R_OK | os.X_OK)
+    _log.warning(
+        "the cache folder %s cannot be written (%s): %s; to keep programs and plans for the next process, set "
+        "OPALITE_CACHE_DIR to a folder that can be written",
+        folder,
+        fault,
+        "what it holds is used, and nothing is added" if is_filled else "everything is kept in memory only",
+    )
+    return folder if is_filled else None
 
 
 @dataclass(frozen=True)

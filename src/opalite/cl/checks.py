@@ -6,9 +6,8 @@ The checks of files take the folders to look in, so that they can be tried on ma
 
 from __future__ import annotations
 
-import ctypes
 import os
-import secrets
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import knobs
-from ..errors import OpaliteError
-from . import pocl
+from ..errors import BuildError, OpaliteError
+from . import linker, pocl
+from .advice import device_advice, loader_advice
 from .cachefolder import units
+from .scratch import write_fault
 
 GOOD, NOTE, BAD = "good", "note", "bad"
 
@@ -34,6 +35,7 @@ class Finding:
     what: str
     fix: str = ""
     device: str = ""
+    kills: bool = False  # whether looking further would end this process
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def check_loader(maps: Path = Path("/proc/self/maps")) -> list[Finding]:
     try:
         import pyopencl
     except ImportError as e:
-        return [Finding(BAD, f"pyopencl cannot be imported: {e}", "pip install --force-reinstall pyopencl")]
+        return [Finding(BAD, loader_advice(e) or f"pyopencl cannot be imported: {e}")]
     findings = [Finding(GOOD, f"pyopencl {pyopencl.VERSION_TEXT}")]
     try:
         loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "libOpenCL" in line}
@@ -88,7 +90,21 @@ def icd_folders() -> list[Path]:
     return [Path("/etc/OpenCL/vendors"), *([Path(home) / ".libs"] if home else [])]
 
 
-def check_icds(folders: Sequence[Path], load: Callable[[str], object] = ctypes.CDLL) -> list[Finding]:
+def load_apart(library: str) -> None:
+    """Load `library` in a process of its own. OSError says why it does not load, ProcessLookupError that it crashed."""
+    code = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as e: sys.exit(str(e))"
+    command = [sys.executable, "-c", code, library]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, errors="replace", check=False)
+    except subprocess.TimeoutExpired:
+        raise ProcessLookupError("it takes more than a minute") from None
+    if done.returncode < 0:
+        raise ProcessLookupError(f"it ends the process by signal {-done.returncode}")
+    if done.returncode:
+        raise OSError(done.stderr.strip().rpartition("\n")[2])
+
+
+def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_apart) -> list[Finding]:
     """Every .icd file: does its library load? And whether there is any."""
     findings: list[Finding] = []
     for file in sorted(f for folder in folders if folder.is_dir() for f in folder.glob("*.icd")):
@@ -100,6 +116,9 @@ def check_icds(folders: Sequence[Path], load: Callable[[str], object] = ctypes.C
         beside = file.parent / library
         try:
             load(str(beside) if beside.is_file() else library)
+        except ProcessLookupError as e:
+            what = f"{file} names {library}, which every program that uses OpenCL loads and does not survive: {e}"
+            findings.append(Finding(BAD, what, f"install that driver again, or `sudo rm {file}`", kills=True))
         except OSError as e:
             fix = f"install the driver again, or `sudo rm {file}` if it is gone"
             findings.append(Finding(BAD, f"{file} names {library}, which does not load: {e}", fix))
@@ -107,11 +126,8 @@ def check_icds(folders: Sequence[Path], load: Callable[[str], object] = ctypes.C
             findings.append(Finding(GOOD, f"{file} names {library}, which loads"))
     if not findings and sys.platform == "linux":
         looked = ", ".join(map(str, folders))
-        findings.append(Finding(BAD, f"no .icd file in {looked}: no driver is registered", _POCL_INSTALL))
+        findings.append(Finding(BAD, f"no .icd file in {looked}: no driver is registered", device_advice()))
     return findings
-
-
-_POCL_INSTALL = "install your GPU's OpenCL driver, or `pip install pocl-binary-distribution` for the CPU"
 
 
 def check_unregistered(
@@ -176,9 +192,8 @@ def _group_of(path: Path) -> str:
 
 def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
     """PoCL, which runs kernels on the CPU: its wheel, or another installation that shows among `platforms`."""
-    try:
-        version = metadata.version("pocl-binary-distribution")
-    except metadata.PackageNotFoundError:
+    version = _wheel()
+    if version is None:
         if any(pocl.PLATFORM in p for p in platforms):
             return [Finding(GOOD, "PoCL of the system")]
         return [
@@ -191,18 +206,34 @@ def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
     return [Finding(GOOD, f"PoCL wheel {version}")]
 
 
+def check_linker() -> list[Finding]:
+    """What links the kernels that PoCL's wheel compiles."""
+    if not linker.is_needed() or _wheel() is None:
+        return []
+    try:
+        linker.prepare_linker()
+    except OpaliteError as e:
+        return [Finding(BAD, str(e))]
+    found = linker.system_linker() if knobs.get("OPALITE_LINKER") != "own" else None
+    what = f"PoCL links kernels with {found}" if found else "PoCL links kernels with Opalite's own linker"
+    return [Finding(GOOD, what)]
+
+
+def _wheel() -> str | None:
+    """The version of PoCL's wheel, if it is installed."""
+    try:
+        return metadata.version("pocl-binary-distribution")
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
     """Whether program binaries can be kept, and how much there is."""
     if not enabled:
         return [Finding(NOTE, "OPALITE_CACHE=0: programs are built again in each process", "unset OPALITE_CACHE")]
-    probe = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"x")
-        probe.unlink()
-    except OSError as e:
+    if (fault := write_fault(folder)) is not None:
         fix = "export OPALITE_CACHE_DIR=/a/folder/that/you/own"
-        return [Finding(BAD, f"the cache folder {folder} cannot be written: {e.strerror}", fix)]
+        return [Finding(BAD, f"the cache folder {folder} cannot be written: {fault}", fix)]
     found = list(units(folder))
     size = sum(u.nbytes for u in found) / 2**20
     binaries = sum(u.kind == "program" for u in found)
@@ -215,7 +246,8 @@ def check_devices() -> tuple[list[Finding], list[str]]:
     from .runtime import Runtime
 
     listing = list_all()
-    findings = [
+    findings = [Finding(BAD, fault) for fault in listing.faults]
+    findings += [
         Finding(BAD, f"platform {b.index} '{b.name}' fails with {b.reason}", "install its driver again or remove it")
         for b in listing.broken
     ]
@@ -237,11 +269,13 @@ def check_devices() -> tuple[list[Finding], list[str]]:
         try:
             _compute(Runtime(found))
         except OpaliteError as e:
-            findings.append(Finding(BAD, f"{who} does not compute: {e}", _fix_of(info.platform)))
+            # Other errors than of compiling say themselves what to do.
+            fix = _fix_of(info.platform) if isinstance(e, BuildError) else ""
+            findings.append(Finding(BAD, f"{who} does not compute: {e}", fix))
         else:
             findings.append(Finding(GOOD, f"{who} compiles and computes", device=info.id))
     if not listing.devices:
-        findings.append(Finding(BAD, "no OpenCL device was found", _POCL_INSTALL))
+        findings.append(Finding(BAD, "no OpenCL device was found", device_advice()))
     return findings, listing.platforms
 
 

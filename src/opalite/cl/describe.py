@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 import pyopencl as cl
 
-from .. import knobs
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, find_family
 from . import pocl
-from .cachefolder import cache_folder
+from .cachefolder import kept_folder
 from .store import digest
 
 _log = logging.getLogger(__name__)
@@ -156,7 +155,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
         trials[PTX_DOT] = _DOT_TRIAL
     if not trials:
         return info
-    known = _facts_file() if knobs.get("OPALITE_CACHE") else None
+    kept = kept_folder()
+    known = kept / "facts.json" if kept is not None else None
     key = fingerprint(info)
     facts = _read_facts(known)
     found = facts.get(key, {})
@@ -206,10 +206,6 @@ def _builds(device: cl.Device, source: str) -> bool:
     except cl.Error:
         return False
     return True
-
-
-def _facts_file() -> Path:
-    return cache_folder() / "facts.json"
 
 
 def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,14 @@ from .. import knobs
 from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
 from . import intel, pocl
-from .cachefolder import cache_folder
+from .cachefolder import is_writable, kept_folder
 from .describe import describe, location, with_trials
 from .failures import code_name
 from .forks import check_fork
+from .scratch import user_folder, write_fault
 from .select import Candidate, select, stable_ids
+
+_PYOPENCL_ROOM = 1 << 20  # bytes on the disk for pyopencl's own cache
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,32 @@ class Listing:
     devices: list[Found] = field(default_factory=list)
     broken: list[BrokenPlatform] = field(default_factory=list)
     platforms: list[str] = field(default_factory=list)  # name and version, in the loader's order
+    faults: list[str] = field(default_factory=list)  # of the machine, by which devices may be missing
 
 
 def list_all() -> Listing:
     """Ask every platform for its devices. A platform or device that fails is noted and left out, never an error."""
     check_fork()
-    pocl.prepare_environment(cache_folder() if knobs.get("OPALITE_CACHE") else None)
+    listing = Listing()
+    kept = kept_folder()
+    if (fault := pocl.prepare_environment(kept if kept is not None and is_writable(kept) else None)) is not None:
+        listing.faults.append(fault)
+    _spare_cache_of_pyopencl()
     intel.prepare_environment()
     try:
-        return _list_all()
+        return _list_all(listing)
     finally:
         pocl.restore_environment()
 
 
-def _list_all() -> Listing:
-    listing = Listing()
+def _spare_cache_of_pyopencl() -> None:
+    """Keep pyopencl from its own cache of generated code, without which it raises, where that cannot be written."""
+    folder = user_folder("pytools")
+    if not knobs.has_foreign("PYOPENCL_NO_CACHE") and write_fault(folder, _PYOPENCL_ROOM) is not None:
+        cl._PYOPENCL_NO_CACHE = True
+
+
+def _list_all(listing: Listing) -> Listing:
     try:
         platforms = cl.get_platforms()
     except cl.Error:
@@ -91,6 +105,8 @@ def find_device(request: str | None = None) -> Found:
     except NoDeviceError as e:
         for broken in listing.broken:
             e.add_context(f"platform {broken.index} '{broken.name}' failed with {broken.reason}")
+        for fault in listing.faults:
+            e.add_context(fault)
         raise
     assert isinstance(chosen, Found)
     return replace(chosen, info=with_trials(chosen.device, chosen.info))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from .. import knobs
 
 
 def prepare_environment() -> None:
@@ -13,4 +13,4 @@ def prepare_environment() -> None:
     version 2026.2: MobileNetV2's 14 programs took 12.2 s of processor time to compile and take 1.5, steady runs are as
     fast or faster. GPUs have settings of other names.
     """
-    os.environ.setdefault("CL_CONFIG_CPU_VECTORIZER_MODE", "1")
+    knobs.default_foreign("CL_CONFIG_CPU_VECTORIZER_MODE", "1")

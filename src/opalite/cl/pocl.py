@@ -20,11 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .. import knobs
+from ..errors import DeviceError
+from . import limits
+from .linker import prepare_linker
 from .pocl_folder import BUILDS, PoclFolder, open_folder
+from .scratch import make_temporary
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
 _folder: PoclFolder | None = None  # this process's
+_fault: DeviceError | None = None  # why it has none
 _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
 
@@ -45,10 +51,12 @@ def processor_name(device_version: str) -> str:
     return device_version.strip().rpartition("-gnu-")[2]
 
 
-def prepare_environment(cache_folder: Path | None) -> None:
+def prepare_environment(cache_folder: Path | None) -> str | None:
     """Tell PoCL where its files go: into `cache_folder`, or into temporary files for None. See `restore_environment`.
 
-    To be called before the first OpenCL call. What the user has set stays.
+    To be called before the first OpenCL call. What the user has set stays. Returns why PoCL has no folder, or None;
+    other drivers do without one.
+    DeviceError if the limits of this process leave drivers too little memory, or PoCL no thread.
 
     Where the process may use every core, each of PoCL's threads stays on a core of its own: systems were seen to leave
     two of them on one core for seconds, at twice the time, and onnxruntime pins its threads too.
@@ -56,47 +64,65 @@ def prepare_environment(cache_folder: Path | None) -> None:
     Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
     a program's binary holds it.
     """
-    global _folder
-    os.environ.setdefault("POCL_WORK_GROUP_SPECIALIZATION", "0")
+    global _folder, _fault
+    if _folder is not None:
+        return None
+    limits.check_start()
+    knobs.default_foreign("POCL_WORK_GROUP_SPECIALIZATION", "0")
+    if not knobs.foreign("POCL_MAX_PTHREAD_COUNT") and (threads := limits.thread_limit()) is not None:
+        knobs.set_foreign("POCL_MAX_PTHREAD_COUNT", str(threads))
     if _has_all_cores():
-        os.environ.setdefault("POCL_AFFINITY", "1")
-    if "POCL_CACHE_DIR" in os.environ or "POCL_KERNEL_CACHE" in os.environ or _folder is not None:
-        return
+        knobs.default_foreign("POCL_AFFINITY", "1")
+    if knobs.has_foreign("POCL_CACHE_DIR") or knobs.has_foreign("POCL_KERNEL_CACHE"):
+        return None
     try:
         _folder = open_folder(None if cache_folder is None else cache_folder / "pocl")
-    except OSError:
-        return  # PoCL then uses its own default folder
-    os.environ["POCL_CACHE_DIR"] = str(_folder.path)
+    except DeviceError as e:
+        _fault = e
+        return str(e)
+    _fault = None
+    knobs.set_foreign("POCL_CACHE_DIR", str(_folder.path))
+    return None
 
 
 def restore_environment() -> None:
     """To be called after the first OpenCL call, when PoCL knows its folder, which is no other process's."""
-    if _folder is not None and os.environ.get("POCL_CACHE_DIR") == str(_folder.path):
-        del os.environ["POCL_CACHE_DIR"]
+    if _folder is not None and knobs.foreign("POCL_CACHE_DIR") == str(_folder.path):
+        knobs.unset_foreign("POCL_CACHE_DIR")
 
 
 def make_build_folder() -> str:
-    """A new folder for processes that only build; it goes with this process's own at the latest. OSError."""
+    """A new folder for processes that only build; it goes with this process's own. DeviceError if there is no place."""
     if _folder is None:
-        return tempfile.mkdtemp(prefix="opalite-build-")
+        return str(make_temporary("opalite-build-"))
     return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
 def prepare_binary(binary: bytes) -> None:
     """To be called before PoCL is given `binary`. DeviceError if its files cannot be written."""
+    _check_folder()
+    limits.check_file(len(binary))
     if _folder is not None:
         _folder.take(binary)
 
 
 def prepare_build() -> None:
-    """To be called before PoCL compiles anything."""
+    """To be called before PoCL compiles anything. DeviceError if it would not survive that."""
+    _check_folder()
+    prepare_linker()
+    limits.check_build(str(_folder.path) if _folder is not None else knobs.foreign("POCL_CACHE_DIR"))
     if _folder is not None:
         _folder.forget()
 
 
+def _check_folder() -> None:
+    if _folder is None and _fault is not None:
+        raise DeviceError(str(_fault))
+
+
 def _has_all_cores() -> bool:
     """Whether PoCL's threads are as many as the machine's cores, which PoCL numbers from 0 when it pins them."""
-    limit = os.environ.get("POCL_MAX_PTHREAD_COUNT", "")
+    limit = knobs.foreign("POCL_MAX_PTHREAD_COUNT")
     cores = os.cpu_count() or 1
     if limit and limit != str(cores):
         return False
@@ -105,14 +131,16 @@ def _has_all_cores() -> bool:
 
 def worker_environment(folder: str) -> dict[str, str]:
     """Environment of a process that only builds: this one's packages, PoCL's files in `folder`, one thread."""
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-        "POCL_CACHE_DIR": folder,
-        "POCL_KERNEL_CACHE": "0",
-        "POCL_MAX_PTHREAD_COUNT": "1",
-        "POCL_AFFINITY": "0",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    return knobs.environment(
+        **{
+            "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+            "POCL_CACHE_DIR": folder,
+            "POCL_KERNEL_CACHE": "0",
+            "POCL_MAX_PTHREAD_COUNT": "1",
+            "POCL_AFFINITY": "0",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+    )
 
 
 @cache

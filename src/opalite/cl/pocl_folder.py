@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 
 from ..errors import DeviceError
+from .scratch import driver_fault, make_temporary
 
 BUILDS = "build-"
 """What folders in this one begin with that go when their process does."""
@@ -98,12 +99,13 @@ class PoclFolder:
 def open_folder(parent: Path | None) -> PoclFolder:
     """A folder below `parent` that no other process has; a new one for temporary files if `parent` is None.
 
-    So too where `parent` cannot be written or locked. OSError if no folder can be made anywhere.
+    So too where `parent` cannot be written or locked, has no room, or nothing there may be executed. DeviceError if no
+    folder can be made anywhere.
     """
-    if parent is not None:
+    if parent is not None and driver_fault(parent) is None:
         with suppress(OSError, ImportError):
             return _lock_folder(parent)
-    return PoclFolder(Path(tempfile.mkdtemp(prefix="opalite-pocl-")))
+    return PoclFolder(make_temporary("opalite-pocl-"))
 
 
 def remove_unused(path: Path) -> bool:

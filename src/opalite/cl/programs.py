@@ -28,6 +28,7 @@ from .build_pool import BuildPool
 from .build_worker import PART
 from .counters import Counters
 from .failures import translate
+from .limits import task_limit
 from .pocl_header import lighten
 from .store import FORMAT, BinaryStore, digest
 from .tally import note
@@ -351,7 +352,9 @@ class ProgramCache:
 
 
 def _workers() -> int:
-    """Threads or processes that build at once."""
+    """Threads or processes that build at once; 1 where tasks are so few that others would be missing."""
+    if knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is not None:
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
 

@@ -15,7 +15,7 @@ from .. import knobs
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from . import pocl, tensor, transfer
-from .cachefolder import cache_folder
+from .cachefolder import is_writable, kept_folder
 from .counters import Counters
 from .describe import fingerprint
 from .devices import Found, find_device
@@ -55,8 +55,8 @@ class Runtime:
         self._replay: Replay | str | None = None  # None until asked
         self._resident: weakref.ref[Any] | None = None
         store = None
-        if knobs.get("OPALITE_CACHE"):
-            store = BinaryStore(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
+        if (kept := kept_folder()) is not None:
+            store = BinaryStore(kept, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(kept))
         self.fingerprint = fingerprint(self.info)  # what binaries depend on besides source and options
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
+from .advice import device_advice
 
 # Start of an id by platform name; the first match wins.
 _PLATFORMS = (
@@ -80,8 +81,7 @@ def select(request: str | None, candidates: Sequence[Candidate]) -> Candidate:
         raise NoDeviceError(
             "no OpenCL device was found"
             + (f"; these cannot be used: {', '.join(map(str, candidates))}" if candidates else "")
-            + ". Install your GPU's OpenCL driver, or `pip install pocl-binary-distribution` to run on the CPU; "
-            "`opalite doctor` says what is missing"
+            + f". To have one, {device_advice()}. `opalite doctor` says what is missing"
         )
     wanted = (request or "").strip().lower()
     found = _matching(wanted, usable) if wanted else usable

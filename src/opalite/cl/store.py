@@ -38,11 +38,11 @@ def digest(*parts: str) -> str:
 class BinaryStore:
     """Binaries by key in `folder`/programs, at most about `cap_bytes` with the rest of the cache folder."""
 
-    def __init__(self, folder: Path, cap_bytes: int) -> None:
+    def __init__(self, folder: Path, cap_bytes: int, writable: bool = True) -> None:
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.healed = 0  # damaged entries removed
-        self._writable = True
+        self._writable = writable
         self._unchecked = cap_bytes  # bytes written since the last trim; so the first write trims
 
     def path(self, key: str) -> Path:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import knobs
-from .cachefolder import cache_folder
+from .cachefolder import kept_folder
 
 CACHES = ("programs", "plans", "tuning", "weights")
 _LONG = 1 << 16  # bytes of the file from which on its lines are summed up to one
@@ -80,8 +79,8 @@ def forget_counts(folder: Path) -> None:
 
 def _keep(pid: int) -> None:
     """Write this process's counts; a process forked from it, where `pid` is another's, has none of its own."""
-    if os.getpid() == pid and knobs.get("OPALITE_CACHE"):
-        add_counts(cache_folder(), process_counts())
+    if os.getpid() == pid and (kept := kept_folder()) is not None:
+        add_counts(kept, process_counts())
 
 
 def _append(path: Path, counts: Counts) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from ..cl.advice import loader_advice
 from ..errors import OpaliteError
 
 _COMMANDS = {
@@ -56,6 +57,8 @@ def _fail(e: Exception) -> NoReturn:
     """End the command with one message instead of a traceback."""
     if isinstance(e, OpaliteError):
         message = str(e)
+    elif isinstance(e, ImportError) and (advice := loader_advice(e)) is not None:
+        message = advice
     elif isinstance(e, MemoryError):
         message = "out of memory on the host; use smaller inputs (--shape)"
     elif isinstance(e, OSError):

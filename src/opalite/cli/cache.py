@@ -112,5 +112,8 @@ def import_(file: str) -> None:
 
 def _database() -> TuningDatabase:
     if database_path() is None:
-        raise InputError("OPALITE_CACHE=0 keeps tuning results in memory only; unset it to export or import them")
+        raise InputError(
+            "tuning results are kept in memory only (OPALITE_CACHE=0, or the cache folder cannot be written); give "
+            "OPALITE_CACHE_DIR a folder to export or import them"
+        )
     return open_database()

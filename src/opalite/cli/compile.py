@@ -13,6 +13,7 @@ from ..plan.bundle import SUFFIX
 from ..run.ports import NodeArg
 from .inputs import Preprocess, Wanted, load_inputs
 from .options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
+from .outputs import check_writable
 
 
 @click.command()
@@ -46,13 +47,14 @@ def command(
     tune: str,
     strict: bool,
 ) -> None:
-    """Compile MODEL to BUNDLE (by default beside it, with the suffix .opal)."""
+    """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.compile import compile_model
     from ..run.example_shapes import example_shapes
     from ..run.onnx_source import OnnxSource
 
-    beside = Path(model) if Path(model).name else Path(model).resolve()  # '.' has no name to put a suffix on
-    target = Path(bundle) if bundle is not None else beside.with_suffix(SUFFIX)
+    # '.' has no name to put a suffix on
+    target = Path(bundle) if bundle is not None else Path(Path(model).resolve().name).with_suffix(SUFFIX)
+    check_writable(str(target))
     given = parse_shapes(shapes)
     wanted = OnnxSource(model).inputs
     is_open = {a.name for a in wanted if a.dtype is not None and not all(isinstance(d, int) for d in a.shape)}

@@ -45,10 +45,11 @@ def examine() -> list[checks.Finding]:
     findings += checks.check_permissions()
     devices: list[checks.Finding] = []
     platforms: list[str] = []
-    if not any(f.level == checks.BAD for f in loader):
+    if not any(f.level == checks.BAD for f in loader) and not any(f.kills for f in findings):
         devices, platforms = checks.check_devices()
     findings += checks.check_gpus(platforms=platforms)
     findings += checks.check_pocl(platforms)
+    findings += checks.check_linker()
     findings += devices
     findings += checks.check_cache(cache_folder(), knobs.get("OPALITE_CACHE"), knobs.get("OPALITE_CACHE_MB"))
     return findings

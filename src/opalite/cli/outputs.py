@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +40,15 @@ def check_kind(path: Path) -> None:
 
 
 def check_writable(*paths: str | None) -> None:
-    """InputError for a file whose folder does not exist, before work is done that would be lost."""
+    """InputError for a file whose folder is not there or cannot be written, before work is done that would be lost."""
     for path in paths:
-        if path is not None and not Path(path).parent.is_dir():
+        if path is None:
+            continue
+        folder = Path(path).parent
+        if not folder.is_dir():
             raise InputError(f"{path} cannot be written: its folder does not exist")
+        if not os.access(path if Path(path).exists() else folder, os.W_OK):
+            raise InputError(f"{path} cannot be written: the folder {folder.resolve()} or the file may not be changed")
 
 
 def _save_npz(path: Path, outputs: Mapping[str, Any]) -> None:

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import knobs
-from ..cl.cachefolder import cache_folder, discard
+from ..cl.cachefolder import discard, kept_folder
 from ..cl.runtime import Runtime
 from ..cl.store import digest
 from ..errors import InputError
@@ -86,7 +85,8 @@ def open_choices(
     model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
 ) -> ChoiceCache | None:
     """Where the choice for `model` is kept; None without a cache folder, or for what cannot be read twice."""
-    if not knobs.get("OPALITE_CACHE"):
+    kept = kept_folder()
+    if kept is None:
         return None
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
         return None
@@ -103,4 +103,4 @@ def open_choices(
         repr(options.tolerance),
         package_state(),
     ]
-    return ChoiceCache(cache_folder(), digest(*parts))
+    return ChoiceCache(kept, digest(*parts))

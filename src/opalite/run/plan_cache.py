@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .. import knobs
-from ..cl.cachefolder import cache_folder, discard, trim
+from ..cl.cachefolder import cache_folder, discard, kept_folder, trim
 from ..cl.runtime import Runtime
 from ..cl.store import digest
 from ..cl.tally import note
@@ -129,7 +129,8 @@ def open_plans(
     planning, which would have nothing to show.
     """
     looks = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
-    if not (knobs.get("OPALITE_CACHE") and knobs.get("OPALITE_PLANS")) or looks or options.tune != "none":
+    kept = kept_folder()
+    if kept is None or not knobs.get("OPALITE_PLANS") or looks or options.tune != "none":
         return None
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
         return None  # a pipe can be read once; of anything else whoever loads it says what is wrong
@@ -148,7 +149,7 @@ def open_plans(
         _tuning_state(),
         package_state(),
     )
-    return PlanCache(cache_folder() / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents)
+    return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents)
 
 
 def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:

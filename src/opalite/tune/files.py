@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import knobs
-from ..cl.cachefolder import cache_folder
+from ..cl.cachefolder import kept_folder
 from ..ir.device import DeviceInfo
 
 SHIPPED = Path(__file__).parent / "defaults"
 
 
 def database_path() -> Path | None:
-    """The user's database; None where OPALITE_CACHE=0 keeps everything in memory."""
-    return cache_folder() / "tuning.sqlite" if knobs.get("OPALITE_CACHE") else None
+    """The user's database; None where everything is kept in memory (see kept_folder)."""
+    kept = kept_folder()
+    return kept / "tuning.sqlite" if kept is not None else None
 
 
 def shipped_layers(device: DeviceInfo) -> Iterable[tuple[str, Path]]:

@@ -1,0 +1,132 @@
+"""Limits of the process that PoCL does not survive, looked at before it meets them, as sentences.
+
+LLVM aborts where a file cannot be written to its end and crashes where memory cannot be had; PoCL aborts where a thread
+or `ld` cannot be started. Each check costs microseconds. Needs no OpenCL.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from ..errors import DeviceError, DeviceMemoryError
+from .scratch import free_bytes
+
+FILE_BYTES = 2 << 20
+"""Largest file that PoCL may have to write when it builds a program; several times the largest seen."""
+
+FREE_BYTES = 4 << 20
+"""What must be free on the disk for a build."""
+
+START_BYTES = 320 << 20
+"""Address space that pyopencl's and PoCL's libraries take, with LLVM's kernel library and threads; 240 MiB measured."""
+
+BUILD_BYTES = 400 << 20
+"""Address space for a build: crashes were seen with 250 MiB left, none with 350."""
+
+_SPARE = 3  # tasks besides PoCL's threads: the linker, and what starts it
+_MANY = 4096  # limits from here on are nobody's concern
+
+
+def check_start() -> None:
+    """DeviceMemoryError if the address space left (ulimit -v) is too small to load OpenCL drivers."""
+    _check_memory(START_BYTES, "loading OpenCL drivers")
+
+
+def check_build(folder: str) -> None:
+    """DeviceError if PoCL, whose files lie in `folder`, cannot build a program within this process's limits."""
+    check_file(FILE_BYTES)
+    _check_memory(BUILD_BYTES, "compiling a program with PoCL")
+    free = free_bytes(folder) if folder else None
+    if free is not None and free < FREE_BYTES:
+        raise DeviceError(
+            f"the disk of {folder} is full ({free >> 10} KiB free), and PoCL, which runs kernels on the CPU, writes "
+            "files while it builds a program: make room, or set OPALITE_CACHE_DIR to a folder on another disk"
+        )
+
+
+def check_file(nbytes: int) -> None:
+    """DeviceError if this process may not write files of `nbytes` (ulimit -f)."""
+    limit = _limit("RLIMIT_FSIZE")
+    if limit is not None and limit < nbytes:
+        raise DeviceError(
+            f"this process may write files of at most {limit >> 10} KiB (ulimit -f), and PoCL, which runs kernels on "
+            f"the CPU, writes larger ones while it builds programs: raise the limit to {nbytes >> 10} or more"
+        )
+
+
+def _check_memory(nbytes: int, doing: str) -> None:
+    limit = _limit("RLIMIT_AS")
+    if limit is None:
+        return
+    left = limit - _address_space()
+    if left < nbytes:
+        raise DeviceMemoryError(
+            f"{doing} takes {nbytes >> 20} MiB of address space, and {max(left, 0) >> 20} MiB are left of the "
+            f"{limit >> 20} MiB that this process may have (ulimit -v): raise the limit"
+        )
+
+
+def _address_space() -> int:
+    """Bytes that this process has mapped; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _limit(name: str) -> int | None:
+    """The soft limit `name` of the resource module; None where there is none."""
+    if os.name != "posix":
+        return None
+    import resource
+
+    value = resource.getrlimit(getattr(resource, name))[0]
+    return None if value == resource.RLIM_INFINITY else value
+
+
+def task_limit(groups: Path = Path("/sys/fs/cgroup/pids.max")) -> int | None:
+    """How many tasks this user or container may have, where that is so few that it matters."""
+    limits = [_limit("RLIMIT_NPROC")] if sys.platform == "linux" and os.geteuid() != 0 else []
+    try:
+        limits.append(int(groups.read_text()))
+    except (OSError, ValueError):
+        limits.append(None)
+    return min((limit for limit in limits if limit is not None and limit < _MANY), default=None)
+
+
+def thread_limit() -> int | None:
+    """How many threads PoCL may start where tasks are few, fewer than cores; None if as many as it likes.
+
+    DeviceError if not even one.
+    """
+    if task_limit() is None:
+        return None
+    wanted = (os.cpu_count() or 1) + _SPARE
+    got = _try_threads(wanted)
+    if got <= _SPARE:
+        raise DeviceError(
+            f"this process can start {got} more threads or processes (ulimit -u, or the container's limit), and PoCL, "
+            f"which runs kernels on the CPU, needs {_SPARE + 1}: raise the limit"
+        )
+    return None if got >= wanted else got - _SPARE
+
+
+def _try_threads(wanted: int) -> int:
+    """How many threads of `wanted` start at once."""
+    end = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(wanted):
+            thread = threading.Thread(target=end.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        pass
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
+    return len(started)

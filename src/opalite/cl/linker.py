@@ -1,0 +1,119 @@
+"""The `ld` that PoCL calls for every kernel it compiles; without one it aborts the process.
+
+PoCL's wheel brings a compiler and no linker. Its clang calls `ld -shared kernel.o -lgcc -lgcc_s -lc`, which needs a
+compiler's files besides binutils. Where a system lacks any of that, as slim images do, clang is led to an `ld`
+of our own (link_elf.py) by COMPILER_PATH, the list of folders in which it looks for programs first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from .. import knobs
+from ..errors import DeviceError
+from .link_elf import SAYS
+from .scratch import make_temporary
+
+# Where Linux distributions have what clang tells `ld` to link with.
+_COMPILER_LIBRARY = ("/usr/lib/gcc/*/*/libgcc.a", "/usr/lib64/gcc/*/*/libgcc.a")
+_C_LIBRARY = ("/usr/lib/*-linux-gnu/libc.so", "/usr/lib64/libc.so", "/usr/lib/libc.so")
+_LONGEST = 120  # bytes of a script's first line that every kernel of the system reads
+_PATIENCE_S = 30.0
+
+_lock = threading.Lock()
+_ready = False
+
+
+def prepare_linker() -> None:
+    """See to it that PoCL finds a linker that works. To be called before it compiles; costs milliseconds once.
+
+    DeviceError if there is none: PoCL must not compile then.
+    """
+    global _ready
+    if _ready or not is_needed():
+        return
+    with _lock:
+        if not _ready:
+            _find()
+            _ready = True
+
+
+def is_needed() -> bool:
+    """Whether this is a system for which PoCL's wheel is made, the only PoCL known to need an `ld`."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def system_linker() -> str | None:
+    """The system's `ld`, if it works and has all that clang tells it to link with."""
+    found = shutil.which("ld")
+    if found is None or not all(any(glob.glob(p) for p in each) for each in (_COMPILER_LIBRARY, _C_LIBRARY)):
+        return None
+    return found if _runs(found, "") is None else None
+
+
+def _find() -> None:
+    choice = knobs.get("OPALITE_LINKER")
+    if choice != "own" and system_linker() is not None:
+        return
+    fault = "OPALITE_LINKER=system takes no other" if choice == "system" else _put_own()
+    if fault is not None:
+        raise DeviceError(
+            f"PoCL, which runs kernels on the CPU, links each with `ld`, and no `ld` works here: {fault}. Install the "
+            "system's (Debian, Ubuntu: `apt install gcc`; Fedora: `dnf install gcc`), or use another device"
+        )
+
+
+def _put_own() -> str | None:
+    """Put link_elf.py where clang looks for `ld`; returns why that is not possible, or None."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        return "Opalite's own needs a Python interpreter to run it"
+    folder = make_temporary("opalite-ld-")
+    atexit.register(_remove, folder, os.getpid())
+    script = folder / "ld"
+    try:
+        script.write_text(_script(sys.executable, Path(__file__).parent))
+        script.chmod(0o700)
+    except OSError as e:
+        return f"{script} cannot be written: {e.strerror}"
+    fault = _runs(str(script), SAYS)
+    if fault is None:
+        knobs.set_foreign("COMPILER_PATH", ":".join(filter(None, (str(folder), knobs.foreign("COMPILER_PATH")))))
+    return fault
+
+
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a process forked from that one ends earlier
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _script(python: str, package: Path) -> str:
+    """A program that runs link_elf.py of the folder `package`, and starts in the 15 ms that Python alone needs."""
+    code = f"import sys\nsys.path.append({str(package)!r})\nimport link_elf\nsys.exit(link_elf.main(sys.argv[1:]))\n"
+    if len(python) <= _LONGEST and not any(c.isspace() for c in python):
+        return f"#!{python} -IS\n{code}"
+    quoted = python.replace("'", "'\\''")
+    # The system reads a shorter first line, without spaces: a shell starts Python, which skips that line.
+    return f"#!/bin/sh\n'''exec' '{quoted}' -IS \"$0\" \"$@\"\n' '''\n{code}"
+
+
+def _runs(program: str, wanted: str) -> str | None:
+    """Why `program --version` does not work, or says nothing of `wanted`; None if it does."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.SubprocessError) as e:
+        return f"{program} cannot be started ({getattr(e, 'strerror', None) or e})"
+    said = ""
+    with suppress(UnicodeDecodeError):
+        said = (done.stdout + done.stderr).decode().strip()
+    if done.returncode != 0 or wanted not in said:
+        return f"{program} fails ({said.splitlines()[-1] if said else f'status {done.returncode}'})"
+    return None
