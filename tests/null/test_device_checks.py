@@ -194,6 +194,7 @@ def test_pocls_files_lie_beside_ours_unless_the_user_said_where(
 def test_threads_are_pinned_where_every_core_is_theirs(
     cores: int, allowed: int, limit: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pocl, "_folder", None)  # as in a process that has not asked for devices yet
     monkeypatch.setattr(pocl.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(pocl.os, "sched_getaffinity", lambda pid: set(range(allowed)), raising=False)
     monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", limit)
