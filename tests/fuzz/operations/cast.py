@@ -21,7 +21,7 @@ def fit(b: Builder, x: str, to: np.dtype) -> str:
         if not np.isfinite(a).all():
             raise Rejected("a cast that is undefined")
         return b.within(x, *RANGES[to.kind])
-    if a.size and (a.min() < np.iinfo(to).min or a.max() > np.iinfo(to).max):
+    if a.size and (int(a.min()) < np.iinfo(to).min or int(a.max()) > np.iinfo(to).max):
         raise Rejected("a cast that wraps")
     return x
 
