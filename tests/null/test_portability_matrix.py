@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.portability import matrix
+from tests.portability import matrix, watch
 from tests.portability.implementations import IMPLEMENTATIONS
 from tests.portability.known import AVOIDED, Fault
 
@@ -45,3 +47,22 @@ def test_what_is_avoided_has_its_program() -> None:
     for avoided in AVOIDED:
         assert (folder / avoided.program).is_file()
         assert avoided.implementation in {i.name for i in IMPLEMENTATIONS}
+
+
+def test_failures_stay_until_they_were_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "r.jsonl"
+    results.write_text(
+        "".join(json.dumps({"test": t, "outcome": o}) + "\n" for t, o in (("a", "passed"), ("b", "failed")))
+    )
+    monkeypatch.setattr(watch, "_RESULTS", str(results))
+    monkeypatch.delenv("PORTABILITY_AGAIN", raising=False)
+    assert watch._known() == {"a", "b"}
+    monkeypatch.setenv("PORTABILITY_AGAIN", "1")
+    assert watch._known() == {"a"}
+    assert len(results.read_text().splitlines()) == 2
+
+
+def test_what_was_not_run_is_no_column() -> None:
+    pocl = IMPLEMENTATIONS[0]
+    page = matrix.page({pocl.name: matrix.summarize(pocl, {}, "")})
+    assert f"{pocl.title} was not run yet" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 from .implementations import IMPLEMENTATIONS
 from .install import Unavailable, install
 from .matrix import PAGE, save, summarize
-from .run import ROOT, forget, read_results, results_file, run
+from .run import ROOT, read_results, results_file, run
 
 
 def main() -> int:
@@ -36,8 +36,6 @@ def main() -> int:
         reason = ""
         if options.fresh:
             results_file(implementation, folder).unlink(missing_ok=True)
-        if options.again:
-            forget(implementation, folder, {"failed", "crashed", "long"})
         start = time.monotonic()
         if not options.report:
             print(f"{implementation.title} ...", flush=True)
@@ -48,7 +46,15 @@ def main() -> int:
             else:
                 seconds = 60 * options.minutes - (time.monotonic() - start)
                 each = 1 if options.quick else options.each
-                run(implementation, python, folder, seconds=max(seconds, 1), each=each, only=options.tests)
+                run(
+                    implementation,
+                    python,
+                    folder,
+                    seconds=max(seconds, 1),
+                    each=each,
+                    only=options.tests,
+                    again=options.again,
+                )
         results = {} if reason else read_results(implementation, folder)
         found[implementation.name] = summary = summarize(implementation, results, reason)
         told = f"skipped: {reason}" if reason else f"{len(results)} tests known, {len(summary['bad'])} to look at"

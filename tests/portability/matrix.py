@@ -61,7 +61,7 @@ def page(data: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
-    there = {name: column for name, column in data.items() if not column["skipped"]}
+    there = {name: column for name, column in data.items() if column["rows"]}
     rows = sorted({row for column in there.values() for row in column["rows"]})
     lines = ["| tests | " + " | ".join(c["title"] for c in there.values()) + " |", "| --- |" + " --- |" * len(there)]
     for row in rows:
@@ -69,7 +69,11 @@ def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     minutes = [f"{column['seconds'] / 60:.0f} min" for column in there.values()]
     lines.append("| time of the tests | " + " | ".join(minutes) + " |")
-    skipped = [f"- {c['title']} is skipped: {c['skipped']}." for c in data.values() if c["skipped"]]
+    skipped = [
+        f"- {c['title']} " + (f"is skipped: {c['skipped']}." if c["skipped"] else "was not run yet.")
+        for c in data.values()
+        if not c["rows"]
+    ]
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
 
 

@@ -15,10 +15,12 @@ ROOT = Path(__file__).parents[2]
 _NICENESS = 10
 
 
-def run(implementation: Implementation, python: Path, folder: Path, *, seconds: float, each: int, only: str) -> None:
+def run(
+    implementation: Implementation, python: Path, folder: Path, *, seconds: float, each: int, only: str, again: bool
+) -> None:
     """Add to the implementation's results for at most `seconds`: `each` cases of a test function, 0 for all.
 
-    `only` is an expression as pytest's -k takes it; "" for all tests.
+    `only` is an expression as pytest's -k takes it; "" for all tests. `again` runs failed tests once more.
     """
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
@@ -26,6 +28,7 @@ def run(implementation: Implementation, python: Path, folder: Path, *, seconds: 
         "PORTABILITY_SECONDS": str(implementation.test_s),
         "PORTABILITY_EACH": str(each),
         "OPALITE_CACHE_DIR": str(folder / "cache" / implementation.name),
+        "PORTABILITY_AGAIN": "1" if again else "",
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
@@ -59,12 +62,6 @@ def read_results(implementation: Implementation, folder: Path) -> dict[str, dict
         return {}
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return {row["test"]: row for row in rows}
-
-
-def forget(implementation: Implementation, folder: Path, outcomes: set[str]) -> None:
-    """Drop the results with one of `outcomes`, so that those tests run again."""
-    kept = [row for row in read_results(implementation, folder).values() if row["outcome"] not in outcomes]
-    results_file(implementation, folder).write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
 def _be_nice() -> None:

@@ -2,8 +2,9 @@
 
     PORTABILITY_RESULTS=r.jsonl PORTABILITY_SECONDS=120 python -m pytest -p tests.portability.watch -n 1 tests/device
 
-PORTABILITY_EACH=N keeps N cases of each test function but all models; tests that PORTABILITY_RESULTS tells of are not
-run again. Under pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
+PORTABILITY_EACH=N keeps N cases of each test function but all models. Tests that PORTABILITY_RESULTS tells of are not
+run again, but for failures with PORTABILITY_AGAIN=1, whose old result stands until there is a new one. Under
+pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _known() -> set[str]:
     if not _RESULTS or not Path(_RESULTS).exists():
         return set()
-    return {json.loads(line)["test"] for line in Path(_RESULTS).read_text().splitlines()}
+    outcomes = {row["test"]: row["outcome"] for row in map(json.loads, Path(_RESULTS).read_text().splitlines())}
+    again = ("failed", "crashed", "long") if os.environ.get("PORTABILITY_AGAIN") else ()
+    return {test for test, outcome in outcomes.items() if outcome not in again}
 
 
 @pytest.hookimpl(wrapper=True)
