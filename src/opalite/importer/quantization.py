@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
-from ..ops.affine import dequantized, quantized
+from ..ops.affine import dequantized, divided, quantized
 from ..ops.base import normalize_axis
 from ..ops.expr import Sym
 from .context import NodeContext
@@ -59,7 +59,7 @@ def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype
     zero = plain_zero(zero)
 
     def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
-        return quantized(v.cast(DType.FLOAT32) / s.cast(DType.FLOAT32), z[0] if z else None, dtype)
+        return divided(v, s, z[0] if z else None, dtype)
 
     return ctx.elementwise(expression, x, scale, *([zero] if zero is not None else []))
 

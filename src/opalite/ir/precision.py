@@ -34,7 +34,7 @@ class Precision(Enum):
     def override(self, dtype: DType) -> DType | None:
         """The storage that a Place of a value of `dtype` states: None where the value keeps its own type."""
         if self is Precision.WIDE:
-            return DType.FLOAT32 if dtype in _NARROW else None
+            return DType.FLOAT32 if dtype in NARROW else None
         return DType.FLOAT16 if self is not Precision.FP32 and dtype is DType.FLOAT32 else None
 
     def stored(self, dtype: DType) -> DType:
@@ -44,7 +44,8 @@ class Precision(Enum):
 
 ASKED = (Precision.FP32, Precision.FP16, Precision.FP16_FAST)
 """What a session may be asked for."""
-_NARROW = (DType.FLOAT16, DType.BFLOAT16)
+NARROW = (DType.FLOAT16, DType.BFLOAT16)
+"""The 16-bit floats that a model may have of its own."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ def quantized(real: Sym, zero: Sym | None, dtype: DType) -> Sym:
     return (whole + zero.cast(real.dtype) if zero is not None else whole).typed("saturate", dtype)
 
 
+def divided(real: Sym, scale: Sym, zero: Sym | None, dtype: DType) -> Sym:
+    """`quantized` of real / scale, computed in float32."""
+    return quantized(real.cast(DType.FLOAT32) / scale.cast(DType.FLOAT32), zero, dtype)
+
+
 def centred(q: Sym, zero: Sym | None) -> Sym:
     """q - zero in int32."""
     return q.cast(DType.INT32) if zero is None else q.cast(DType.INT32) - zero.cast(DType.INT32)
@@ -38,8 +43,4 @@ def quantize_expr(dtypes: tuple[DType, ...], dtype: DType) -> Expr | None:
     """What QuantizeLinear to `dtype` is imported as for operands real, scale and perhaps zero of these types."""
     if len(dtypes) not in (2, 3):
         return None
-
-    def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
-        return quantized(v.cast(DType.FLOAT32) / s.cast(DType.FLOAT32), z[0] if z else None, dtype)
-
-    return trace(expression, *dtypes)
+    return trace(lambda v, s, *z: divided(v, s, z[0] if z else None, dtype), *dtypes)

@@ -15,7 +15,7 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
-from ..ir.precision import HALF_MAX, Precision, PrecisionPolicy
+from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
 from ..ops.expr import Expr, Instr, Lit, Tmp
 
 MANY = 1024
@@ -46,9 +46,8 @@ def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | No
 
 def _widen(graph: Graph) -> None:
     """Store a model's own 16-bit floats as float32: a CPU converts them one by one at each load and store."""
-    narrow = (DType.FLOAT16, DType.BFLOAT16)
     values = (v for node in graph.nodes for v in (*node.inputs, *node.outputs) if v is not None)
-    if not any(v.dtype in narrow for v in values):
+    if not any(v.dtype in NARROW for v in values):
         return
     for node in graph.nodes:
         node.precision = Precision.WIDE

@@ -25,7 +25,7 @@ def requantise(node: Node, sweep: Sweep) -> Patch | str | None:
     """
     if node.op.name != "Elementwise" or node.y.dtype not in _HELD:
         return None
-    if node.x.dtype is not DType.FLOAT32 or node.attrs["expr"] != quantize_expr(_dtypes(node), node.y.dtype):
+    if node.attrs["expr"] != quantize_expr(_dtypes(node), node.y.dtype) or node.x.dtype is not DType.FLOAT32:
         return None
     scale, zero = node.input(1), node.get(2)
     if not _is_plain(scale) or (zero is not None and (zero.data is None or zero.type.count != 1)):
