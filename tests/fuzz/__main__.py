@@ -1,6 +1,7 @@
 """Campaigns of random graphs, and the shrinking of what they find: see docs/fuzzing.md.
 
 python -m tests.fuzz --seconds 600 --seed 1 [--mode null|device] [--count N] [--out FOLDER] [--shrink]
+python -m tests.fuzz --mode device --count 3000 --seed 1 --jobs 16
 python -m tests.fuzz --case FOLDER/null-17.onnx [--mode null|device] [--shrink]
 python -m tests.fuzz --show SEED
 """
@@ -11,7 +12,10 @@ import argparse
 import faulthandler
 import os
 import sys
+import time
 from pathlib import Path
+
+from .jobs import add_arguments
 
 
 def main() -> int:
@@ -29,6 +33,7 @@ def main() -> int:
     p.add_argument("--case", type=Path, help="run one case: a .py, or NAME.onnx with NAME.npz")
     p.add_argument("--show", type=int, metavar="SEED", help="print the graph of a seed")
     p.add_argument("--hang", type=float, default=120, help="seconds without progress that count as hanging")
+    add_arguments(p)
     p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--until", type=float, default=0, help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -73,7 +78,8 @@ def one_case(path: Path, mode: str, seed: int, shrink_seconds: float) -> int:
 def campaign(a: argparse.Namespace) -> int:
     import tempfile
 
-    from .campaign import Campaign, run_campaign, work
+    from .campaign import Campaign, run_campaign, summarise, work
+    from .jobs import run_jobs, shares
 
     seconds = a.seconds if a.seconds is not None else 1e9 if a.count is not None else 60.0
     folder = a.out or Path(tempfile.mkdtemp(prefix="opalite-fuzz-"))
@@ -82,15 +88,23 @@ def campaign(a: argparse.Namespace) -> int:
     if a.child:
         work(what, a.until)
         return 0
-    found = run_campaign(what)
+    if a.jobs > 1 and a.count is None:
+        raise SystemExit("--jobs needs --count, which it shares out")
+    if a.jobs > 1:
+        options = ["--mode", a.mode, "--seconds", str(seconds), "--nodes", str(a.nodes), "--hang", str(a.hang)]
+        started = time.time()
+        run_jobs("tests.fuzz", options, shares(a.seed, count, a.jobs), folder, a.threads)
+        found = summarise(what.results, time.time() - started)
+    else:
+        found = run_campaign(what)
     for record in found.faults:
         print(f"seed {record['seed']}: {record['kind']}: {record['text'].splitlines()[0][:300]}")
     if a.shrink and found.faults:
         from .shrink import shrink_file
 
         for record in found.faults:
-            path = what.case_path(record["seed"])
-            if path.with_suffix(".onnx").exists():
+            path = next(folder.rglob(f"{a.mode}-{record['seed']}.onnx"), None)
+            if path is not None:
                 print(shrink_file(path, a.mode, record["seed"], a.shrink_seconds))
     kinds = ", ".join(f"{n} {kind}" for kind, n in found.kinds.most_common())
     print(f"{found.seeds} graphs in {found.seconds:.0f} s ({a.mode} mode, seeds from {a.seed}): {kinds or 'none'}")

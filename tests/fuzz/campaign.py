@@ -100,7 +100,7 @@ def run_campaign(campaign: Campaign) -> Summary:
     seed, end = campaign.first_seed, campaign.first_seed + campaign.count
     while seed < end and time.time() < until:
         seed = _run_child(campaign, seed, end, until)
-    return _summarise(campaign, time.time() - started)
+    return summarise(campaign.results, time.time() - started)
 
 
 def _run_child(campaign: Campaign, seed: int, end: int, until: float) -> int:
@@ -164,9 +164,10 @@ INNOCENT = ("ok", "unjudged", "no graph", "oracle dies", "oracle hangs")
 """Results that are no fault of Opalite's."""
 
 
-def _summarise(campaign: Campaign, seconds: float) -> Summary:
+def summarise(results: Path, seconds: float) -> Summary:
+    """What the file of results says."""
     found = Summary(seconds=seconds)
-    for line in campaign.results.read_text().splitlines():
+    for line in results.read_text().splitlines():
         record = json.loads(line)
         found.seeds += 1
         found.kinds[record["kind"]] += 1

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.corrupt --what onnx --seconds 600 --seed 1 [--count N] [--out FOLDER]
     python -m tests.fuzz.corrupt --what opal …
-    python -m tests.fuzz.corrupt --what cache …
+    python -m tests.fuzz.corrupt --what cache … [--jobs N]
 
 Each seed damages one file, or several of a cache, and tries it in a process forked from one that has imported
 everything: for each cache a new one, for files one after another, until one dies or hangs. A damaged bundle or cache
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from .damage import damage_bytes, damage_files, damage_proto
+from .jobs import THREADS, add_arguments, run_jobs, shares
 
 HANG_S = 300.0
 MEMORY = 12 << 30  # bytes of addresses that a child may use
@@ -266,6 +267,7 @@ class Campaign:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.chdir(self._box / "here")
+        threads = {THREADS: os.environ[THREADS]} if THREADS in os.environ else {}
         for name in [n for n in os.environ if n.startswith(("OPALITE_", "POCL_", "XDG_"))]:
             del os.environ[name]
         os.environ |= {
@@ -275,6 +277,7 @@ class Campaign:
             "OPALITE_PLANS": "1",
             "OPALITE_BUILD_THREADS": "1",
             "POCL_AFFINITY": "0",
+            **threads,
         }
         tempfile.tempdir = None
         faulthandler.enable(descriptor)
@@ -388,22 +391,30 @@ def main() -> int:
     p.add_argument("--seconds", type=float, help="when to stop; 60 without --count")
     p.add_argument("--out", type=Path, help="folder of results; a new one in the system's by default")
     p.add_argument("--tune", action="store_true", help="let the cache hold results of tuning too")
+    add_arguments(p)
     a = p.parse_args()
     folder = (a.out or Path(tempfile.mkdtemp(prefix="opalite-corrupt-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    preload()
-    campaign = Campaign(a.what, folder, tunes=a.tune)
-    campaign.prepare()
-    started = time.monotonic()
     seconds = a.seconds if a.seconds is not None else 1e9 if a.count is not None else 60.0
-    campaign.run(a.seed, a.count if a.count is not None else 10**9, seconds)
-    kinds = Counter(f.kind for f in campaign.found)
-    print(
-        f"{len(campaign.found)} seeds from {a.seed} on in {time.monotonic() - started:.0f} s: {dict(kinds)}; {folder}"
-    )
-    for f in campaign.faults:
+    started = time.monotonic()
+    if a.jobs > 1:
+        if a.count is None:
+            raise SystemExit("--jobs needs --count, which it shares out")
+        options = ["--what", a.what, "--seconds", str(seconds), *(["--tune"] if a.tune else [])]
+        records = run_jobs("tests.fuzz.corrupt", options, shares(a.seed, a.count, a.jobs), folder, a.threads)
+        found = [Found(**r) for r in records]
+    else:
+        preload()
+        campaign = Campaign(a.what, folder, tunes=a.tune)
+        campaign.prepare()
+        campaign.run(a.seed, a.count if a.count is not None else 10**9, seconds)
+        found = campaign.found
+    spent = time.monotonic() - started
+    print(f"{len(found)} seeds from {a.seed} on in {spent:.0f} s: {dict(Counter(f.kind for f in found))}; {folder}")
+    faults = [f for f in found if f.kind in FAULTS]
+    for f in faults:
         print(f"  seed {f.seed}, {f.subject}, {f.what}: {f.kind}: {' '.join(f.text.split())[-300:]}")
-    return 1 if campaign.faults else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
