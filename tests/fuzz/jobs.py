@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ THREADS = "POCL_MAX_PTHREAD_COUNT"
 def shares(first: int, count: int, jobs: int) -> list[range]:
     """The seeds of each job, as equal as they can be; none is empty."""
     edges = [first + count * n // jobs for n in range(jobs + 1)]
-    return [range(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [range(a, b) for a, b in pairwise(edges) if b > a]
 
 
 def run_jobs(module: str, options: Sequence[str], seeds: Sequence[range], folder: Path, threads: int) -> list[Any]:
