@@ -1,0 +1,131 @@
+"""The worker: plans models for devices and writes the programs to a folder, with the opalite that it imports.
+
+A record is a folder: MODEL/DEVICE.PRECISION.jsonl has one line for each program and each step (lines.py), and
+sources/DIGEST.cl what they are built from. No OpenCL device is needed: where a later part of a model depends on what an
+earlier one computes, the NumPy references compute it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+from opalite.errors import OpaliteError
+from opalite.importer import ModelImporter, load_model
+from opalite.importer.evaluate import evaluate_graph
+from opalite.importer.segments import Segment
+from opalite.ir import DeviceInfo, Graph
+from opalite.ir.seed import set_base
+from opalite.plan.program import Program
+from opalite.run.compiler import Compiler
+from opalite.run.options import CompileOptions
+from opalite.run.timing import Timing
+
+from ..models import NAMES, build
+from ..models.feeds import random_feeds, stored_feeds
+from .lines import Record, Writer, digest
+
+
+@dataclass(frozen=True)
+class Job:
+    """models: names of benchmarks.models, or files; devices: files of DeviceInfo; folder: of the record."""
+
+    models: Sequence[str]
+    devices: Sequence[str]
+    precisions: Sequence[str]
+    folder: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def record(job: Job) -> None:
+    """Carry out `job`; prints the name of each model when it is done."""
+    folder = Path(job.folder)
+    (folder / "sources").mkdir(parents=True, exist_ok=True)
+    devices = {Path(path).stem: DeviceInfo.from_json(Path(path).read_text()) for path in job.devices}
+    writer = Writer()
+    for model in job.models:
+        _record_model(model, devices, job.precisions, folder, writer)
+        for key, text in writer.texts.items():
+            path = folder / "sources" / f"{key}.cl"
+            if not path.exists():
+                path.write_text(text)
+        print(Path(model).stem, flush=True)
+
+
+def _record_model(
+    model: str, devices: Mapping[str, DeviceInfo], precisions: Sequence[str], folder: Path, writer: Writer
+) -> None:
+    proto, feeds = _load(model)
+    contents = proto.SerializeToString(deterministic=True)
+    place = folder / Path(model).stem
+    place.mkdir(exist_ok=True)
+    try:
+        graphs = list(graphs_of(contents, feeds))
+    except OpaliteError as e:
+        graphs = []
+        failure = [_failure(e)]
+    for name, device in devices.items():
+        for precision in precisions:
+            records = [{"step": "model", "digest": digest(contents)}]
+            records += _programs(graphs, device, precision, writer) if graphs else failure
+            text = "".join(json.dumps(r) + "\n" for r in records)
+            (place / f"{name}.{precision}.jsonl").write_text(text)
+
+
+def _load(model: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    if model in NAMES:
+        proto = build(model)
+        return proto, random_feeds(proto)
+    proto = onnx.load(model)
+    return proto, stored_feeds(Path(model)) or random_feeds(proto)
+
+
+def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
+    """The graph of every segment that a run with `feeds` comes to, of loop bodies too."""
+    set_base(0)  # random operators without seeds
+    model = load_model(contents)
+    seen: dict[Segment, None] = {}
+
+    def run(importer: ModelImporter, values: Mapping[str, Any]) -> list[Any]:
+        turn = importer.begin(values, run)
+        while (segment := turn.segment) is not None:
+            seen[segment] = None
+            if importer is model.importer and segment.following is None and not segment.tasks:
+                return []  # nothing depends on what it computes
+            turn.advance(evaluate_graph(segment.graph, turn.feeds))
+        return turn.outputs
+
+    run(model.importer, feeds)
+    return (s.graph for s in seen)
+
+
+def plan(graph: Graph, device: DeviceInfo, precision: str) -> Program:
+    """What a session compiles `graph`, which stays as it is, to."""
+    runtime: Any = SimpleNamespace(info=device)  # planning without tuning asks for nothing else
+    return Compiler(runtime, CompileOptions(precision=precision)).plan(graph.copy(), Timing())
+
+
+def _programs(graphs: Sequence[Graph], device: DeviceInfo, precision: str, writer: Writer) -> Iterator[Record]:
+    for graph in graphs:
+        try:
+            program = plan(graph, device, precision)
+        except Exception as e:  # of any kind: that a plan fails is to be seen, and compared, too
+            yield _failure(e)
+        else:
+            yield from writer.records(program)
+
+
+def _failure(e: Exception) -> Record:
+    return {"step": "failure", "error": type(e).__name__, "message": str(e)}
+
+
+if __name__ == "__main__":
+    record(Job(**json.load(sys.stdin)))
