@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.portability import matrix, watch
+from tests.portability import matrix, run, watch
 from tests.portability.implementations import IMPLEMENTATIONS
 from tests.portability.known import AVOIDED, Fault
 
@@ -49,17 +50,27 @@ def test_what_is_avoided_has_its_program() -> None:
         assert avoided.implementation in {i.name for i in IMPLEMENTATIONS}
 
 
-def test_failures_stay_until_they_were_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = tmp_path / "r.jsonl"
-    results.write_text(
-        "".join(json.dumps({"test": t, "outcome": o}) + "\n" for t, o in (("a", "passed"), ("b", "failed")))
-    )
-    monkeypatch.setattr(watch, "_RESULTS", str(results))
-    monkeypatch.delenv("PORTABILITY_AGAIN", raising=False)
-    assert watch._known() == {"a", "b"}
-    monkeypatch.setenv("PORTABILITY_AGAIN", "1")
-    assert watch._known() == {"a"}
-    assert len(results.read_text().splitlines()) == 2
+def test_failures_stay_until_they_were_run_again(tmp_path: Path) -> None:
+    pocl = IMPLEMENTATIONS[0]
+    rows = [{"test": t, "outcome": o, "seconds": s} for t, o, s in (("a", "passed", 2), ("b", "failed", 3))]
+    results = run.results_file(pocl, tmp_path)
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = tmp_path / "before.json"
+    assert run._known_before(pocl, tmp_path, before, False)["settled"] == ["a", "b"]
+    known = run._known_before(pocl, tmp_path, before, True)
+    assert known == {"settled": ["a"], "seconds": {"a": 2, "b": 3}}
+    before.write_text(json.dumps(known))
+    results.unlink()
+    assert run._known_before(pocl, tmp_path, before, False) == {"settled": [], "seconds": {"a": 2, "b": 3}}
+
+
+def test_long_tests_come_first_and_settled_ones_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps({"settled": ["t.py::g[1]"], "seconds": {"t.py::h": 80, "t.py::f": 30}}))
+    monkeypatch.setenv("PORTABILITY_BEFORE", str(before))
+    items = [SimpleNamespace(nodeid=f"t.py::{name}") for name in ("e", "f", "g[0]", "g[1]", "h")]
+    watch.pytest_collection_modifyitems(cast(Any, None), cast(Any, items))
+    assert [item.nodeid for item in items] == [f"t.py::{name}" for name in ("h", "f", "e", "g[0]")]
 
 
 def test_what_was_not_run_is_no_column() -> None:

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one case of each test function")
     parser.add_argument("--each", type=int, default=0, help="so many cases of each test function; 0: all")
     parser.add_argument("--minutes", type=float, default=60.0, help="for each implementation, at most")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--tests", default="", help="tests to run, as pytest's -k takes them")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "portability", help="of drivers and results")
     parser.add_argument("--fresh", action="store_true", help="forget what was found before")
@@ -54,6 +55,7 @@ def main() -> int:
                     each=each,
                     only=options.tests,
                     again=options.again,
+                    jobs=options.jobs,
                 )
         results = {} if reason else read_results(implementation, folder)
         found[implementation.name] = summary = summarize(implementation, results, reason)

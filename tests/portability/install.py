@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
 import site
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -74,8 +74,8 @@ def _make(implementation: Implementation, folder: Path, python: Path) -> None:
         for name, target in source.links:
             if not (root / name).is_symlink():
                 (root / name).symlink_to(target)
-        library, search = root / source.library, ""
-        loader = _loader(source, root)
+        library = root / source.library
+        search, loader = _loader(source, root)
     _lend_packages(home)
     vendors = home / "vendors"
     vendors.mkdir()
@@ -92,13 +92,25 @@ def _make(implementation: Implementation, folder: Path, python: Path) -> None:
 def _lend_packages(home: Path) -> None:
     """Let the environment at `home` import this one's packages, but with a pyopencl that brings no driver."""
     packages = next((home / "lib").glob("python3*/site-packages"))
-    theirs = [p for p in sys.path if p.endswith("site-packages")] or site.getsitepackages()
-    (packages / "lent.pth").write_text("".join(f"{p}\n" for p in theirs))
-    own = Path(sysconfig.get_paths()["purelib"]) / "pyopencl"
+    (packages / "lent.pth").write_text("".join(f"{p}\n" for p in _package_folders()))
+    spec = importlib.util.find_spec("pyopencl")
+    if spec is None or spec.origin is None:
+        raise OSError("pyopencl is not installed")
+    own = Path(spec.origin).parent
     ignored = shutil.ignore_patterns("libpocl*", "*.icd", "__pycache__")
-    shutil.copytree(own, packages / "pyopencl", ignore=ignored, dirs_exist_ok=True)
-    for icd in (packages / "pyopencl").rglob("*.icd"):  # drivers are named by OCL_ICD_VENDORS
+    for name in ("pyopencl", "pyopencl.libs"):  # the second, where there is one, holds the OpenCL loader
+        if (own.parent / name).is_dir():
+            shutil.copytree(own.parent / name, packages / name, ignore=ignored, dirs_exist_ok=True)
+    for icd in packages.glob("pyopencl*/**/*.icd"):  # drivers are named by OCL_ICD_VENDORS
         icd.unlink()
+
+
+def _package_folders() -> list[str]:
+    """Where this Python finds packages, folders of PYTHONPATH among them, but for this project's own."""
+    named = [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    root = Path(__file__).resolve().parents[2]
+    usual = [p for p in sys.path if p.endswith("-packages")] or site.getsitepackages()
+    return [*dict.fromkeys([*(p for p in named if not Path(p).is_relative_to(root)), *usual])]
 
 
 def _debian_root(suite: str, folder: Path) -> Path:
@@ -125,13 +137,18 @@ def _debian_root(suite: str, folder: Path) -> Path:
     return root
 
 
-def _loader(source: DebianSource, root: Path) -> str:
-    """The root's own dynamic loader with its libraries: they may need a newer libc than the machine has."""
-    loaders = [root / p / "ld-linux-x86-64.so.2" for p in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")]
-    loader = next(p for p in loaders if p.exists())
-    folders = [*source.folders, "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
-    search = ":".join([*(str(root / f) for f in folders), str(Path(sys.base_prefix) / "lib")])
-    return f'"{loader}" --argv0 "$0" --library-path "{search}"'
+def _loader(source: DebianSource, root: Path) -> tuple[str, str]:
+    """A line of shell and what starts Python, for the root's libraries to be found.
+
+    They may need a newer libc than the machine has, so that the root's own dynamic loader starts Python. Where the root
+    was brought from elsewhere without its libc, the machine's is used.
+    """
+    libraries = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
+    search = ":".join(str(root / f) for f in (*source.folders, *libraries))
+    found = [p for p in (root / folder / "ld-linux-x86-64.so.2" for folder in libraries) if p.exists()]
+    if not found:
+        return f'export LD_LIBRARY_PATH="{search}"\n', ""
+    return "", f'"{found[0]}" --argv0 "$0" --library-path "{search}:{Path(sys.base_prefix) / "lib"}"'
 
 
 def _move_paths(source: DebianSource, root: Path) -> None:

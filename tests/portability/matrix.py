@@ -11,10 +11,10 @@ from typing import Any
 
 from .implementations import IMPLEMENTATIONS, Implementation
 from .known import AVOIDED, FAULTS
+from .run import BAD
 
 _DOCS = Path(__file__).parents[2] / "docs"
 DATA, PAGE, TEXT = _DOCS / "portability.json", _DOCS / "portability.md", Path(__file__).parent / "page.md"
-_BAD = ("failed", "crashed", "long")
 _SAID = 240  # characters of a failure
 
 
@@ -24,7 +24,7 @@ def summarize(implementation: Implementation, results: Mapping[str, Mapping[str,
     bad = []
     for test, result in results.items():
         outcome = str(result["outcome"])
-        if outcome in _BAD:
+        if outcome in BAD:
             fault = next((f for f in FAULTS if f.explains(implementation.name, test)), None)
             if fault is not None:
                 outcome = "driver"

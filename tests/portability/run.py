@@ -12,23 +12,37 @@ from typing import Any
 from .implementations import NOT_OF_DRIVERS, Implementation
 
 ROOT = Path(__file__).parents[2]
+BAD = ("failed", "crashed", "long")
+"""Outcomes to look at."""
+
 _NICENESS = 10
 
 
 def run(
-    implementation: Implementation, python: Path, folder: Path, *, seconds: float, each: int, only: str, again: bool
+    implementation: Implementation,
+    python: Path,
+    folder: Path,
+    *,
+    seconds: float,
+    each: int,
+    only: str,
+    again: bool,
+    jobs: int = 1,
 ) -> None:
     """Add to the implementation's results for at most `seconds`: `each` cases of a test function, 0 for all.
 
-    `only` is an expression as pytest's -k takes it; "" for all tests. `again` runs failed tests once more.
+    `only` is an expression as pytest's -k takes it; "" for all tests. `again` runs failed tests once more. `jobs`
+    processes run tests side by side.
     """
+    before = folder / f"{implementation.name}.before.json"
+    before.write_text(json.dumps(_known_before(implementation, folder, before, again)))
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         "PORTABILITY_RESULTS": str(results_file(implementation, folder)),
         "PORTABILITY_SECONDS": str(implementation.test_s),
         "PORTABILITY_EACH": str(each),
         "OPALITE_CACHE_DIR": str(folder / "cache" / implementation.name),
-        "PORTABILITY_AGAIN": "1" if again else "",
+        "PORTABILITY_BEFORE": str(before),
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
@@ -36,7 +50,9 @@ def run(
     if implementation.models:
         files.insert(0, str(ROOT / "tests" / "models" / "test_shared_models.py"))
     command = [str(python), "-m", "pytest", "-p", "tests.portability.watch", "-p", "no:cacheprovider"]
-    command += ["-n", "1", "--max-worker-restart", "1000", *(["-k", only] if only else []), *files]
+    # Tests are handed out one by one, the longest first, so that processes end together.
+    command += ["-n", str(jobs), "--dist", "load", "--maxschedchunk", "1", "--max-worker-restart", "10000"]
+    command += [*(["-k", only] if only else []), *files]
     with (folder / f"{implementation.name}.log").open("a") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=_be_nice
@@ -48,6 +64,18 @@ def run(
             process.wait()
             if isinstance(e, KeyboardInterrupt):
                 raise
+
+
+def _known_before(implementation: Implementation, folder: Path, before: Path, again: bool) -> dict[str, Any]:
+    """What the processes that test must know: tests not to be run, and the seconds that tests took, forgotten ones too.
+
+    It is written down once: a process that takes another's place must find the same tests as that one did.
+    """
+    results = read_results(implementation, folder)
+    seconds = json.loads(before.read_text())["seconds"] if before.exists() else {}
+    seconds |= {test: row["seconds"] for test, row in results.items()}
+    settled = [test for test, row in results.items() if not (again and row["outcome"] in BAD)]
+    return {"settled": settled, "seconds": seconds}
 
 
 def results_file(implementation: Implementation, folder: Path) -> Path:

@@ -2,9 +2,9 @@
 
     PORTABILITY_RESULTS=r.jsonl PORTABILITY_SECONDS=120 python -m pytest -p tests.portability.watch -n 1 tests/device
 
-PORTABILITY_EACH=N keeps N cases of each test function but all models. Tests that PORTABILITY_RESULTS tells of are not
-run again, but for failures with PORTABILITY_AGAIN=1, whose old result stands until there is a new one. Under
-pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
+PORTABILITY_EACH=N keeps N cases of each test function but all models. PORTABILITY_BEFORE names what `run.py` wrote of
+earlier runs: tests that it calls settled are left out, those that took long come first. Under pytest-xdist a process
+whose test took too long, or that its driver ended, is replaced by another.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pytest
 _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
 _EACH = int(os.environ.get("PORTABILITY_EACH", "0"))
+_LONG_S = 5.0  # tests that differ by less keep their order, so that neighbours share programs
 _LINES = 60  # of a failure, from its end, and of a simulator's report, from its start
 
 
@@ -42,7 +43,6 @@ _started: dict[str, float] = {}
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is known already, and all but a few cases of each function."""
-    known = _known()
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -50,15 +50,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for function, cases in functions.items():
         few = min(_EACH, len(cases)) if _EACH and "shared_models" not in function else len(cases)
         kept |= {cases[i * len(cases) // few].nodeid for i in range(few)}
-    items[:] = [item for item in items if item.nodeid in kept and item.nodeid not in known]
+    before = _before()
+    settled, seconds = set(before["settled"]), before["seconds"]
+    left = [item for item in items if item.nodeid in kept and item.nodeid not in settled]
+    items[:] = sorted(left, key=lambda item: -round(seconds.get(item.nodeid, 0) / _LONG_S))
 
 
-def _known() -> set[str]:
-    if not _RESULTS or not Path(_RESULTS).exists():
-        return set()
-    outcomes = {row["test"]: row["outcome"] for row in map(json.loads, Path(_RESULTS).read_text().splitlines())}
-    again = ("failed", "crashed", "long") if os.environ.get("PORTABILITY_AGAIN") else ()
-    return {test for test, outcome in outcomes.items() if outcome not in again}
+def _before() -> dict[str, Any]:
+    """What is known of earlier runs."""
+    path = os.environ.get("PORTABILITY_BEFORE")
+    return json.loads(Path(path).read_text()) if path else {"settled": [], "seconds": {}}
 
 
 @pytest.hookimpl(wrapper=True)
