@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,12 @@ def test_filters_and_biases_are_images_of_their_own_shapes() -> None:
     assert shapes["c1.w"] == (4 * 9, 4, 4)
     assert shapes["dw.w"] == (4, 9, 4)
     assert shapes["c2.b"] == (1, 4, 4)
+
+
+def test_functions_given_images_are_inlined() -> None:
+    """Mesa reads another image in a function that is left (tests/portability/faults/rusticl_image_parameter.py)."""
+    sources = [s.text for s in plan(small_net(), ADRENO, Memory.IMAGE2D).sources]
+    given = [h for text in sources for h in re.findall(r"^(?!kernel|#|//).*\bimage2d_t\b.*\{$", text, re.MULTILINE)]
+    given = [h for h in given if not h.startswith(" ")]  # a kernel's parameters may go on
+    assert given
+    assert all("always_inline" in h for h in given)

@@ -162,13 +162,8 @@ def _move_paths(source: DebianSource, root: Path) -> None:
             short.unlink()
         short.symlink_to(root / target)
         path = (root / library).resolve()
-        # A path with more of a name behind it keeps its length by slashes; a whole string ends early.
-        text = path.read_bytes()
-        whole = held.encode() + b"\0"
-        if whole in text:
-            text = text.replace(whole, name.ljust(len(whole), b"\0"))
-        else:
-            text = text.replace(held.encode(), name.ljust(len(held), b"/"))
+        # Slashes in front keep the length, which compiled code may know, and lead to files as well as to folders.
+        text = path.read_bytes().replace(held.encode(), name.rjust(len(held), b"/"))
         if text != path.read_bytes():
             path.write_bytes(text)
 

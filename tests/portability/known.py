@@ -42,6 +42,12 @@ AVOIDED = (
         "pocl_fixpoint.py",
     ),
     Avoided(
+        "rusticl-25.0",
+        "reads the wrong image in a function that was given a vector and an image",
+        "no quirk: such functions are `always_inline` for every driver, and Mesa never sees them",
+        "rusticl_image_parameter.py",
+    ),
+    Avoided(
         "oclgrind",
         "has no kernels with inlined `restrict` pointers, and computes wrong powers, once its own optimiser has run",
         "quirk `plain_builds`: programs are built with `-cl-opt-disable`",

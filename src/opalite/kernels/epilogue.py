@@ -302,6 +302,9 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
     params = "".join(f", {p}" for o in operands.values() for p in o.params)
     names = "".join(f", {p.split()[-1].lstrip('*')}" for o in operands.values() for p in o.params)
     helpers: dict[str, str] = {}
+    # Mesa's rusticl reads the kernel's first image for any image that a function it calls was given.
+    has_images = any(o.value.type.layout.is_image for o in operands.values() if o.access is not None)
+    inline = "__attribute__((always_inline)) static inline" if has_images else "static inline"
 
     def function(name: str, acc: str, width: int) -> str:
         t = compute_type(node.op.sums or node.y.dtype, width)
@@ -313,7 +316,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         )
         result = f"CONVERT_N({width}, ACC)({code.result})"
         return (
-            f"static inline {acc} {name}({own} v, {', '.join(f'int {c}' for c in coords)}{params}) {{\n"
+            f"{inline} {acc} {name}({own} v, {', '.join(f'int {c}' for c in coords)}{params}) {{\n"
             f"    const {t} x0 = {t.convert('v')};\n{reads}{code.body()}    return {result};\n}}\n"
         )
 
