@@ -48,6 +48,19 @@ def bundle(rt: Runtime, folder: Path) -> Path:
     return path
 
 
+def test_compiling_again_gives_the_same_bytes(rt: Runtime, folder: Path, bundle: Path) -> None:
+    """Also in another process, while the cache has the driver's binaries: PoCL writes random names into new ones."""
+    again = folder / "again.opal"
+    shapes = [{"x": SHAPE}, {"x": (2, *SHAPE[1:])}]
+    model = classifier().SerializeToString()
+    opalite.compile(model, again, shapes=shapes, device=rt.info.id, precision="fp32")
+    assert again.read_bytes() == bundle.read_bytes()
+    options = f"shapes={shapes}, device=sys.argv[2], precision='fp32'"
+    code = f"import sys, opalite; opalite.compile({model!r}, sys.argv[1], {options})"
+    subprocess.run([sys.executable, "-c", code, str(again), rt.info.id], check=True)
+    assert again.read_bytes() == bundle.read_bytes()
+
+
 def compiled(rt: Runtime, folder: Path, model: Any, **options: Any) -> opalite.InferenceSession:
     path = folder / "one.opal"
     opalite.compile(model.SerializeToString(), path, device=rt.info.id, precision="fp32", **options)

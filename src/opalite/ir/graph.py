@@ -31,13 +31,17 @@ class Levels:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node."""
+    """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node.
+
+    unnumbered: whether the graph that adopts it makes its name unique.
+    """
 
     name: str
     type: TensorType
     data: np.ndarray[Any, Any] | None = None
     producer: Node | None = None
     levels: Levels | None = None
+    unnumbered: bool = False
 
     @property
     def is_const(self) -> bool:
@@ -117,6 +121,22 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.nodes: list[Node] = []
+        self._adopted = 0  # values that got a number so far
+        self._taken: frozenset[str] | None = None  # names of the model's own that look like numbered ones
+
+    def adopt(self, value: Value) -> Value:
+        """`value`, its name made unique by a number of this graph if it awaits one: 'x' becomes 'x~7'.
+
+        Numbers are counted within the graph, so that compiling a model again gives the same names.
+        """
+        if value.unnumbered:
+            if self._taken is None:
+                self._taken = frozenset(v.name for v in self.values() if "~" in v.name)
+            stem = value.name
+            while value.unnumbered or value.name in self._taken:
+                value.name, value.unnumbered = f"{stem}~{self._adopted}", False
+                self._adopted += 1
+        return value
 
     def copy(self) -> Graph:
         """A graph of its own nodes and values; constants share their data, and no choices are taken along."""
@@ -128,6 +148,7 @@ class Graph:
             return made[v]
 
         other = Graph(self.name)
+        other._adopted, other._taken = self._adopted, self._taken
         other.inputs = [copied(v) for v in self.inputs]
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]

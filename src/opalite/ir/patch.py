@@ -38,7 +38,11 @@ def apply_patches(graph: Graph, patches: Sequence[Patch], rule: str) -> None:
         for old, new in patch.replace.items():
             if not old.type.fits(new.type):
                 raise CheckError(f"rule '{rule}' replaces {old!r} by {new!r}: a replacement must keep dtype and shape")
-            replaced[old] = new
+            replaced[old] = graph.adopt(new)
+        for node in patch.add:
+            for v in (*node.inputs, *node.outputs):
+                if v is not None:
+                    graph.adopt(v)
         clash = removed.intersection(patch.remove)
         if clash:
             raise CheckError(f"rule '{rule}' removes {next(iter(clash)).label} twice in one sweep")

@@ -46,7 +46,7 @@ class _Caster:
         """A constant in `place`: cast ahead of time, once."""
         found = self.made.get((v, place))
         if found is None:
-            found = fresh_value(v.name, v.type.with_place(place))
+            found = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
             found.data = v.data
             self.made[v, place] = found
         return found
@@ -66,7 +66,7 @@ class _Caster:
         found = self.made.get((v, place))
         if found is not None:
             return found
-        out = fresh_value(v.name, v.type.with_place(place))
+        out = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
         node = Node(get_op("PlaceCast"), [v], [out], {}, v.name, "PlaceCast")
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:

@@ -1,18 +1,14 @@
-"""Fresh value names for nodes that passes add."""
+"""Names of values that passes add: the graph that takes one gives it its number (Graph.adopt)."""
 
 from __future__ import annotations
-
-import itertools
 
 from ..ir.graph import Node, Value
 from ..ir.types import TensorType
 
-_counter = itertools.count()
-
 
 def fresh_value(like: str, type_: TensorType) -> Value:
-    """A new value whose name starts with `like` and is unique in the process."""
-    return Value(f"{like.split('~')[0]}~{next(_counter)}", type_)
+    """A new value whose name starts with `like` and awaits a number."""
+    return Value(like.split("~")[0], type_, unnumbered=True)
 
 
 def output_like(node: Node, i: int = 0) -> Value:
