@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from opalite.kernels import all_kernels
 from tests.portability import matrix, run, watch
 from tests.portability.implementations import IMPLEMENTATIONS
-from tests.portability.known import AVOIDED, Fault
+from tests.portability.known import AVOIDED, OUT_OF_REACH, Fault
 
 TEST = "tests/device/test_conv_packed.py::test_float32[{}]"
 MODEL = "tests/models/test_shared_models.py::test_outputs_match[mosaic.case2]"
@@ -77,3 +78,16 @@ def test_what_was_not_run_is_no_column() -> None:
     pocl = IMPLEMENTATIONS[0]
     page = matrix.page({pocl.name: matrix.summarize(pocl, {}, "")})
     assert f"{pocl.title} was not run yet" in page
+
+
+def test_kernels_that_no_simulator_ran_are_named() -> None:
+    simulator = next(i for i in IMPLEMENTATIONS if not i.models)
+    known = sorted(kernel.name for kernel in all_kernels() if kernel.name not in OUT_OF_REACH)
+    results = {
+        TEST.format("a"): result("passed") | {"kernels": known[1:]},
+        TEST.format("b"): result("failed") | {"kernels": known[:1]},
+    }
+    page = matrix.page({simulator.name: matrix.summarize(simulator, results, "")})
+    assert f"{len(known) - 1} of {sum(1 for _ in all_kernels())}" in page
+    assert f"`{known[0]}`: **not run**" in page
+    assert {kernel.name for kernel in all_kernels()} >= set(OUT_OF_REACH)

@@ -24,6 +24,12 @@ FAULTS: tuple[Fault, ...] = ()
 """Tests that fail by a fault that no quirk avoids yet."""
 
 
+_PTX = "made of NVIDIA's assembly, so run and checked on its GPUs alone"
+
+OUT_OF_REACH = dict.fromkeys(("AttentionMma", "ConvMma", "MatmulMma"), _PTX)
+"""Kernels that no simulator can run, and why."""
+
+
 @dataclass(frozen=True)
 class Avoided:
     """A fault that a quirk of the device avoids: what it is, how it is avoided, and the program that shows it."""
@@ -58,6 +64,13 @@ AVOIDED = (
         "ends kernels with the instruction `freeze`, which its optimiser makes of divisions",
         "the same quirk",
         "oclgrind_freeze.py",
+    ),
+    Avoided(
+        "oclgrind-uninitialised",
+        "forgets what was written to a buffer when the host writes again to a part of it, and takes over what is known of "
+        "a buffer that was released",
+        "the suite writes by kernels and releases no buffer (`shadow.py`)",
+        "oclgrind_shadow.py",
     ),
     Avoided(
         "oclgrind",

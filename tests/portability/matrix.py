@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from opalite.kernels import all_kernels
+
 from .implementations import IMPLEMENTATIONS, Implementation
-from .known import AVOIDED, FAULTS
+from .known import AVOIDED, FAULTS, OUT_OF_REACH
 from .run import BAD
 
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -31,13 +33,17 @@ def summarize(implementation: Implementation, results: Mapping[str, Mapping[str,
             else:
                 bad.append({"test": test, "outcome": outcome, "said": _gist(str(result.get("text", "")))})
         rows.setdefault(_row(test), Counter())[outcome] += 1
-    return {
+    summary = {
         "title": implementation.title,
         "skipped": reason,
         "seconds": round(sum(float(r["seconds"]) for r in results.values())),
         "rows": {name: dict(counts) for name, counts in sorted(rows.items())},
         "bad": bad,
     }
+    if not implementation.models:
+        reached = {name for r in results.values() if r["outcome"] == "passed" for name in r.get("kernels", ())}
+        summary["unreached"] = sorted({kernel.name for kernel in all_kernels()} - reached)
+    return summary
 
 
 def save(found: Mapping[str, Mapping[str, Any]]) -> None:
@@ -55,6 +61,7 @@ def page(data: Mapping[str, Mapping[str, Any]]) -> str:
     return (
         TEXT.read_text(encoding="utf-8")
         .replace("<!-- matrix -->", _matrix(data))
+        .replace("<!-- kernels -->", _kernels(data))
         .replace("<!-- faults -->", _faults())
         .replace("<!-- open -->", _open(data))
     )
@@ -82,6 +89,21 @@ def _cell(counts: Mapping[str, int]) -> str:
     parts = [f"{counts['passed']} ok"] if counts.get("passed") else []
     parts += [f"**{counts[k]} {word}**" for k, word in words.items() if counts.get(k)]
     return ", ".join(parts) or ("not for it" if counts.get("skipped") else "")
+
+
+def _kernels(data: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which kernels no test ran to the end on a simulator without a report, and why not."""
+    lines = []
+    count = sum(1 for _ in all_kernels())
+    for column in data.values():
+        if "unreached" not in column or not column["rows"]:
+            continue
+        whys: dict[str, list[str]] = {}
+        for name in column["unreached"]:
+            whys.setdefault(OUT_OF_REACH.get(name, "**not run**"), []).append(f"`{name}`")
+        missing = "".join(f"; {', '.join(names)}: {why}" for why, names in whys.items())
+        lines.append(f"- {column['title']}: {count - len(column['unreached'])} of {count}{missing}.")
+    return "\n".join(lines)
 
 
 def _faults() -> str:

@@ -20,9 +20,13 @@ from typing import Any
 
 import pytest
 
+from .reached import follow_launches, forget, reached
+from .shadow import exactly, follow_host_writes
+
 _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
 _EACH = int(os.environ.get("PORTABILITY_EACH", "0"))
+_KERNELS = "kernels"
 _LONG_S = 5.0  # tests that differ by less keep their order, so that neighbours share programs
 _LINES = 60  # of a failure, from its end, and of a simulator's report, from its start
 
@@ -39,6 +43,15 @@ def _log_path() -> Path | None:
 
 _LOG = _log_path()
 _started: dict[str, float] = {}
+
+
+def pytest_configure() -> None:
+    """Let a simulator see what memory holds, to the byte."""
+    if _LOG is not None:
+        exactly()
+        follow_launches()
+    if os.environ.get("OCLGRIND_UNINITIALIZED"):
+        follow_host_writes()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,6 +87,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     start = _LOG.stat().st_size if _LOG is not None else 0
+    forget()
     try:
         result = yield
     except Exception as e:
@@ -82,6 +96,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         raise
     if report := _simulator_says(start):
         pytest.fail(report, pytrace=False)
+    if names := reached():
+        item.user_properties.append((_KERNELS, names))
     return result
 
 
@@ -107,6 +123,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" and report.outcome == "passed":
         return
     line: dict[str, Any] = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)}
+    if names := dict(report.user_properties).get(_KERNELS):
+        line["kernels"] = names
     text = str(report.longrepr or "")
     if report.outcome == "failed":
         if text.startswith("worker "):

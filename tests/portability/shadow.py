@@ -1,0 +1,131 @@
+"""What Oclgrind's search for uninitialised values needs of the host to be right about global memory.
+
+Oclgrind 21.10 keeps a shadow of each buffer that says which bytes were written. A host write (a copy or a fill too)
+makes that shadow anew in the size of the write, so that after a partial one the rest of the buffer counts as never
+written, and the bytes of an unaligned part as anything; memory that was given free leaves its shadow to the next buffer
+in its place; memory shared with the host has none. `faults/oclgrind_shadow.py` shows each. Kernels' own writes are
+followed exactly. So here, in processes that test under it:
+
+- a buffer's shadow is made when the buffer is, by a kernel that takes it and does nothing, and no buffer is let go;
+- a host write of less than a whole buffer goes to a staging buffer first, from where a kernel copies it;
+- no memory is shared with the host.
+
+Texels always count as written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from opalite.cl import memory, tensor, transfer
+from opalite.cl.memory import Allocator
+from opalite.tune import workspace
+
+_SOURCE = """
+kernel void nothing(global uchar *x) {}
+kernel void put_bytes(global const uchar *from, global uchar *to, ulong at, ulong begin, ulong end) {
+    const ulong i = begin + get_global_id(0);
+    if (i < end) to[at + i] = from[i];
+}
+kernel void put_runs(global const uchar *from, global uchar *to, ulong at) {
+    const ulong i = 64 * get_global_id(0);
+    vstore16(vload16(0, (global const uint *)(from + i)), 0, (global uint *)(to + at + i));
+}
+"""
+_RUN = 64  # bytes that one work-item of put_runs copies
+
+_programs: dict[int, Any] = {}
+_staging: dict[tuple[int, int], cl.Buffer] = {}
+_kept: list[cl.MemoryObject] = []
+
+
+def exactly() -> None:
+    """Have kernel tests allocate what tensors have to the byte, so that no access past an end goes unseen."""
+    memory._SMALLEST = 1
+    workspace.GUARD = 0
+
+
+def follow_host_writes() -> None:
+    """Have this process's Opalite write so that shadows are right."""
+    allocate, make_image = Allocator.buffer, Allocator.image
+
+    def buffer(self: Allocator, nbytes: int) -> cl.Buffer:
+        made = allocate(self, nbytes)
+        _keep(made)
+        queue = cl.CommandQueue(self.context)
+        _kernel(self.context, "nothing")(queue, (1,), None, made)
+        queue.finish()
+        return made
+
+    def image(self: Allocator, *size: Any) -> cl.Image:
+        made = make_image(self, *size)
+        _keep(made)
+        return made
+
+    def wrapped(self: Allocator, array: Any, *, writable: bool = False) -> None:
+        return None
+
+    def write_buffer(queue: Any, buffer: Any, array: Any, offset: int, wait: bool, device: str) -> Any:
+        if array.nbytes == 0:
+            return None
+        return _write(queue, buffer, np.ascontiguousarray(array), offset)
+
+    def fill_buffer(queue: Any, buffer: Any, byte: int, nbytes: int, offset: int, device: str) -> None:
+        if nbytes:
+            _write(queue, buffer, np.full(nbytes, byte, np.uint8), offset)
+
+    def copy_buffer(queue: Any, source: Any, target: Any, nbytes: int, begin: int, offset: int, device: str) -> None:
+        if nbytes:
+            _put(queue, source, target, nbytes, begin, offset)
+
+    for name, function in (("buffer", buffer), ("image", image), ("wrapped", wrapped)):
+        setattr(Allocator, name, function)
+    for name, function in (
+        ("write_buffer", write_buffer),
+        ("fill_buffer", fill_buffer),
+        ("copy_buffer", copy_buffer),
+    ):
+        setattr(transfer, name, function)
+    tensor.shares_memory = lambda *_: False
+
+
+def _write(queue: cl.CommandQueue, buffer: cl.Buffer, array: Any, offset: int) -> cl.Event:
+    if offset == 0 and array.nbytes == buffer.size and buffer.associated_memobject is None:
+        return cl.enqueue_copy(queue, buffer, array)
+    key = (queue.context.int_ptr, array.nbytes)
+    if key not in _staging:
+        _staging[key] = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, array.nbytes)
+    cl.enqueue_copy(queue, _staging[key], array)
+    return _put(queue, _staging[key], buffer, array.nbytes, 0, offset)
+
+
+def _put(
+    queue: cl.CommandQueue, source: cl.Buffer, target: cl.Buffer, nbytes: int, begin: int, offset: int
+) -> cl.Event:
+    """Copy by kernels, which carry each byte's shadow along."""
+    if begin:
+        source = source.get_sub_region(begin, nbytes)
+    runs, event = nbytes // _RUN, None
+    at = np.uint64(offset)
+    if runs:
+        event = _kernel(queue.context, "put_runs")(queue, (runs,), None, source, target, at)
+    if nbytes > runs * _RUN:
+        left, first = nbytes - runs * _RUN, np.uint64(runs * _RUN)
+        event = _kernel(queue.context, "put_bytes")(queue, (left,), None, source, target, at, first, np.uint64(nbytes))
+    queue.finish()
+    return event
+
+
+def _kernel(context: cl.Context, name: str) -> Any:
+    key = context.int_ptr
+    if key not in _programs:
+        _programs[key] = (context, cl.Program(context, _SOURCE).build(["-cl-opt-disable"], cache_dir=False))
+    return cl.Kernel(_programs[key][1], name)
+
+
+def _keep(memory: cl.Buffer | cl.Image) -> None:
+    """Keep its place in Oclgrind's memory, by a reference of our own, until the process ends."""
+    _kept.append(cl.MemoryObject.from_int_ptr(memory.int_ptr, True))
