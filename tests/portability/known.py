@@ -67,8 +67,8 @@ AVOIDED = (
     ),
     Avoided(
         "oclgrind-uninitialised",
-        "forgets what was written to a buffer when the host writes again to a part of it, and takes over what is known of "
-        "a buffer that was released",
+        "forgets what was written to a buffer when the host writes to a part of it again, and takes over what it knew "
+        "of a buffer that was released",
         "the suite writes by kernels and releases no buffer (`shadow.py`)",
         "oclgrind_shadow.py",
     ),

@@ -37,7 +37,8 @@ filled = cl.Buffer(context, flags.READ_WRITE, host.nbytes)
 cl.enqueue_fill_buffer(queue, filled, np.int32(0), 0, host.nbytes)
 show("a fill: wrong", filled)
 
-show("memory of the host: wrong", cl.Buffer(context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host))
+shared = cl.Buffer(context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host)
+show("memory of the host: wrong", shared)
 
 x.release()
 missed = cl.Buffer(context, flags.READ_WRITE, host.nbytes)
