@@ -27,6 +27,7 @@ BUILD_BYTES = 400 << 20
 """Address space for a build: crashes were seen with 250 MiB left, none with 350."""
 
 _SPARE = 3  # tasks besides PoCL's threads: the linker, and what starts it
+_STACK_BYTES = 2 << 20  # of a thread where a process's own stack has no limit (pthread_create(3))
 _MANY = 4096  # limits from here on are nobody's concern
 
 
@@ -98,20 +99,35 @@ def task_limit(groups: Path = Path("/sys/fs/cgroup/pids.max")) -> int | None:
 
 
 def thread_limit() -> int | None:
-    """How many threads PoCL may start where tasks are few, fewer than cores; None if as many as it likes.
+    """How many threads PoCL may start where tasks or address space are few; None if as many as there are cores.
 
     DeviceError if not even one.
     """
+    cores = os.cpu_count() or 1
+    most = min(cores if n is None else n for n in (_task_threads(cores), _stack_threads()))
+    return most if most < cores else None
+
+
+def _task_threads(cores: int) -> int | None:
+    """How many threads the limit of tasks leaves to PoCL; None where there is no limit."""
     if task_limit() is None:
         return None
-    wanted = (os.cpu_count() or 1) + _SPARE
-    got = _try_threads(wanted)
+    got = _try_threads(cores + _SPARE)
     if got <= _SPARE:
         raise DeviceError(
             f"this process can start {got} more threads or processes (ulimit -u, or the container's limit), and PoCL, "
             f"which runs kernels on the CPU, needs {_SPARE + 1}: raise the limit"
         )
-    return None if got >= wanted else got - _SPARE
+    return got - _SPARE
+
+
+def _stack_threads() -> int | None:
+    """How many threads' stacks the limit of address space leaves room for; None where there is no limit."""
+    limit = _limit("RLIMIT_AS")
+    if limit is None:
+        return None
+    left = limit - _address_space() - START_BYTES
+    return max(1, left // (_limit("RLIMIT_STACK") or _STACK_BYTES))
 
 
 def _try_threads(wanted: int) -> int:
