@@ -6,6 +6,7 @@ never asks for a vendor: it turns a node and a set of parameters into `Launch` r
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout
-from ..ops.base import Cost
+from ..ops.base import Cost, all_ops
 
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
@@ -159,12 +160,21 @@ _K = TypeVar("_K", bound=type[Kernel])
 
 
 def register(cls: _K) -> _K:
-    """Class decorator: make the kernel a candidate for its operator."""
+    """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
+    if cls.op not in all_ops():
+        raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, which is no canonical operator; {_names(cls.op)}")
     known = _KERNELS.setdefault(cls.op, [])
     if any(k.name == cls.__name__ for k in known):
         raise ValueError(f"kernel {cls.__name__} is registered twice")
     known.append(cls())
     return cls
+
+
+def _names(op: str) -> str:
+    """Words that tell which operators there are, and which of them `op` may have meant."""
+    close = difflib.get_close_matches(op, all_ops(), 3)
+    meant = f"is it {' or '.join(close)}? " if close else ""
+    return f"{meant}There are: {', '.join(sorted(all_ops()))}"
 
 
 def kernels_for(op: str) -> Sequence[Kernel]:
