@@ -210,6 +210,16 @@ def test_a_number_beside_makes_max_one_comparison() -> None:
     assert generate(call("max", F32, F32), 1, ["x", "y"], device=CPU).helpers
 
 
+@pytest.mark.parametrize("fn", ["where", "div", "mod", "fmod", "pow", "shl", "shr"])
+def test_scalars_of_char_are_chosen_by_select(fn: str) -> None:
+    """Mesa's llvmpipe dies of, or computes wrongly, a ternary on them (faults/rusticl_choice_of_bytes.py)."""
+    dtypes = [BOOL, I8, I8] if fn == "where" else [I8, I8]
+    code = generate(call(fn, *dtypes), 1, ["x0", "x1", "x2"][: len(dtypes)], device=CPU)
+    text = "".join(code.helpers.values()) + code.body() + code.result
+    assert "select(" in text
+    assert " ? " not in text
+
+
 def test_coordinates() -> None:
     b = Builder([])
     expr = b.finish(coord(b, 2).ref)

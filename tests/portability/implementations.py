@@ -136,8 +136,9 @@ NOT_OF_DRIVERS = (
     "test_cache_kills.py",
     "test_damaged_cache.py",
     "test_fork.py",
+    "test_machines.py",
     "test_plan_cache.py",
     "test_pocl_code.py",
     "test_pocl_header.py",
 )
-"""Files of tests/device that test the cache folder, processes, or what is PoCL's wheel's own."""
+"""Files of tests/device that test the cache folder, processes, machines, or what is PoCL's wheel's own."""

@@ -54,6 +54,12 @@ AVOIDED = (
         "rusticl_image_parameter.py",
     ),
     Avoided(
+        "rusticl-25.0",
+        "ends the process (22.3: computes wrong values) at some choices between bytes, `condition ? 1 : x`",
+        "no quirk: generated code uses `select` for them everywhere",
+        "rusticl_choice_of_bytes.py",
+    ),
+    Avoided(
         "oclgrind",
         "has no kernels with inlined `restrict` pointers, and computes wrong powers, once its own optimiser has run",
         "quirk `plain_builds`: programs are built with `-cl-opt-disable`",

@@ -178,9 +178,9 @@ class _Emitter:
         safe = f"({bits} & {u.literal(t.bits - 1)})"
         if fn == "shr":
             rest = t.literal(0) if t.is_unsigned else f"({a} >> {u.literal(t.bits - 1)})"
-            return f"{inside} ? {a} >> {safe} : {rest}"
+            return t.choose(inside, f"{a} >> {safe}", rest)
         moved = f"{u.convert(a) if self.width == 1 else u.reinterpret(a)} << {safe}"
-        return f"{inside} ? {t.convert(moved) if self.width == 1 else t.reinterpret(moved)} : {t.literal(0)}"
+        return t.choose(inside, t.convert(moved) if self.width == 1 else t.reinterpret(moved), t.literal(0))
 
     def where(self, ins: Instr) -> str:
         """c ? a : b with the condition widened or narrowed to the lanes' size."""
@@ -188,7 +188,7 @@ class _Emitter:
         c = self.text(ins.args[0])
         if self.width > 1:
             c = f"{c} != {Vec('int', self.width).literal(0)}" if t.bits == 32 else t.mask.convert(f"-{c}")
-        return f"{c} ? {self.as_type(ins.args[1], t)} : {self.as_type(ins.args[2], t)}"
+        return t.choose(c, self.as_type(ins.args[1], t), self.as_type(ins.args[2], t))
 
     def power(self, k: int, ins: Instr) -> str:
         """Small literal powers by multiplication; integers exactly; else the built-in."""
@@ -212,8 +212,9 @@ class _Emitter:
                 return _POWERS[value].format(a, one=t.literal(1.0))
             if value in _ROOTS:
                 # Fractional powers of -0 are those of 0, and of -infinity those of infinity.
-                inf = t.literal(float("inf"))
-                self.statements.append(f"const {t} r{k} = {a} == -{inf} ? {inf} : {a} + {t.literal(0.0)};")
+                # (Mesa takes a + 0 for a.)
+                inf, zero = t.literal(float("inf")), t.literal(0.0)
+                self.statements.append(f"const {t} r{k} = {a} == -{inf} ? {inf} : {a} == {zero} ? {zero} : {a};")
                 return _ROOTS[value].format(f"r{k}")
         return self.float_power(t, a, self.as_type(exponent, t))
 

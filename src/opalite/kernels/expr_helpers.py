@@ -348,9 +348,9 @@ def _guarded(t: Vec, rest: str, by_minus_one: str) -> str:
         return f"const {t} d = b == {zero} ? {one} : b;\nconst {t} r = b == {zero} ? {zero} : {rest};\n"
     minus = t.literal(-1)
     return f"""
-const {t} d = (b == {zero}) | (b == {minus}) ? {one} : b;
-const {t} q = b == {minus} ? {by_minus_one} : {rest};
-const {t} r = b == {zero} ? {zero} : q;
+const {t} d = {t.choose(f"(b == {zero}) | (b == {minus})", one, "b")};
+const {t} q = {t.choose(f"b == {minus}", by_minus_one, rest)};
+const {t} r = {t.choose(f"b == {zero}", zero, "q")};
 """
 
 
@@ -368,7 +368,7 @@ def _mod_int(t: Vec) -> str:
     """Remainder with the sign of the divisor."""
     zero = t.literal(0)
     differ = f"(r != {zero}) & ((r < {zero}) != (b < {zero}))"
-    end = "return r;" if t.is_unsigned else f"return {differ} ? r + b : r;"
+    end = "return r;" if t.is_unsigned else f"return {t.choose(differ, 'r + b', 'r')};"
     return _function("mod", t, f"{t} a, {t} b", _guarded(t, "a % d", zero) + end)
 
 
@@ -391,10 +391,10 @@ const {t.mask} gone = {mask(f"e < {e.literal(0)}")} & !({unit});
 {t} y = {one};
 {t} s = a;
 for ({n} n = abs(e); {more if t.width == 1 else f"any({more})"}; n >>= 1) {{
-    y = {mask(f"(n & {n.literal(1)}) != {n.literal(0)}")} ? {wrapped(t, "*", "y", "s")} : y;
+    y = {t.choose(mask(f"(n & {n.literal(1)}) != {n.literal(0)}"), wrapped(t, "*", "y", "s"), "y")};
     s = {wrapped(t, "*", "s", "s")};
 }}
-return gone ? {zero} : y;
+return {t.choose("gone", zero, "y")};
 """,
     )
 

@@ -75,6 +75,16 @@ class Vec:
         """`text` converted to this integer type, values outside its range to the nearest end."""
         return f"convert_{self}_sat({text})"
 
+    def choose(self, condition: str, yes: str, no: str) -> str:
+        """`yes` where the condition, a mask of this type, holds, else `no`.
+
+        Scalars of char are not promoted to int: Mesa's llvmpipe dies as it narrows that
+        (tests/portability/faults/rusticl_choice_of_bytes.py).
+        """
+        if self.width == 1 and self.base == "char":
+            return f"select((char)({no}), (char)({yes}), (char)({condition}))"
+        return f"{condition} ? {yes} : {no}"
+
     def reinterpret(self, text: str) -> str:
         """The bits of `text` as this type."""
         return f"as_{self}({text})"

@@ -21,7 +21,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-ALIGN = 256  # bytes; drivers ask for up to 128 of memory that they are to use in place
+ALIGN = 512  # bytes; what drivers ask for of memory that they are to use in place: PoCL and Intel 128, Mesa 512
 _PAD = "~pad"
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 100 << 20  # bytes, the format's own limit
