@@ -93,6 +93,13 @@ def test_functions_of_floats(rt: Runtime, fn: str) -> None:
     check(rt, call(fn, *[F32] * arguments(fn)), [sample(F32, 101, k) for k in range(arguments(fn))])
 
 
+@pytest.mark.parametrize("fn", ["erf", "tanh"])
+def test_limits_are_reached_exactly(rt: Runtime, fn: str) -> None:
+    """1 + erf(x) must be zero where Gelu multiplies it by a large x."""
+    x = np.float32([10, 88, 1e4, 1e30, 3e38, np.inf])
+    check(rt, call(fn, F32), [np.concatenate([x, -x])], tolerance=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [F16, BF16, F64], ids=str)
 @pytest.mark.parametrize("fn", ["exp", "tanh", "erf", "sigmoid", "rint", "max", "mod", "pow", "lt", "isnan"])
 def test_float_types(rt: Runtime, fn: str, dtype: DType) -> None:

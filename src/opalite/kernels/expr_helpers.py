@@ -55,19 +55,20 @@ return x <= {t.literal(88.72283)} ? low : x + {t.literal(float("inf"))};
 
 
 def _odd_rational(name: str, limit: float, p: tuple[float, ...], q: tuple[float, ...]) -> Writer:
-    """x P(x^2) / Q(x^2) for an odd function that is 1 in float from `limit` on. NaN is handed on."""
+    """x P(x^2) / Q(x^2) for an odd function that is 1 in float from `limit` on. There it is 1 exactly:
+    Gelu multiplies 1 + erf(x) by a large x. NaN is handed on.
+    """
 
     def write(t: Vec) -> str:
-        hi, one = t.literal(limit), t.literal(1.0)
+        one = t.literal(1.0)
         return _function(
             name,
             t,
             f"{t} x",
             f"""
-const {t} c = clamp(x, -{hi}, {hi});
-const {t} s = c * c;
-const {t} y = c * {_polynomial("s", t, p)} / {_polynomial("s", t, q)};
-return x == x ? clamp(y, -{one}, {one}) : x;
+const {t} s = x * x;
+const {t} y = x * {_polynomial("s", t, p)} / {_polynomial("s", t, q)};
+return ((fabs(x) >= {t.literal(limit)}) | (fabs(y) > {one})) ? copysign({one}, x) : y;
 """,
         )
 
