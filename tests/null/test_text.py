@@ -10,6 +10,7 @@ from opalite.ir import HOST, OPENCL, DType, Graph, TensorType, Value, check_grap
 from opalite.ops.compare import graphs_equal
 from opalite.ops.expr import trace
 from opalite.ops.text import parse_graph, print_graph
+from opalite.ops.view import View
 
 from ..helpers.graphs import GraphMaker
 
@@ -70,6 +71,19 @@ def test_types_may_be_left_out_and_seeds_give_data() -> None:
     assert graphs_equal(graph, parse_graph(conv_text(f"%y = Conv(%x, %w) {attrs}\n    return %y"))) is None
 
 
+def test_views_are_attributes_too() -> None:
+    views = "[view [1, 1, 2, 4] [0, 4, 8, 1] 4, none, none]"
+    text = f"""\
+graph g(%x: f32[4,4], %k: f32[1,1,2,4]) {{
+    %y: f32[1,1,2,4] = Attention(%x, %k, %k, -) {{causal=false, scale=0.5, softcap=0.0, views={views}}}
+    return %y
+}}
+"""
+    graph = parse_graph(text)
+    assert graph.nodes[0].attrs["views"] == (View((1, 1, 2, 4), (0, 4, 8, 1), 4), None, None)
+    assert print_graph(graph) == text
+
+
 def test_large_constants_show_a_checksum() -> None:
     g = GraphMaker()
     graph = g.done(g.map("y", "add", g.input("x", 3, 7), g.noise("n", 3, 7)))
@@ -106,6 +120,7 @@ def test_listed_constants_of_every_type(dtype: str) -> None:
         ("%y, %z = Reshape(%x) {shape=[128]}", "Reshape has 1 outputs, got 2"),
         ("const %c: f32[2] = [1.0]", "needs a list of 2 elements"),
         ("const %c: f32[2.5] = [1.0]", "expected a whole number, got '2.5"),
+        ("%y = Reshape(%x)", "line 3 of the graph: Reshape needs the attribute shape"),
         ("%y = Reshape(%x) {shape=&}", "'&}' is not understood"),
     ],
 )

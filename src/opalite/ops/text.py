@@ -31,6 +31,7 @@ from ..ir.types import TensorType
 from .base import get_op
 from .expr import Expr, parse_expr
 from .text_tokens import PLAIN_NAME, Tokens
+from .view import View
 
 LISTED = 8  # constants of up to so many elements are listed
 
@@ -78,6 +79,8 @@ def attr_text(value: Any) -> str:
         return value.short
     if isinstance(value, TensorType):
         return _type(value)
+    if isinstance(value, View):
+        return f"view {attr_text(value.shape)} {attr_text(value.strides)} {value.offset}"
     if isinstance(value, list | tuple | np.ndarray):
         return f"[{', '.join(map(attr_text, value))}]"
     raise InputError(f"an attribute of type {type(value).__name__} has no text form: {value!r}")
@@ -242,6 +245,11 @@ def _parse_attr(tokens: Tokens) -> Any:
         return number
     if tokens.accept_word("bytes"):
         return base64.b64decode(tokens.accept_string() or "")
+    if tokens.accept_word("view"):
+        tokens.expect("[")
+        shape = tokens.items(lambda t: t.integer(), until="]")
+        tokens.expect("[")
+        return View(tuple(shape), tuple(tokens.items(lambda t: t.integer(), until="]")), tokens.integer())
     for word, value in (("true", True), ("false", False), ("none", None)):
         if tokens.accept_word(word):
             return value
@@ -275,8 +283,11 @@ def _parse_node(tokens: Tokens, known: dict[str, Value]) -> Node:
     types = [None if v is None else v.type for v in inputs]
     if "expr" in attrs:
         attrs["expr"] = _parse_expr(tokens, attrs["expr"], [t.dtype for t in types if t is not None])
-    op.check_shape(attrs, types)
-    inferred = op.infer_shape(attrs, types)
+    try:
+        op.check_shape(attrs, types)
+        inferred = op.infer_shape(attrs, types)
+    except KeyError as e:
+        raise tokens.problem(f"{word} needs the attribute {e.args[0]}") from None
     if "epilogue" in attrs:
         operands = [t.dtype for t in types[op.arity :] if t is not None]
         attrs["epilogue"] = _parse_expr(tokens, attrs["epilogue"], [inferred[0].dtype, *operands])
