@@ -119,7 +119,8 @@ def check_null_as(
         got = attempt(case, oracle, i, feeds, where, session.run)
         if got is None:
             continue
-        oracle.judge(feeds, want, [_plain(g) for g in got], f"{where}, feed {i}")
+        half = precision is Precision.FP16
+        oracle.judge(feeds, want, [_plain(g) for g in got], f"{where}, feed {i}", half)
 
 
 def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:

@@ -1,33 +1,328 @@
-"""Where onnxruntime's result is not what the operator's definition says: each with its reason."""
+"""Where onnxruntime's result is not what the operator's definition says: each with its reason.
+
+A quirk belongs to single nodes and to what they read. Where it applies, the node alone is computed in another way, by
+onnx's reference evaluator or by onnxruntime from inputs that it takes rightly, and what follows is computed from that
+(steps.py): so all the rest of a graph is judged as ever. Only where nothing else computes the node is what follows from
+it left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx.numpy_helper as nph
 
+import onnx
 from onnx import helper
 
-from .protos import copy_model, prune
+from .oracle import value_info
+from .protos import subgraphs
 
 Array = np.ndarray[Any, Any]
-Test = Callable[[Any, Mapping[str, Any]], bool]
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Nodes that are computed together: mostly one. inputs: what they read beside constants."""
+
+    nodes: list[Any]
+    inputs: list[str]
+    outputs: list[str]
+    constants: Mapping[str, Any]  # TensorProto by name
+    whole: Any  # the ModelProto that they are of
+
+    def model(self, inputs: Arrays, change: Callable[[Any], Any] = lambda proto: proto) -> Any:
+        """Of these nodes alone. change: applied to all nodes and constants."""
+        graph = helper.make_graph(
+            [change(n) for n in self.nodes],
+            "step",
+            [value_info(i, inputs[i], None) for i in self.inputs],
+            [helper.make_empty_tensor_value_info(o) for o in self.outputs],
+            [change(t) for t in self.constants.values()],
+        )
+        return helper.make_model(graph, opset_imports=self.whole.opset_import, ir_version=self.whole.ir_version)
+
+    def array(self, node: Any, number: int, inputs: Arrays) -> Array | None:
+        """What `node` reads as its input `number`; None where that is computed within the step."""
+        name = node.input[number] if len(node.input) > number else ""
+        if name in self.constants:
+            return np.asarray(nph.to_array(self.constants[name]))
+        return inputs.get(name)
+
+    def with_node(self, node: Any) -> Step:
+        """`node` in the place of the only one."""
+        return Step([node], self.inputs, self.outputs, self.constants, self.whole)
+
+
+Compute = Callable[[Step, Arrays], dict[str, Array]]
+Applies = Callable[[Step, Any, Arrays, Arrays], bool]
+Mend = Callable[[Step, Arrays, Arrays, Compute], dict[str, Array] | None]
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """`applies` is asked of every node that a wrong output depends on, with its attributes."""
+class Quirk:
+    """applies: asked of a node with what its step has read and made. mend: gives the step's right outputs, or None
+    where they cannot be had."""
 
     reason: str
-    applies: Test
+    ops: Sequence[str]
+    applies: Applies
+    mend: Mend
 
 
-KNOWN: tuple[Deviation, ...] = (
-    Deviation(
+# When
+
+
+def reads_nan(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """A float that it reads is NaN. Of what lies in subgraphs nothing is known but what goes in and comes out."""
+    if node not in step.nodes:
+        return any(_has_nan(a) for a in (*inputs.values(), *outputs.values()))
+    a = step.array(node, 0, inputs)
+    return a is None or _has_nan(a)
+
+
+def clips(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    return any(a.name == "clip" and a.f > 0 for a in node.attribute)
+
+
+def empty_from_the_end(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    a = step.array(node, 0, inputs)
+    return node in step.nodes and a is not None and not a.size and any(i < 0 for i in _axes(step, node, inputs))
+
+
+def beyond_integers(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """A float that the integer type does not hold, or NaN for a quantiser: the result is undefined."""
+    a = step.array(node, 0, inputs)
+    made = outputs.get(node.output[0])
+    if node not in step.nodes or a is None or a.dtype.kind != "f" or not a.size:
+        return False
+    if node.op_type == "QuantizeLinear":
+        return _has_nan(a)
+    if made is None:  # 4 bits, or another type that NumPy does not have
+        return True
+    if made.dtype.kind not in "iu":
+        return False
+    bits = np.iinfo(made.dtype)
+    return not np.isfinite(a).all() or bool(a.min() <= bits.min - 1.0 or a.max() >= bits.max + 1.0)
+
+
+def _has_nan(a: Any) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype.kind == "f" and bool(np.isnan(a).any())
+
+
+def reads_beyond_sums(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """Something that it reads is not finite, or its products may not be."""
+    if node not in step.nodes:
+        return any(_has_nan(a) for a in (*inputs.values(), *outputs.values()))
+    read = (step.array(node, i, inputs) for i in range(len(node.input)))
+    with np.errstate(all="ignore"):
+        return any(a is not None and a.dtype.kind == "f" and not (np.abs(a) < 1e18).all() for a in read)
+
+
+def cancels(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    return reads_beyond_sums(step, node, inputs, outputs) or varies_little(step, node, inputs, outputs)
+
+
+def far_off_grid(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    grid = step.array(node, 1, inputs)
+    with np.errstate(all="ignore"):
+        return node in step.nodes and grid is not None and not (np.abs(grid) < 2**24).all()
+
+
+def scatters_extremes(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    reduction = next((a.s for a in node.attribute if a.name == "reduction"), b"")
+    read = (step.array(node, i, inputs) for i in (0, 2))
+    return reduction in (b"max", b"min") and (node not in step.nodes or any(_has_nan(a) for a in read))
+
+
+def varies_little(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    a = step.array(node, 0, inputs)
+    if node not in step.nodes or a is None or not a.size:
+        return False
+    axes = tuple(range(2, a.ndim))
+    if node.op_type == "MeanVarianceNormalization":
+        axes = tuple(_axes(step, node, inputs) or (0, 2, 3))
+    with np.errstate(all="ignore"):
+        wide = a.astype(np.float64)
+        return bool((wide.var(axes) < 1e-4 * np.square(wide).mean(axes)).any())
+
+
+def _axes(step: Step, node: Any, inputs: Arrays) -> list[int]:
+    for a in node.attribute:
+        if a.name == "axes":
+            return list(a.ints)
+        if a.name == "axis":
+            return [a.i]
+    found = step.array(node, 1, inputs)
+    return [] if found is None else [int(i) for i in np.ravel(found)]
+
+
+# What then
+
+
+def by_reference(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
+    """onnx's reference evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with np.errstate(all="ignore"):
+            found = ReferenceEvaluator(step.model(inputs)).run(None, dict(inputs))
+    except Exception:  # whatever NumPy raises
+        return None
+    pairs = zip(step.outputs, found, strict=True)
+    return {o: np.asarray(a).astype(outputs[o].dtype, copy=False) for o, a in pairs}
+
+
+def nan_wins(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
+    """The largest of numbers with a NaN among them is NaN. onnxruntime says which those are, and of the others."""
+    node = step.nodes[0]
+    if len(step.nodes) > 1 or node.input[0] not in inputs or len(node.output) > 1:
+        return by_reference(step, inputs, outputs, compute)
+    least = node.op_type == "ReduceMin"
+    name, end = node.input[0], np.inf if least else -np.inf
+    bad = np.isnan(inputs[name])
+    rest = compute(step, {**inputs, name: np.where(bad, end, inputs[name]).astype(inputs[name].dtype)})
+    mark = np.where(bad, -1.0 if least else 1.0, 0.0).astype(inputs[name].dtype)
+    marked = compute(step, {**inputs, name: mark})
+    return {o: np.where(np.abs(marked[o]) == 1, np.nan, a).astype(a.dtype) for o, a in rest.items()}
+
+
+def from_the_front(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
+    """onnxruntime's own result for the same axes counted from the front."""
+    node = onnx.NodeProto()
+    node.CopyFrom(step.nodes[0])
+    found = step.array(node, 0, inputs)
+    assert found is not None
+    axes = [i % found.ndim for i in _axes(step, node, inputs)]
+    for a in node.attribute:
+        if a.name == "axes":
+            a.ints[:] = axes
+            return compute(step.with_node(node), inputs)
+        if a.name == "axis":
+            a.i = axes[0]
+            return compute(step.with_node(node), inputs)
+    name = node.input[1]
+    if name in inputs:
+        return compute(step, {**inputs, name: np.asarray(axes, np.int64)})
+    constants = {**step.constants, name: nph.from_array(np.asarray(axes, np.int64), name)}
+    return compute(Step([node], step.inputs, step.outputs, constants, step.whole), inputs)
+
+
+def recurrent_by_reference(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
+    """onnx's reference evaluator, which knows no lengths of sequences."""
+    node = step.nodes[0]
+    if len(node.input) > 4 and node.input[4]:
+        return None
+    return by_reference(step, inputs, outputs, compute)
+
+
+def mean_variance(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array]:
+    """(x - mean) / (standard deviation + 1e-9), in float64."""
+    node = step.nodes[0]
+    x = step.array(node, 0, inputs)
+    assert x is not None
+    axes = tuple(_axes(step, node, inputs) or (0, 2, 3))
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        centred = wide - wide.mean(axes, keepdims=True)
+        y = centred / (wide.std(axes, keepdims=True) + 1e-9)
+    return {node.output[0]: y.astype(x.dtype)}
+
+
+def across_channels(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array]:
+    """LRN in float64, each window summed by itself. onnx's reference evaluator forgets the last channels."""
+    node = step.nodes[0]
+    x = step.array(node, 0, inputs)
+    assert x is not None
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    size = given["size"]
+    with np.errstate(all="ignore"):
+        squares = np.square(x.astype(np.float64))
+        sums = [squares[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1].sum(1) for c in range(x.shape[1])]
+        scale = given.get("bias", 1.0) + given.get("alpha", 1e-4) / size * np.stack(sums, 1)
+        y = x / scale ** given.get("beta", 0.75)
+    return {node.output[0]: y.astype(x.dtype)}
+
+
+def leave_out(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> None:
+    """Nothing is said of what follows."""
+
+
+REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+
+KNOWN: tuple[Quirk, ...] = (
+    Quirk(
         "ONNX clips the input of every activation; onnxruntime does not clip an LSTM's cell before the last one",
-        lambda n, attrs: n.op_type == "LSTM" and attrs.get("clip", 0) > 0,
+        ("LSTM",),
+        clips,
+        leave_out,
+    ),
+    Quirk(
+        "what a float becomes as an integer that cannot hold it is undefined, and a quantised NaN too",
+        ("Cast", "CastLike", "QuantizeLinear"),
+        beyond_integers,
+        leave_out,
+    ),
+    Quirk(
+        "onnxruntime compares by max(a, b) of its vectors, which lose a NaN in one of the two places",
+        ("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+        reads_nan,
+        nan_wins,
+    ),
+    Quirk(
+        "onnxruntime sorts NaN as its algorithm meets it; NumPy, and so the reference, has it above all numbers",
+        ("TopK", "ArgMax", "ArgMin", "Hardmax"),
+        reads_nan,
+        by_reference,
+    ),
+    Quirk(
+        "onnxruntime scatters the larger of two by std::max, which loses a NaN in one of the two places",
+        ("ScatterND", "ScatterElements"),
+        scatters_extremes,
+        by_reference,
+    ),
+    Quirk(
+        "onnxruntime's sigmoid and tanh of NaN within recurrent layers are those of their limits",
+        ("RNN", "GRU", "LSTM"),
+        reads_beyond_sums,
+        recurrent_by_reference,
+    ),
+    Quirk(
+        "onnxruntime adds what enters a window of channels and subtracts what leaves it: NaN and infinity stay",
+        ("LRN",),
+        reads_beyond_sums,
+        across_channels,
+    ),
+    Quirk(
+        "onnxruntime takes x * s + (b - mean * s), which cancels, and is NaN where s or b is infinite",
+        ("InstanceNormalization",),
+        cancels,
+        by_reference,
+    ),
+    Quirk(
+        "onnxruntime makes an integer of every coordinate, also of one that integers cannot hold",
+        ("GridSample",),
+        far_off_grid,
+        leave_out,
+    ),
+    Quirk(
+        "onnxruntime takes the variance as E[x^2] - E[x]^2 and divides by it as it is, which may be 0 or below",
+        ("MeanVarianceNormalization",),
+        varies_little,
+        mean_variance,
+    ),
+    Quirk(
+        "onnxruntime does not count negative axes from the end where the tensor has no elements",
+        (*REDUCTIONS, "ArgMax", "ArgMin"),
+        empty_from_the_end,
+        from_the_front,
     ),
 )
 
@@ -38,16 +333,19 @@ REFUSALS = {
 """Parts of Opalite's sentences of other shapes that onnxruntime takes against the definition, with the reason."""
 
 
-def known_deviation(model: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> str:
-    """The reason why `outputs` are not held against Opalite, or ''. All of them must depend on such a node."""
-    for name in outputs:
-        part = copy_model(model)
-        del part.graph.output[:]
-        part.graph.output.append(helper.make_empty_tensor_value_info(name))
-        prune(part)
-        for n in part.graph.node:
-            attrs = {a.name: helper.get_attribute_value(a) for a in n.attribute}
-            for deviation in KNOWN:
-                if deviation.applies(n, attrs):
-                    return deviation.reason
-    return ""
+def find_quirk(step: Step, inputs: Arrays, outputs: Arrays) -> Quirk | None:
+    """The first that applies to a node of `step` or of its subgraphs."""
+    for node in inner_nodes(step.nodes):
+        for quirk in KNOWN:
+            if node.op_type in quirk.ops and quirk.applies(step, node, inputs, outputs):
+                return quirk
+    return None
+
+
+def inner_nodes(nodes: Sequence[Any]) -> Iterator[Any]:
+    """The nodes and those of their subgraphs."""
+    for n in nodes:
+        yield n
+        for attribute in n.attribute:
+            for graph in subgraphs(attribute):
+                yield from inner_nodes(graph.node)

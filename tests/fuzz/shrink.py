@@ -17,9 +17,10 @@ import onnx.numpy_helper as nph
 from onnx import helper
 
 from .case import Array, Case, case_text, full, noise
-from .judge import Fault, with_all_outputs
+from .judge import Fault
 from .oracle import open_session, value_info
 from .protos import copy_model, prune, reads
+from .steps import with_all_outputs
 
 Fails = Callable[[Case], bool]
 WRONG = ("value", "nan", "inf")

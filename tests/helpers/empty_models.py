@@ -120,7 +120,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Array], list[str], dict[str, Array]]
 BY_HAND = {
     "product of nothing": [_ones(3, 5)],
     "no channels": [_ones(2, 4, 3, 3)],
-    "no steps": [_zeros(0, 1, 3, 2), _ones(1, 3, 2)],
+    "no steps": [_zeros(0, 1, 3, 2), _zeros(1, 3, 2)],
     "integers": [np.zeros((2, 3), np.int32), np.zeros((0, 3, 2, 2), np.int32)],
     "quantised": [_zeros(3, 4)],
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,48 @@ def _is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
+FRAGILE = frozenset(("DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"))
+"""Operators whose inference in onnx (1.23) ends the process where the type of what they read is not known, as behind an
+operator that onnx has no inference for. Found by trying all operators so."""
+
+
+def infer_shapes(proto: Any) -> Any:
+    """A copy of the ModelProto with the types that onnx infers. Fragile nodes take part once their input has a type."""
+    fragile = _hidden(proto)
+    if not fragile:
+        return onnx.shape_inference.infer_shapes(proto)
+    typed = {v.name for v in proto.graph.input if v.type.WhichOneof("value")}
+    typed.update(t.name for t in proto.graph.initializer)
+    while True:
+        asked = onnx.ModelProto()
+        asked.CopyFrom(proto)
+        for node in _hidden(asked, typed):
+            node.op_type = f"{node.op_type} of unknown type"
+        found = onnx.shape_inference.infer_shapes(asked)
+        now = typed | {v.name for v in found.graph.value_info if v.type.WhichOneof("value")}
+        if not any(n.input and n.input[0] in now - typed for n in fragile):
+            return found
+        typed = now
+
+
+def _hidden(proto: Any, typed: Container[str] = ()) -> list[Any]:
+    """The fragile nodes that read something not in `typed`, and all of subgraphs and functions."""
+    outer = [n for n in proto.graph.node if not (n.input and n.input[0] in typed)]
+    inner = [i for n in proto.graph.node for i in _inside(n)]
+    inner += [i for f in proto.functions for n in f.node for i in (n, *_inside(n))]
+    return [n for n in (*outer, *inner) if n.op_type in FRAGILE]
+
+
+def _inside(node: Any) -> Iterator[Any]:
+    """All nodes of a node's subgraphs."""
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            for inner in graph.node:
+                yield inner
+                yield from _inside(inner)
+
+
 def infer_outputs(proto: Any, always: bool = False) -> None:
     """Give outputs without a declared shape the one that onnx infers, if it can.
 
@@ -76,7 +118,7 @@ def infer_outputs(proto: Any, always: bool = False) -> None:
     if not asked:
         return
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto)
+        inferred = infer_shapes(proto)
     except Exception as e:  # a model may run all the same: sizes are known when it does
         _log.info("output shapes are not inferred: %s", e)
         return

@@ -151,6 +151,8 @@ def pow_(ctx: NodeContext) -> Value:
         simple = _POWERS.get(float(exponent.reshape(())))
         if simple is not None:
             return ctx.elementwise(simple, a)
+    if not a.dtype.is_float and exponent is not None and exponent.size == 1 and exponent.reshape(()) in (2, 3):
+        return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)  # which wraps around
     if not a.dtype.is_float and b.dtype.is_float:
         return ctx.elementwise(_int_to_float_power, a, b)
     return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)

@@ -51,6 +51,8 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     if not x.shape:
         return _elements(ctx, x, kind)
     work = _reducible(x.dtype, kind)
+    if work is DType.INT32 and kind not in ("max", "min"):
+        work = DType.INT64  # what does not fit the type ends at its limits
     named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
     out = ctx.add(
         "Reduce",
@@ -59,6 +61,8 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
         axes=tuple(sorted(named)),
         keepdims=bool(ctx.attr("keepdims", 1)),
     )
+    if work is DType.INT64 and x.dtype is DType.INT32:
+        return ctx.elementwise(lambda v: v.call("max", -(2**31)).call("min", 2**31 - 1).cast(x.dtype), out)
     return ctx.cast(out, x.dtype)
 
 

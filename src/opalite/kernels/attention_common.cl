@@ -1,3 +1,7 @@
+// BLIND_NAN: a query all of whose scores are -inf gives NaN, not zeros.
+#ifndef BLIND_NAN
+#define BLIND_NAN 0
+#endif
 // Where the operands of attention lie: element d of row s of head h of batch b of q is q[q_at + b*q_b + h*q_h + s*q_s + d],
 // and likewise in k, v and y. PLACES are the kernel parameters for that; HEAD(q, b, h) is the first row of a head.
 #define PLACE_OF(x) int x##_at, int x##_b, int x##_h, int x##_s

@@ -166,6 +166,6 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
             all += ends[w * QW * 16 + at].y * keep;
             out += *(local float4 *)((local float *)turns + (w * QW * 16 + at) * ROW_PITCH + d) * keep;
         }
-        STOREV(y, (size_t)(s0 + at) * y_s + d, all == 0 ? (float4)0 : out / all);
+        STOREV(y, (size_t)(s0 + at) * y_s + d, all == 0 && !BLIND_NAN ? (float4)0 : out / all);
     }
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.graph import Node
-from ..ops.attention import operand_view, output_axes
+from ..ops.attention import gives_nan, operand_view, output_axes
 from ..ops.view import View
 from .base import Arg
 from .sources import STORAGE
@@ -73,6 +73,7 @@ def attention_defines(node: Node) -> dict[str, Any]:
         "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
         "CAUSAL": bool(node.attrs["causal"]),
         "SOFTCAP": bool(node.attrs["softcap"]),
+        "BLIND_NAN": gives_nan(node.attrs, problem_of(node).keys),
     }
 
 

@@ -151,7 +151,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
         if (s0 + row >= S) continue;
         ACC total = 0;
         for (int n = 0; n < TX; ++n) total += p_tile[row * K_PITCH + n];
-        const ACC factor = total == (ACC)0 ? (ACC)0 : (ACC)1 / total;
+        const ACC factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;
         #pragma unroll
         for (int c = 0; c < CHUNKS * OWN; ++c) {
             const int column = c0 + c / OWN * DC + tx + c % OWN * TX;

@@ -162,9 +162,10 @@ kernel void recurrent_steps(global const ACC *z, global const REAL *r, global co
         next = swap;
     }
     for (int j = first; j < hidden; j += stride) {
-        STORE(yh, own + j, h[j]);
+        // A sequence without a step has states of zero, whatever it began with.
+        STORE(yh, own + j, count ? h[j] : (ACC)0);
 #if KIND == 0
-        STORE(yc, own + j, cell[own + j]);
+        STORE(yc, own + j, count ? cell[own + j] : (ACC)0);
 #endif
     }
 }

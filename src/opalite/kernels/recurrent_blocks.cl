@@ -246,9 +246,10 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
 
     for (int n = 0; n < sequences; ++n)
         for (int u = begin + ITEM; u < min(end, H); u += ITEMS) {
-            if (last == T) STORE(yh, own + (size_t)n * H + u, h[n * units + u]);
+            // A sequence without a step has states of zero, whatever it began with.
+            if (last == T) STORE(yh, own + (size_t)n * H + u, count[n] ? h[n * units + u] : (ACC)0);
 #if KIND == 0
-            STORE(yc, own + (size_t)n * H + u, cell[n * units + u]);
+            STORE(yc, own + (size_t)n * H + u, count[n] ? cell[n * units + u] : (ACC)0);
 #endif
         }
 }

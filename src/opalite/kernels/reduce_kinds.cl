@@ -30,6 +30,17 @@
 #define OR_NAN(v)
 #endif
 
+// Integers of 64 bits end at their limits instead of wrapping around.
+#if STORAGE == 4 || STORAGE == 6
+#define PLUS(a, b) add_sat(a, b)
+#define TIMES(a, b) mad_sat(a, b, (a) ^ (a))
+#define MINUS(v) sub_sat((v) ^ (v), v)
+#else
+#define PLUS(a, b) ((a) + (b))
+#define TIMES(a, b) ((a) * (b))
+#define MINUS(v) (-(v))
+#endif
+
 #if KIND == 2 || KIND == 9
 #define START ((ACC)LEAST)
 #define JOIN(a, b) ((((b) > (a)) OR_NAN(b)) ? (b) : (a))
@@ -38,18 +49,18 @@
 #define JOIN(a, b) ((((b) < (a)) OR_NAN(b)) ? (b) : (a))
 #elif KIND == 4
 #define START ((ACC)1)
-#define JOIN(a, b) ((a) * (b))
+#define JOIN(a, b) TIMES(a, b)
 #else
 #define START ((ACC)0)
-#define JOIN(a, b) ((a) + (b))
+#define JOIN(a, b) PLUS(a, b)
 #endif
 
 #if KIND == 5 && ACC_IS_FLOAT
 #define MAP(v) fabs(v)
 #elif KIND == 5 && STORAGE != 5 && STORAGE != 6
-#define MAP(v) ((v) < 0 ? -(v) : (v))
+#define MAP(v) ((v) < 0 ? MINUS(v) : (v))
 #elif KIND == 6 || KIND == 7
-#define MAP(v) ((v) * (v))
+#define MAP(v) TIMES(v, v)
 #else
 #define MAP(v) (v)
 #endif

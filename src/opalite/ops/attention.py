@@ -24,13 +24,19 @@ def output_axes(attrs: Attrs) -> tuple[int, ...]:
     return tuple(attrs.get("out_axes", (0, 1, 2, 3)))
 
 
+def gives_nan(attrs: Attrs, keys: int) -> bool:
+    """Whether a query that sees none of `keys` gives NaN."""
+    return bool(attrs.get("blind_nan")) and keys > 0
+
+
 @register_op
 class Attention(Op):
     """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
 
     Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
     attrs: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for none.
-    A query that sees no key, all its scores being -inf, gives zeros. Output [B,H,S,Dv].
+    A query that sees no key, all its scores being -inf, gives zeros, as ONNX's Attention does; with blind_nan it gives
+    NaN, as products around a Softmax do. Output [B,H,S,Dv].
 
     Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
@@ -89,7 +95,7 @@ class Attention(Op):
             largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
             weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
             total = weights.sum(axis=-1, keepdims=True)
-            y = weights @ v / np.where(total == 0, 1, total)
+            y = weights @ v / np.where((total == 0) & (not gives_nan(attrs, k.shape[2])), 1, total)
         return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(attrs)))]
 
     def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:

@@ -37,7 +37,8 @@ class Recurrent(Op):
     Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?.
     Gates are in the order i, o, f, c (lstm) or z, r, h (gru). attrs: kind lstm, gru or rnn; direction forward, reverse
     or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0: off);
-    linear_before_reset; input_forget.
+    linear_before_reset; input_forget. The states of a sequence without steps are zeros, as onnxruntime has them: ONNX
+    does not say.
     """
 
     name = "Recurrent"
@@ -93,6 +94,8 @@ class Recurrent(Op):
                             attrs, k, x[t, n], state[k, n], cell[k, n], w[k], r[k], bias[k], peep[k]
                         )
                         y[t, k, n] = state[k, n]
+                    if not lengths[n]:
+                        state[k, n] = cell[k, n] = 0
         outs = [y, state, cell] if attrs["kind"] == "lstm" else [y, state]
         return [o.astype(x.dtype) for o in outs]
 

@@ -24,7 +24,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     if x.dtype.kind == "f":
         return np.asarray(np.mean(x, axis=axes, keepdims=True))
     count = math.prod(x.shape[a] for a in axes)
-    total = np.sum(x, axis=axes, keepdims=True, dtype=x.dtype)
+    total = _sum(x, axes)
     mean: Array = np.where(count == 0, 0, np.trunc(total / max(count, 1))).astype(x.dtype)
     return mean
 
@@ -49,7 +49,26 @@ def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=x.dtype))
+    total = np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=x.dtype))
+    return _saturated(total, lambda: np.sum(x, axis=axes, keepdims=True, dtype=np.float64))
+
+
+def _sum_of(x: Array, fn: Callable[[Array], Array], axes: tuple[int, ...]) -> Array:
+    total = np.asarray(np.sum(fn(x), axis=axes, keepdims=True, dtype=x.dtype))
+    return _saturated(total, lambda: np.sum(fn(x.astype(np.float64)), axis=axes, keepdims=True))
+
+
+def _prod(x: Array, axes: tuple[int, ...]) -> Array:
+    total = np.asarray(np.prod(x, axis=axes, keepdims=True, dtype=x.dtype))
+    return _saturated(total, lambda: np.prod(x, axis=axes, keepdims=True, dtype=np.float64))
+
+
+def _saturated(wrapped: Array, estimate: Callable[[], Array]) -> Array:
+    """Integers of 64 bits: the type's limits where the result is beyond them."""
+    if wrapped.dtype.kind not in "iu" or wrapped.dtype.itemsize < 8:
+        return wrapped
+    info, real = np.iinfo(wrapped.dtype), estimate()
+    return np.where(real >= float(info.max), info.max, np.where(real < float(info.min), info.min, wrapped))
 
 
 KINDS: dict[str, Reducer] = {
@@ -57,10 +76,10 @@ KINDS: dict[str, Reducer] = {
     "mean": _mean,
     "max": lambda x, axes: _extreme(x, axes, largest=True),
     "min": lambda x, axes: _extreme(x, axes, largest=False),
-    "prod": lambda x, axes: np.asarray(np.prod(x, axis=axes, keepdims=True, dtype=x.dtype)),
-    "l1": lambda x, axes: _sum(np.abs(x), axes),
+    "prod": _prod,
+    "l1": lambda x, axes: _sum_of(x, np.abs, axes),
     "l2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
-    "sumsq": lambda x, axes: _sum(x * x, axes),
+    "sumsq": lambda x, axes: _sum_of(x, np.square, axes),
     "logsum": lambda x, axes: np.log(_sum(x, axes)),
     "logsumexp": _logsumexp,
 }
@@ -76,8 +95,9 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
 class Reduce(Op):
     """attrs: kind (see KINDS), axes (sorted tuple), keepdims. No axes: the kind applied to each element alone.
 
-    Integers wrap around; their mean is rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for
-    prod, the type's least value for max and its largest for min; the mean of nothing is NaN, of integers 0.
+    Integers of 64 bits end at the type's limits, as onnxruntime's do, others wrap around; the mean of integers is
+    rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for prod, the type's least value for max
+    and its largest for min; the mean of nothing is NaN, of integers 0.
     """
 
     name = "Reduce"

@@ -115,7 +115,7 @@ def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     if q.shape[:2] != k.shape[:2] or q.shape[:2] != v.shape[:2]:
         return "heads are broadcast"
     out = output_like(node)
-    attrs = {"scale": scale, "causal": False, "softcap": 0.0}
+    attrs = {"scale": scale, "causal": False, "softcap": 0.0, "blind_nan": True}
     added.append(Node(get_op("Attention"), [q, k, v, mask], [out], attrs, node.name, "Attention"))
     return Patch([node], added, {node.y: out})
 

@@ -74,7 +74,7 @@ def _exact(node: Node) -> str:
 
 def _large_constant(node: Node) -> str:
     constants = [v.data for v in node.inputs if v is not None and v.data is not None and v.dtype is DType.FLOAT32]
-    values = [float(np.abs(a).max(initial=0.0)) for a in constants]
+    values = [float(np.abs(np.where(np.isfinite(a), a, 0)).max(initial=0.0)) for a in constants]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
     beyond = [a for a in values if HALF_MAX < a < math.inf]
     return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""
