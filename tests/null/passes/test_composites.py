@@ -67,7 +67,7 @@ CASES = (
         graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
             %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
             %k2 = Transpose(%kt) {perm=[0, 1, 3, 2]}
-            %y = Attention(%q, %k2, %v, %mask) {causal=false, scale=0.5, softcap=0.0}
+            %y = Attention(%q, %k2, %v, %mask) {blind_nan=true, causal=false, scale=0.5, softcap=0.0}
             return %y
         }
         """,
