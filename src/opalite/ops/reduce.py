@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,12 +64,13 @@ def _prod(x: Array, axes: tuple[int, ...]) -> Array:
     return _saturated(total, lambda: np.prod(x, axis=axes, keepdims=True, dtype=np.float64))
 
 
-def _saturated(wrapped: Array, estimate: Callable[[], Array]) -> Array:
+def _saturated(wrapped: Array, estimate: Callable[[], Any]) -> Array:
     """Integers of 64 bits: the type's limits where the result is beyond them."""
     if wrapped.dtype.kind not in "iu" or wrapped.dtype.itemsize < 8:
         return wrapped
-    info, real = np.iinfo(wrapped.dtype), estimate()
-    return np.where(real >= float(info.max), info.max, np.where(real < float(info.min), info.min, wrapped))
+    info, real = np.iinfo(wrapped.dtype), np.asarray(estimate())
+    found = np.where(real >= float(info.max), info.max, np.where(real < float(info.min), info.min, wrapped))
+    return np.asarray(found, wrapped.dtype)
 
 
 KINDS: dict[str, Reducer] = {
