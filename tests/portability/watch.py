@@ -22,6 +22,7 @@ import pytest
 
 from .reached import follow_launches, forget, reached
 from .shadow import exactly, follow_host_writes
+from .turns import take_turns
 
 _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
@@ -49,6 +50,7 @@ def pytest_configure() -> None:
     """Let a simulator see what memory holds, to the byte."""
     if _LOG is not None:
         exactly()
+        take_turns()
         follow_launches()
     if os.environ.get("OCLGRIND_UNINITIALIZED"):
         follow_host_writes()
