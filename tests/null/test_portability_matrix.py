@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from opalite.kernels import all_kernels
-from tests.portability import matrix, run, watch
-from tests.portability.implementations import IMPLEMENTATIONS
+from tests.portability import install, matrix, run, watch
+from tests.portability.implementations import IMPLEMENTATIONS, DebianSource
 from tests.portability.known import AVOIDED, OUT_OF_REACH, Fault
 
 TEST = "tests/device/test_conv_packed.py::test_float32[{}]"
@@ -91,3 +91,13 @@ def test_kernels_that_no_simulator_ran_are_named() -> None:
     assert f"{len(known) - 1} of {sum(1 for _ in all_kernels())}" in page
     assert f"`{known[0]}`: **not run**" in page
     assert {kernel.name for kernel in all_kernels()} >= set(OUT_OF_REACH)
+
+
+def test_wrong_instructions_are_replaced_once(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(b"abcabd")
+    (tmp_path / "twice.so").write_bytes(b"abab")
+    patched = (("lib.so", b"abc".hex(), b"axc".hex()), ("twice.so", b"ab".hex(), b"xx".hex()))
+    for _ in range(2):
+        install._patch(DebianSource("bookworm", "lib.so", patched=patched), tmp_path)
+        assert (tmp_path / "lib.so").read_bytes() == b"axcabd"
+        assert (tmp_path / "twice.so").read_bytes() == b"abab"

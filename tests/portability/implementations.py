@@ -11,7 +11,8 @@ class DebianSource:
 
     `library` is the driver inside the root, `folders` are searched for libraries before the usual ones. `moved` are
     absolute paths that libraries hold, to be replaced by links: (library, path it holds, file in the root). `links` are
-    made inside the root: (name, target).
+    made inside the root: (name, target). `patched` are instructions of libraries: (library, bytes in hexadecimal that it
+    holds once, the bytes to be there instead).
     """
 
     suite: str
@@ -19,6 +20,7 @@ class DebianSource:
     folders: tuple[str, ...] = ()
     moved: tuple[tuple[str, str, str], ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    patched: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,19 @@ _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _RUSTICL = f"{_LIBRARIES}/libRusticlOpenCL.so.1"
 _CLC = tuple(
     (_RUSTICL, f"/usr/lib/clc/spirv{bits}-mesa3d-.spv", f"usr/lib/clc/spirv{bits}-mesa3d-.spv") for bits in ("", "64")
+)
+
+_OCLGRIND = DebianSource(
+    "bookworm",
+    "usr/lib/oclgrind/liboclgrind-rt-icd.so",
+    # Its search for uninitialised values compares an index of a shuffle with 11 where it means -1, "undefined".
+    patched=(
+        (
+            f"{_LIBRARIES}/liboclgrind-21.10.so",
+            "8b0c98488b4424184801c583f90b7586",
+            "8b0c98488b4424184801c583f9ff7586",
+        ),
+    ),
 )
 
 IMPLEMENTATIONS = (
@@ -105,7 +120,7 @@ IMPLEMENTATIONS = (
     Implementation(
         "oclgrind",
         "Oclgrind 21.10: accesses, races",
-        DebianSource("bookworm", "usr/lib/oclgrind/liboclgrind-rt-icd.so"),
+        _OCLGRIND,
         "Oclgrind",
         {
             "OCLGRIND_DATA_RACES": "1",
@@ -118,7 +133,7 @@ IMPLEMENTATIONS = (
     Implementation(
         "oclgrind-uninitialised",
         "Oclgrind 21.10: uninitialised values",
-        DebianSource("bookworm", "usr/lib/oclgrind/liboclgrind-rt-icd.so"),
+        _OCLGRIND,
         "Oclgrind",
         {
             "OCLGRIND_UNINITIALIZED": "1",

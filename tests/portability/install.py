@@ -45,7 +45,9 @@ def install(implementation: Implementation, folder: Path) -> Path:
             said = (getattr(e, "stderr", "") or str(e)).strip().splitlines()
             raise Unavailable(f"cannot be fetched: {said[-1] if said else e}") from None
     if isinstance(implementation.source, DebianSource):
-        _move_paths(implementation.source, folder / f"root-{implementation.source.suite}")
+        root = folder / f"root-{implementation.source.suite}"
+        _move_paths(implementation.source, root)
+        _patch(implementation.source, root)
     found = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, env=_clean_environment())
     if implementation.platform not in found.stdout:
         said = (found.stderr.strip() or found.stdout.strip() or f"exit status {found.returncode}").splitlines()
@@ -166,6 +168,18 @@ def _move_paths(source: DebianSource, root: Path) -> None:
         text = path.read_bytes().replace(held.encode(), name.rjust(len(held), b"/"))
         if text != path.read_bytes():
             path.write_bytes(text)
+
+
+def _patch(source: DebianSource, root: Path) -> None:
+    """Replace instructions of libraries that are known to be wrong; another build of a library stays as it is."""
+    for library, before, after in source.patched:
+        path = (root / library).resolve()
+        text = path.read_bytes()
+        if text.count(bytes.fromhex(before)) == 1:
+            # A new file: processes that run have the old one mapped.
+            mended = path.with_suffix(".mended")
+            mended.write_bytes(text.replace(bytes.fromhex(before), bytes.fromhex(after)))
+            mended.replace(path)
 
 
 def _run(*command: str | Path, env: dict[str, str] | None = None) -> None:
