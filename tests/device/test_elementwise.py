@@ -12,20 +12,19 @@ from opalite.cl.runtime import Runtime
 from opalite.ir import DType
 from opalite.kernels import kernels_for
 from opalite.kernels.elementwise_flat import ElementwiseFlat
-from opalite.ops.expr import NUMPY, Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
+from opalite.ops.expr import Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
+from opalite.ops.functions import FUNCTIONS, Result
 from opalite.run.node import make_node, run_node
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
 I8, I32, I64, U8, U64, BOOL = DType.INT8, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.BOOL
 TOLERANCE = {F32: 3e-6, F64: 1e-12, F16: 2e-3, BF16: 2e-2}
 
-TWO = ("add", "sub", "mul", "div", "max", "min", "pow", "fmod", "mod", "eq", "lt", "le", "and", "or", "xor")
-INTEGER = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
-BOTH = ("abs", "neg", "sign", "not", *TWO)  # functions of floats and integers alike
+PLAIN = [row.name for row in FUNCTIONS.values() if row.result in (Result.SAME, Result.BOOL)]
 
 
 def arguments(fn: str) -> int:
-    return 3 if fn == "where" else 2 if fn in (*TWO, "atan2", *(f for f in INTEGER if f != "bitnot")) else 1
+    return FUNCTIONS[fn].arity
 
 
 def sample(dtype: DType, count: int, seed: int) -> Any:
@@ -88,7 +87,7 @@ def compare(got: Any, want: Any, tolerance: float, expr: Expr, kernel: str) -> N
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * 0.2, err_msg=f"{kernel}: {expr}")
 
 
-@pytest.mark.parametrize("fn", [f for f in NUMPY if f not in INTEGER and f != "where"])
+@pytest.mark.parametrize("fn", [f for f in PLAIN if FUNCTIONS[f].floats is not None])
 def test_functions_of_floats(rt: Runtime, fn: str) -> None:
     check(rt, call(fn, *[F32] * arguments(fn)), [sample(F32, 101, k) for k in range(arguments(fn))])
 
@@ -109,7 +108,7 @@ def test_float_types(rt: Runtime, fn: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [I8, I32, U64], ids=str)
-@pytest.mark.parametrize("fn", [*BOTH, *INTEGER])
+@pytest.mark.parametrize("fn", [f for f in PLAIN if FUNCTIONS[f].integers is not None])
 def test_functions_of_integers(rt: Runtime, fn: str, dtype: DType) -> None:
     arrays = [sample(dtype, 67, k) for k in range(arguments(fn))]
     if fn == "pow":
@@ -117,9 +116,22 @@ def test_functions_of_integers(rt: Runtime, fn: str, dtype: DType) -> None:
     check(rt, call(fn, *[dtype] * arguments(fn)), arrays)
 
 
-@pytest.mark.parametrize("fn", ["not", "and", "or", "xor", "eq", "max", "min"])
+BOOLEAN = ("not", "and", "or", "xor", "eq", *(f for f in PLAIN if FUNCTIONS[f].booleans is not None))
+
+
+@pytest.mark.parametrize("fn", [f for f in BOOLEAN if f not in ("add", "mul")])  # of numbers in NumPy
 def test_functions_of_bools(rt: Runtime, fn: str) -> None:
     check(rt, call(fn, *[BOOL] * arguments(fn)), [sample(BOOL, 37, k) for k in range(arguments(fn))])
+
+
+@pytest.mark.parametrize("source, target", [(F32, I32), (I32, F32), (F32, DType.UINT32), (I8, U8), (F64, I64)], ids=str)
+def test_bits(rt: Runtime, source: DType, target: DType) -> None:
+    if F64 in (source, target) and not rt.info.fp64:
+        pytest.skip("no double precision")
+    x = sample(source, 67, 5)
+    expr = trace(lambda v: v.typed("bits", target).typed("bits", source), source)
+    check(rt, trace(lambda v: v.typed("bits", target), source), [x], tolerance=0 if target is not F32 else 1e-30)
+    check(rt, expr, [x], tolerance=0 if source is not F32 else 1e-30)
 
 
 @pytest.mark.parametrize("target", [F32, F16, I8, I32, I64, U8, DType.UINT32, U64, BOOL], ids=str)

@@ -180,3 +180,26 @@ def in_float16(model: Any) -> Any:
     for v in (*model.graph.input, *model.graph.output):
         v.type.tensor_type.elem_type = TensorProto.FLOAT16
     return model
+
+
+def test_half_storage_keeps_the_bits_that_are_read(rt: Runtime) -> None:
+    """A bit pattern is read of what a transpose moved, and made a float again; halves have 13 bits less."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0]),
+        helper.make_node("BitCast", ["b"], ["i"], to=TensorProto.INT32),
+        helper.make_node("BitwiseAnd", ["i", "mask"], ["j"]),
+        helper.make_node("BitCast", ["j"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Reshape", ["f", "shape"], ["y"]),
+    ]
+    constants = {"mask": np.int32(-16), "shape": np.array([-1])}
+    outputs = [port("i", [5, 3], TensorProto.INT32), port("y", [15])]
+    model = make_model(nodes, [port("x", [3, 5])], outputs, constants, opset=26)
+    x = noise(3, 5)
+    with session_of(rt, model, "fp16") as session:
+        bits, y = session.run(None, {"x": x})
+        assert not any(n.target == "host" for n in session.explain().nodes)
+    want = np.tanh(x).T
+    assert np.abs(bits - want.copy().view(np.int32)).max() <= 16
+    np.testing.assert_allclose(y, want.reshape(-1), rtol=4e-6)
+    np.testing.assert_array_equal(y.view(np.int32) & 15, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import UnsupportedOpError
+from ..errors import ShapeError, UnsupportedOpError
 from ..ir.dtype import DType
 from ..ir.graph import Value
 from .context import NodeContext
@@ -19,6 +19,7 @@ _OLD_NAMES = {
     "FLOAT16": DType.FLOAT16,
     **{d.name: d for d in DType if d.is_int or d in (DType.BOOL, DType.STRING)},
 }
+_HELD_OTHERWISE = (DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
 _HOST_SOURCES = (DType.STRING, DType.COMPLEX64, DType.COMPLEX128)
 
 
@@ -41,6 +42,17 @@ def cast(ctx: NodeContext) -> Result:
 def cast_like(ctx: NodeContext) -> Result:
     """Cast to the type of the second input."""
     return _cast(ctx, ctx.input(1).dtype)
+
+
+@onnx_op("BitCast", since=26)
+def bit_cast(ctx: NodeContext) -> Result:
+    """The same bits as another type of that size. What kernels hold in other types than they store is the host's."""
+    x, dtype = ctx.input(0), elem_dtype(int(ctx.attr("to", 0)))
+    if any(not d.on_device or d in _HELD_OTHERWISE for d in (x.dtype, dtype)):
+        return ctx.host()
+    if x.dtype.size != dtype.size:
+        raise ShapeError(f"an element of {x.type} has {8 * x.dtype.size} bits, one of {dtype} {8 * dtype.size}")
+    return x if x.dtype is dtype else ctx.elementwise(lambda v: v.typed("bits", dtype), x)
 
 
 def _cast(ctx: NodeContext, dtype: DType) -> Result:

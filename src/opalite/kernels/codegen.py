@@ -1,8 +1,7 @@
 """OpenCL C of an Expr: one typed variable for each instruction, in vectors of any width.
 
-Meaning is that of ops/expr.py's NumPy table; a function missing here is a test failure. float16 and bfloat16 are
-computed in float and bool is int 0 or 1. On a CPU, float functions that OpenCL's library scalarises or computes
-more exactly than a network needs come from expr_helpers.py; elsewhere the built-ins are faster.
+The forms of functions are those of ops/functions.py; what is more than a text is written here. float16 and bfloat16
+are computed in float and bool is int 0 or 1.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ops.expr import Expr, In, Instr, Lit, Ref, Tmp
+from ..ops.functions import FUNCTIONS, Form, Function, How, Result, Wrapped
 from .expr_helpers import helper, wrapped
 from .vectors import Vec, compute_type
 
@@ -103,27 +103,35 @@ class _Emitter:
             assert isinstance(axis, Lit)
             assert self.coord is not None, f"'{self.expr}' needs coordinates, and its place gives none"
             return self.coord(int(axis.value))
-        if ins.fn == "cast":
-            return self.cast(ins)
-        if ins.fn == "saturate":
-            return self.saturate(ins)
-        if ins.fn == "where":
-            return self.where(ins)
-        if ins.fn == "pow":
-            return self.power(k, ins)
-        t = self.vec(ins.args[0])
+        if ins.fn in _WHOLE:
+            return _WHOLE[ins.fn](self, k, ins)
+        t, row = self.vec(ins.args[0]), FUNCTIONS[ins.fn]
         args = [self.as_type(a, t) for a in ins.args]
-        if ins.fn in _TESTS:
-            return self.from_mask(_TESTS[ins.fn](t, *args))
-        if self.expr.ref_dtype(ins.args[0]) is DType.BOOL and ins.fn in _ON_BOOL:
-            return _ON_BOOL[ins.fn].format(*args)
+        if self.expr.ref_dtype(ins.args[0]) is DType.BOOL and row.booleans is not None:
+            return self.form(row, row.booleans, t, args)
         if t.is_float and ins.fn in ("max", "min"):
             # One comparison hands on the NaN of an operand whose partner is a number.
             sign = ">" if ins.fn == "max" else "<"
             for number, other in (0, 1), (1, 0):
                 if _is_number(ins.args[number]):
                     return f"{args[number]} {sign} {args[other]} ? {args[number]} : {args[other]}"
-        return self.float_value(ins.fn, t, args) if t.is_float else self.int_value(ins.fn, t, args)
+        value = self.float_value(ins.fn, t, args) if t.is_float else self.form(row, row.integers, t, args)
+        return self.from_mask(value) if row.result is Result.BOOL else value
+
+    def form(self, row: Function, form: Form | None, t: Vec, args: Sequence[str]) -> str:
+        """A call of a function in the given form."""
+        match form:
+            case str():
+                if "{inf}" in form:
+                    return form.format(*args, inf=t.literal(float("inf")))
+                return form.format(*args, zero=t.literal(0), one=t.literal(1))
+            case Wrapped():
+                return wrapped(t, form.operator, *args)
+            case How.HELPER:
+                return self.call(row.name, t, *args)
+            case How.OWN:
+                return _OWN[row.name](self, t, args)
+        raise ValueError(f"'{row.name}' has no meaning on {t.base}")
 
     def as_type(self, ref: Ref, t: Vec) -> str:
         """A reference converted to `t` if it is of another type."""
@@ -137,37 +145,40 @@ class _Emitter:
 
     def float_value(self, fn: str, t: Vec, args: Sequence[str]) -> str:
         """Functions of float and double."""
-        if fn == "sigmoid":
-            e = self.float_value("exp", t, [f"-{args[0]}"])
-            return f"{t.literal(1.0)} / ({t.literal(1.0)} + {e})"
-        if fn == "mod":
-            return self.call("mod", t, self.float_value("fmod", t, args), args[1])
-        if fn == "tan" and self.cpu and t.base == "float":
-            return f"{self.call('sin', t, *args)} / {self.call('cos', t, *args)}"
-        if fn in ("max", "min", "sign") or (self.cpu and fn in _CPU_HELPERS[t.base]):
-            return self.call(fn, t, *args)
-        if fn in _FLOAT_FORMS:
-            return _FLOAT_FORMS[fn].format(*args, one=t.literal(1.0))
-        return f"{_FLOAT_BUILTINS.get(fn, fn)}({', '.join(args)})"
+        row = FUNCTIONS[fn]
+        return self.form(row, How.HELPER if self.cpu and t.base in row.cpu else row.floats, t, args)
 
-    def int_value(self, fn: str, t: Vec, args: Sequence[str]) -> str:
-        """Functions of integers; bool counts as int."""
-        if fn in ("floor", "ceil", "rint", "trunc"):
-            return args[0]
-        if fn in ("add", "sub", "mul", "neg"):
-            return wrapped(t, {"add": "+", "sub": "-", "mul": "*", "neg": "-"}[fn], *args)
-        if fn == "abs":
-            return args[0] if t.is_unsigned else t.reinterpret(f"abs({args[0]})")
-        if fn == "sign":
-            zero = t.literal(0)
-            return f"min({args[0]}, {t.literal(1)})" if t.is_unsigned else _sign_of(t, args[0], zero)
-        if fn in ("shl", "shr"):
-            return self.shift(fn, t, args)
-        if fn in ("div", "mod", "fmod"):
-            return self.call(fn, t, *args)
-        if fn in _INT_FORMS:
-            return _INT_FORMS[fn].format(*args)
-        raise ValueError(f"'{fn}' has no meaning on {t.base}")
+    def sigmoid(self, t: Vec, args: Sequence[str]) -> str:
+        """1 / (1 + exp(-x))."""
+        e = self.float_value("exp", t, [f"-{args[0]}"])
+        return f"{t.literal(1.0)} / ({t.literal(1.0)} + {e})"
+
+    def tangent(self, t: Vec, args: Sequence[str]) -> str:
+        """On a CPU by the helpers of sine and cosine."""
+        if self.cpu and t.base == "float":
+            return f"{self.call('sin', t, *args)} / {self.call('cos', t, *args)}"
+        return f"tan({args[0]})"
+
+    def modulus(self, t: Vec, args: Sequence[str]) -> str:
+        """C's remainder, moved to the sign of the divisor."""
+        return self.call("mod", t, self.float_value("fmod", t, args), args[1])
+
+    def absolute(self, t: Vec, args: Sequence[str]) -> str:
+        """Of integers: the least one stays itself."""
+        return args[0] if t.is_unsigned else t.reinterpret(f"abs({args[0]})")
+
+    def sign(self, t: Vec, args: Sequence[str]) -> str:
+        """Of integers."""
+        zero = t.literal(0)
+        return f"min({args[0]}, {t.literal(1)})" if t.is_unsigned else _sign_of(t, args[0], zero)
+
+    def shift_left(self, t: Vec, args: Sequence[str]) -> str:
+        """By any count."""
+        return self.shift("shl", t, args)
+
+    def shift_right(self, t: Vec, args: Sequence[str]) -> str:
+        """By any count."""
+        return self.shift("shr", t, args)
 
     def shift(self, fn: str, t: Vec, args: Sequence[str]) -> str:
         """Shifts by any count: from the type's width on nothing is left but the sign."""
@@ -182,7 +193,7 @@ class _Emitter:
         moved = f"{u.convert(a) if self.width == 1 else u.reinterpret(a)} << {safe}"
         return t.choose(inside, t.convert(moved) if self.width == 1 else t.reinterpret(moved), t.literal(0))
 
-    def where(self, ins: Instr) -> str:
+    def where(self, k: int, ins: Instr) -> str:
         """c ? a : b with the condition widened or narrowed to the lanes' size."""
         t = self.vec(ins.dtype)
         c = self.text(ins.args[0])
@@ -222,7 +233,7 @@ class _Emitter:
         """a to the power of b."""
         return self.call("pow", t, a, b) if self.cpu and self.device.fp64 else f"pow({a}, {b})"
 
-    def cast(self, ins: Instr) -> str:
+    def cast(self, k: int, ins: Instr) -> str:
         """Casts: to bool by comparison, float to integer by truncation, integers wrapping around."""
         ref, src, dst = ins.args[0], self.vec(ins.args[0]), self.vec(ins.dtype)
         a = self.text(ref)
@@ -256,7 +267,14 @@ class _Emitter:
             return f"{_mask_of(src, f'{a} < {src.literal(0.0)}', dst)} ? {low} : {dst.convert_sat(number)}"
         return dst.convert_sat(number)
 
-    def saturate(self, ins: Instr) -> str:
+    def bits(self, k: int, ins: Instr) -> str:
+        """The same bits as another type of that size. 16-bit floats are held as float, and bool as int."""
+        src = self.expr.ref_dtype(ins.args[0])
+        if src.size != ins.dtype.size or any(d in _HELD_WIDER for d in (src, ins.dtype)):
+            raise ValueError(f"'bits' has no meaning from {src} to {ins.dtype}")
+        return self.vec(ins.dtype).reinterpret(self.text(ins.args[0]))
+
+    def saturate(self, k: int, ins: Instr) -> str:
         """Clamped to the range of the integer result, NaN being 0."""
         src, dst = self.vec(ins.args[0]), self.vec(ins.dtype)
         a = self.text(ins.args[0])
@@ -293,39 +311,27 @@ def _sign_of(t: Vec, a: str, zero: str) -> str:
     return f"({a} > {zero}) - ({a} < {zero})" if t.width == 1 else f"({a} < {zero}) - ({a} > {zero})"
 
 
-_CPU_HELPERS = {"float": {"exp", "erf", "tanh", "rint", "sin", "cos", "fmod"}, "double": {"fmod"}}
-
-_FLOAT_BUILTINS = {"abs": "fabs"}
-
-_FLOAT_FORMS = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "neg": "-{0}",
-    "recip": "{one} / {0}",
+_OWN: dict[str, Callable[[_Emitter, Vec, Sequence[str]], str]] = {
+    "sigmoid": _Emitter.sigmoid,
+    "tan": _Emitter.tangent,
+    "mod": _Emitter.modulus,
+    "abs": _Emitter.absolute,
+    "sign": _Emitter.sign,
+    "shl": _Emitter.shift_left,
+    "shr": _Emitter.shift_right,
 }
+"""Forms that are more than a text, of converted arguments."""
 
-_INT_FORMS = {
-    "max": "max({0}, {1})",
-    "min": "min({0}, {1})",
-    "bitand": "{0} & {1}",
-    "bitor": "{0} | {1}",
-    "bitxor": "{0} ^ {1}",
-    "bitnot": "~{0}",
+_WHOLE: dict[str, Callable[[_Emitter, int, Instr], str]] = {
+    "where": _Emitter.where,
+    "pow": _Emitter.power,
+    "cast": _Emitter.cast,
+    "saturate": _Emitter.saturate,
+    "bits": _Emitter.bits,
 }
+"""Those that look at the instruction: at its type, or at literals."""
 
-_ON_BOOL = {
-    "add": "{0} | {1}",
-    "max": "{0} | {1}",
-    "mul": "{0} & {1}",
-    "min": "{0} & {1}",
-    "bitand": "{0} & {1}",
-    "bitor": "{0} | {1}",
-    "bitxor": "{0} ^ {1}",
-    "bitnot": "{0} ^ 1",
-}
-"""Functions that mean something else on int 0 or 1 than on integers."""
+_HELD_WIDER = (DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
 
 _POWERS = {
     0.0: "{one}",
@@ -352,16 +358,3 @@ _ROOTS = {
     -1.75: "rsqrt({0}) * sqrt(rsqrt({0})) / {0}",
 }
 """Powers by square roots: on a CPU within 4e-7, in a quarter of the time that `pow` of expr_helpers.py takes."""
-
-_TESTS: dict[str, Callable[..., str]] = {
-    "eq": lambda t, a, b: f"({a} == {b})",
-    "lt": lambda t, a, b: f"({a} < {b})",
-    "le": lambda t, a, b: f"({a} <= {b})",
-    "xor": lambda t, a, b: f"({a} != {b})",
-    "not": lambda t, a: f"({a} == {t.literal(0)})",
-    "and": lambda t, a, b: f"(({a} != {t.literal(0)}) & ({b} != {t.literal(0)}))",
-    "or": lambda t, a, b: f"(({a} != {t.literal(0)}) | ({b} != {t.literal(0)}))",
-    "isnan": lambda t, a: f"({a} != {a})",
-    "isinf": lambda t, a: f"(fabs({a}) == {t.literal(float('inf'))})" if t.is_float else f"({a} != {a})",
-}
-"""Functions with a bool result, as comparisons."""

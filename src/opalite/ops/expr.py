@@ -6,13 +6,12 @@ graph's text form shows:
     mul($0, $1); add(%0, 1.0:f32)
 
 %k is the result of instruction k; the last instruction is the result; an Expr without instructions returns $0.
-Each instruction carries its dtype. NumPy semantics are here (`evaluate`); OpenCL C is emitted by kernels/codegen.py
-from the same table of functions, so a function missing from either is a test failure.
+Each instruction carries its dtype. What the functions mean, in NumPy (`evaluate`) and in OpenCL C (emitted by
+kernels/codegen.py), one table says: functions.py.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtype import DType
+from .functions import FUNCTIONS, Result, find_function
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ class Instr:
     dtype: DType
 
     def __str__(self) -> str:
-        suffix = f"<{self.dtype.short}>" if self.fn in TYPED else ""
+        suffix = f"<{self.dtype.short}>" if find_function(self.fn).result is Result.GIVEN else ""
         return f"{self.fn}{suffix}({', '.join(map(str, self.args))})"
 
 
@@ -111,165 +111,16 @@ class Expr:
         return len(self.instrs)
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# Functions. Result dtype: "same" as the first argument, "bool", or "typed" (given with the instruction).
-
-
-def _is_int(a: Array) -> bool:
-    return a.dtype.kind in "iu"
-
-
-def _int_div(a: Array, b: Array) -> Array:
-    """C's division: toward zero; a zero divisor gives zero on every device instead of a trap."""
-    if _is_int(a):
-        safe = np.where(b == 0, 1, b).astype(b.dtype)
-        return np.where(b == 0, 0, (a - np.fmod(a, safe)) // safe).astype(a.dtype)
-    return np.asarray(np.divide(a, b))
-
-
-def _fmod(a: Array, b: Array) -> Array:
-    if _is_int(a):
-        return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype)
-    return np.asarray(np.fmod(a, b))
-
-
-def _mod(a: Array, b: Array) -> Array:
-    if _is_int(a):
-        return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b))).astype(a.dtype)
-    return np.asarray(np.mod(a, b))
-
-
-def _pow(a: Array, b: Array) -> Array:
-    """Powers of integers wrap around, and their negative powers are zero unless the base is 1 or -1."""
-    if not _is_int(a):
-        return np.asarray(np.power(a, b))
-    if not _is_int(b):
-        return _cast(np.power(a.astype(np.float64), b.astype(np.float64)), DType.of(a))
-    a, b = np.broadcast_arrays(a, b)
-    exponent = b.astype(np.int64)
-    result, square, left = np.ones_like(a), a, np.abs(exponent).astype(np.uint64)
-    while np.any(left):
-        result = np.where(left & np.uint64(1), result * square, result)
-        square = square * square
-        left = left >> np.uint64(1)
-    return np.where((exponent < 0) & (a != 1) & (a != -1), 0, result).astype(a.dtype)
-
-
-def _whole(fn: Callable[..., Array]) -> Callable[[Array], Array]:
-    """A rounding function, which leaves integers alone."""
-    return lambda a: a if _is_int(a) else fn(a)
-
-
-_erf_scalar: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _erf(a: Array) -> Array:
-    return _erf_scalar(a).astype(a.dtype) if a.size else a
-
-
-def _clip_to(a: Array, dtype: DType) -> Array:
-    """Float64 without NaN to an integer type: toward zero, values outside its range to the nearest end."""
-    info = np.iinfo(dtype.np)
-    low, high = a <= float(info.min), a >= float(info.max)
-    inside = np.where(low | high, 0.0, a).astype(dtype.np)
-    return np.where(low, info.min, np.where(high, info.max, inside)).astype(dtype.np)
-
-
-def _cast(a: Array, dtype: DType) -> Array:
-    """Casts as devices do them. Float to integer truncates, and NaN is 0; int32, int64 and positive uint64 saturate,
-    narrower types take the low bits of int32, uint32 and negative uint64 those of int64. Integers wrap around."""
-    if dtype is DType.BOOL:
-        return np.asarray(a != 0)
-    if not dtype.is_int or _is_int(a) or a.dtype.kind == "b":
-        return a.astype(dtype.np)
-    wide = a.astype(np.float64)
-    wide = np.where(np.isnan(wide), 0.0, wide)
-    if dtype.size < 4:
-        return _clip_to(wide, DType.INT32).astype(dtype.np)
-    if dtype is DType.UINT32:
-        return _clip_to(wide, DType.INT64).astype(dtype.np)
-    if dtype is DType.UINT64:
-        return np.where(wide < 0, _clip_to(wide, DType.INT64).astype(np.uint64), _clip_to(wide, dtype))
-    return _clip_to(wide, dtype)
-
-
-def _saturate(a: Array, dtype: DType) -> Array:
-    if _is_int(a):
-        ends, own = np.iinfo(dtype.np), np.iinfo(a.dtype)
-        return np.clip(a, max(ends.min, own.min), min(ends.max, own.max)).astype(dtype.np)
-    wide = a.astype(np.float64)
-    return _clip_to(np.where(np.isnan(wide), 0.0, wide), dtype)
-
-
-NUMPY: dict[str, Callable[..., Array]] = {
-    "abs": np.abs,
-    "neg": np.negative,
-    "exp": np.exp,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: 1 / np.sqrt(a),
-    "recip": lambda a: 1 / a,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "erf": _erf,
-    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-    "floor": _whole(np.floor),
-    "ceil": _whole(np.ceil),
-    "rint": _whole(np.rint),
-    "trunc": _whole(np.trunc),
-    "sign": np.sign,
-    "not": np.logical_not,
-    "bitnot": np.bitwise_not,
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _int_div,
-    "max": np.maximum,
-    "min": np.minimum,
-    "pow": _pow,
-    "fmod": _fmod,
-    "mod": _mod,
-    "atan2": np.arctan2,
-    "eq": np.equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.not_equal,
-    "bitand": np.bitwise_and,
-    "bitor": np.bitwise_or,
-    "bitxor": np.bitwise_xor,
-    "shl": np.left_shift,
-    "shr": np.right_shift,
-    "where": np.where,
-}
-"""NumPy meaning of each function. `max`/`min` hand on NaN; `rint` rounds halves to even; `where(c, a, b)`."""
-
-TYPED = ("cast", "saturate", "coord")
-"""Functions whose result type is given: `cast` truncates toward zero, `saturate` clamps to the integer type's range,
-`coord(k)` is the output coordinate along axis k."""
-
-_BOOL_RESULT = frozenset({"eq", "lt", "le", "not", "and", "or", "xor", "isnan", "isinf"})
-
-
 def result_dtype(fn: str, args: Sequence[DType]) -> DType:
-    """Result type of an untyped function."""
-    if fn in _BOOL_RESULT:
-        return DType.BOOL
-    return args[1] if fn == "where" else args[0]
+    """Result type of a function whose result is not given. ValueError for unknown functions and those."""
+    match find_function(fn, len(args)).result:
+        case Result.BOOL:
+            return DType.BOOL
+        case Result.GIVEN:
+            raise ValueError(f"the type of {fn!r} is to be given: {fn}<i32>(...)")
+        case Result.SECOND:
+            return args[1]
+    return args[0]
 
 
 def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -292,12 +143,9 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
                 view = [1] * len(shape)
                 view[int(axis.value)] = -1
                 out = np.arange(shape[int(axis.value)]).reshape(view)
-            elif ins.fn == "cast":
-                out = _cast(value(ins.args[0]), ins.dtype)
-            elif ins.fn == "saturate":
-                out = _saturate(value(ins.args[0]), ins.dtype)
             else:
-                out = NUMPY[ins.fn](*(value(a) for a in ins.args))
+                given = (ins.dtype,) if FUNCTIONS[ins.fn].result is Result.GIVEN else ()
+                out = FUNCTIONS[ins.fn].numpy(*(value(a) for a in ins.args), *given)
             held = np.float32 if ins.dtype in _WIDENED else ins.dtype.np
             results.append(np.asarray(out).astype(held, copy=False))
         final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
@@ -337,7 +185,8 @@ class Builder:
         key = (fn, tuple(a.key() if isinstance(a, Lit) else a for a in args), dtype)
         if key in self._seen:
             return self._seen[key]
-        if fn != "coord" and all(isinstance(a, Lit) for a in args) and dtype is not DType.BFLOAT16:
+        known = fn not in ("coord", "bits") and all(isinstance(a, Lit) for a in args)  # a number has no bits of NaN
+        if known and dtype is not DType.BFLOAT16:
             value = evaluate(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
             ref: Ref = Lit(value.item(), dtype)
         else:
@@ -405,7 +254,7 @@ class Sym:
         return Sym(self.builder, self.builder.emit(fn, [self.ref, *(self.lift(o) for o in others)]))
 
     def typed(self, fn: str, dtype: DType) -> Sym:
-        """cast or saturate to `dtype`."""
+        """cast, saturate or bits to `dtype`."""
         return Sym(self.builder, self.builder.emit(fn, [self.ref], dtype))
 
     def cast(self, dtype: DType) -> Sym:
@@ -510,9 +359,8 @@ def parse_expr(text: str, dtypes: Sequence[DType]) -> Expr:
         fn, given, inner = m.groups()
         so_far = Expr(tuple(instrs), tuple(dtypes))
         args = tuple(_parse_ref(a.strip()) for a in inner.split(","))
+        find_function(fn, len(args))
         dtype = DType.parse(given) if given else result_dtype(fn, [so_far.ref_dtype(a) for a in args])
-        if fn not in NUMPY and fn not in TYPED:
-            raise ValueError(f"unknown function {fn!r}")
         instrs.append(Instr(fn, args, dtype))
     return Expr(tuple(instrs), tuple(dtypes))
 

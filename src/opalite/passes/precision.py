@@ -2,8 +2,8 @@
 
 Half holds 5 bits of exponent: nothing beyond 65504. Inside a kernel everything is float, so that only what is stored
 counts. These are kept in float32: what a policy names; large constants, such as the -1e9 that masks add, and
-exponentials, with their readers; squares that are summed, and sums of many terms; and whatever only moves, or
-computes element by element, what is in float32 already.
+exponentials, with their readers; squares that are summed, and sums of many terms; what functions of single bits read
+and give; and whatever only moves, or computes element by element, what is in float32 already.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
 from ..ops.expr import Expr, Instr, Lit, Tmp
+from ..ops.functions import FUNCTIONS
 
 MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
@@ -33,9 +34,10 @@ def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | No
             _widen(graph)
         return
     uses = graph.uses()
+    patterns = _patterns(graph)
     large: set[Value] = set()  # values that may be beyond half's range
     for node in graph.nodes:
-        why, grows = _reason(node, policy, large, [n for v in node.outputs for n in uses.get(v, ())])
+        why, grows = _reason(node, policy, large, patterns, [n for v in node.outputs for n in uses.get(v, ())])
         node.precision = Precision.FP32 if why else policy.precision
         node.precision_reason = why
         for v in node.outputs:
@@ -55,12 +57,30 @@ def _widen(graph: Graph) -> None:
             v.type = v.type.with_place(v.type.place.with_precision(node.precision.override(v.dtype)))
 
 
-def _reason(node: Node, policy: PrecisionPolicy, large: set[Value], readers: list[Node]) -> tuple[str, bool]:
+def _patterns(graph: Graph) -> set[Value]:
+    """Values of which single bits are read, perhaps after they were moved."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        moved = node.op.name in _MOVES and node.op.name != "Elementwise" and any(v in found for v in node.outputs)
+        if moved or _reads_bits(node):
+            found.update(v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32)
+    return found
+
+
+def _reads_bits(node: Node) -> bool:
+    return any(FUNCTIONS[i.fn].bits for i in _instructions(node))
+
+
+def _reason(
+    node: Node, policy: PrecisionPolicy, large: set[Value], patterns: set[Value], readers: list[Node]
+) -> tuple[str, bool]:
     """(why `node` is kept in float32, or '', whether its output may be beyond half's range)."""
     if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
         return "", False
     named = (policy.fp32[node.name] or "the policy names it") if node.name in policy.fp32 else ""
-    own = _exact(node) or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
+    bits = _reads_bits(node) or any(v in patterns for v in node.outputs)
+    own = "single bits of floats count" if bits else _exact(node)
+    own = own or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
     if own:
         return own, True
     if any(v in large for v in node.inputs if v is not None):
@@ -82,7 +102,7 @@ def _large_constant(node: Node) -> str:
 
 def _exponential(node: Node) -> str:
     found = _last(node)
-    return "an exponential may exceed half's range" if found is not None and found.fn in ("exp", "pow") else ""
+    return "an exponential may exceed half's range" if found is not None and FUNCTIONS[found.fn].grows else ""
 
 
 def _square(node: Node, readers: list[Node]) -> str:

@@ -56,6 +56,32 @@ CASES = (
         """,
         whole=half,
     ),
+    Case(
+        "set_precision",
+        "what is moved to where single bits are read, and what bits make",
+        None,
+        """
+        graph g(%x: f32[2,4]) {
+            %a = Elementwise(%x) {expr="tanh($0)"}
+            %b = Elementwise(%a) {expr="sin($0)"}
+            %r = Reshape(%b) {shape=[8]}
+            %i = Elementwise(%r) {expr="bits<i32>($0); bitand(%0, -4096:i32)"}
+            %f = Elementwise(%i) {expr="bits<f32>($0)"}
+            return %f
+        }
+        """,
+        """
+        graph g(%x: f32[2,4]) {
+            %a: f32[2,4] @opencl/f16/NCHW = Elementwise(%x) {expr="tanh($0)"}
+            %b = Elementwise(%a) {expr="sin($0)"}
+            %r = Reshape(%b) {shape=[8]}
+            %i = Elementwise(%r) {expr="bits<i32>($0); bitand(%0, -4096:i32)"}
+            %f = Elementwise(%i) {expr="bits<f32>($0)"}
+            return %f
+        }
+        """,
+        whole=half,
+    ),
     Case("set_precision", "doubles are no matter of it", None, EXPONENTIAL.replace("f32", "f64"), whole=half),
     Case("set_precision", "float32 is what a graph has anyway", None, EXPONENTIAL, whole=single),
 )
