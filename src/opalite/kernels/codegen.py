@@ -122,9 +122,8 @@ class _Emitter:
         """A call of a function in the given form."""
         match form:
             case str():
-                if "{inf}" in form:
-                    return form.format(*args, inf=t.literal(float("inf")))
-                return form.format(*args, zero=t.literal(0), one=t.literal(1))
+                inf = t.literal(float("inf")) if t.is_float else ""
+                return form.format(*args, zero=t.literal(0), one=t.literal(1), inf=inf, t=t, i=t.signed)
             case Wrapped():
                 return wrapped(t, form.operator, *args)
             case How.HELPER:

@@ -44,8 +44,8 @@ class Wrapped:
 
 
 Form = str | How | Wrapped
-"""OpenCL C of a call: {0}, {1}... are the arguments, {zero}, {one} and {inf} literals of their type. Where the result
-is bool it is a comparison."""
+"""OpenCL C of a call: {0}, {1}... are the arguments, {zero}, {one} and {inf} literals of their type, which is {t}, and
+{i} the signed integers of that size. Where the result is bool it is a comparison."""
 
 
 @dataclass(frozen=True)
