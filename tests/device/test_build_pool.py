@@ -252,3 +252,16 @@ def test_nothing_is_compiled_here_by_a_fragile_compiler(deadly: Runtime, monkeyp
     assert values(runtime, [runtime.build(text, "-DVALUE=77", "p")]) == [77]
     assert values(runtime, [runtime.build(SOURCE, "-DVALUE=78", "p")]) == [78]
     runtime.programs.close()
+
+
+def test_what_workers_built_is_stored_without_asking_the_driver(
+    rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PoCL loads every kernel of a program that it is asked the binary of, and of those it loaded it keeps 128."""
+
+    def ask(program: Any) -> bytes:
+        raise AssertionError("the driver was asked for a binary that is at hand")
+
+    monkeypatch.setattr(rt.programs, "_binary_of", ask)
+    assert values(rt, rt.programs.get_all(specs(first=900))) == list(range(900, 900 + COUNT))
+    assert rt.programs.stats.saved == COUNT

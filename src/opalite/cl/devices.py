@@ -11,6 +11,7 @@ from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
 from . import intel, pocl
 from .cachefolder import is_writable, kept_folder
+from .cores import task_ids
 from .describe import describe, location, with_trials
 from .failures import code_name
 from .forks import check_fork
@@ -78,7 +79,9 @@ def _list_all(listing: Listing) -> Listing:
         try:
             name = platform.name.strip()
             listing.platforms.append(f"{name} ({platform.version.strip()})")
+            before = task_ids()
             devices = platform.get_devices()
+            pocl.pin_threads(name, task_ids() - before)
         except cl.Error as e:
             listing.broken.append(BrokenPlatform(p, name, code_name(e.code)))
             continue

@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import knobs
 from ..errors import DeviceError
-from . import limits
+from . import cores, limits
 from .linker import prepare_linker
 from .pocl_folder import BUILDS, PoclFolder, open_folder
 from .scratch import make_temporary
@@ -31,6 +31,8 @@ PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
 _folder: PoclFolder | None = None  # this process's
 _fault: DeviceError | None = None  # why it has none
+_THREADS = "POCL_MAX_PTHREAD_COUNT"
+_limited = ""  # what this process told PoCL of its threads
 _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
 
@@ -58,19 +60,22 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
     other drivers do without one.
     DeviceError if the limits of this process leave drivers too little memory, or PoCL no thread.
 
-    Where the process may use every core, each of PoCL's threads stays on a core of its own: systems were seen to leave
-    two of them on one core for seconds, at twice the time, and onnxruntime pins its threads too.
+    PoCL starts as many threads as the process may use cores (cores.py), each of which stays on a core of its own: PoCL
+    does that itself where it has every core of the machine, else `pin_threads`.
 
     Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
     a program's binary holds it.
     """
-    global _folder, _fault
+    global _folder, _fault, _limited
     if _folder is not None:
         return None
     limits.check_start()
     knobs.default_foreign("POCL_WORK_GROUP_SPECIALIZATION", "0")
-    if not knobs.foreign("POCL_MAX_PTHREAD_COUNT") and (threads := limits.thread_limit()) is not None:
-        knobs.set_foreign("POCL_MAX_PTHREAD_COUNT", str(threads))
+    if not knobs.foreign(_THREADS):
+        threads = min((n for n in (limits.thread_limit(), cores.core_limit()) if n is not None), default=None)
+        if threads is not None:
+            _limited = str(threads)
+            knobs.set_foreign(_THREADS, _limited)
     if _has_all_cores():
         knobs.default_foreign("POCL_AFFINITY", "1")
     if knobs.has_foreign("POCL_CACHE_DIR") or knobs.has_foreign("POCL_KERNEL_CACHE"):
@@ -86,9 +91,23 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
 
 
 def restore_environment() -> None:
-    """To be called after the first OpenCL call, when PoCL knows its folder, which is no other process's."""
+    """To be called after the first OpenCL call, when PoCL knows its folder and threads, which are no other process's."""
+    global _limited
+    if _limited and knobs.foreign(_THREADS) == _limited:
+        knobs.unset_foreign(_THREADS)
+    _limited = ""
     if _folder is not None and knobs.foreign("POCL_CACHE_DIR") == str(_folder.path):
         knobs.unset_foreign("POCL_CACHE_DIR")
+
+
+def pin_threads(platform_name: str, started: set[int]) -> None:
+    """Keep PoCL's threads, which are among the tasks `started` since the platform was asked, to a core each.
+
+    Only where they are as many as the cores that the process may use; POCL_AFFINITY says 1 where PoCL has done it, and
+    0 where the user does not want it.
+    """
+    if platform_name == PLATFORM and not knobs.foreign("POCL_AFFINITY"):
+        cores.pin(started, cores.allowed_cores())
 
 
 def make_build_folder() -> str:
@@ -122,11 +141,10 @@ def _check_folder() -> None:
 
 def _has_all_cores() -> bool:
     """Whether PoCL's threads are as many as the machine's cores, which PoCL numbers from 0 when it pins them."""
-    limit = knobs.foreign("POCL_MAX_PTHREAD_COUNT")
-    cores = os.cpu_count() or 1
-    if limit and limit != str(cores):
+    limit, count = knobs.foreign(_THREADS), os.cpu_count() or 1
+    if limit and limit != str(count):
         return False
-    return hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == cores
+    return hasattr(os, "sched_getaffinity") and len(cores.allowed_cores()) == count
 
 
 def worker_environment(folder: str) -> dict[str, str]:

@@ -89,10 +89,13 @@ class ProgramCache:
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
         self._fragile = FRAGILE_COMPILER in info.quirks
-        if self._serial and index and os.name == "posix" and (_workers() > 1 or self._fragile):
-            self._pool = BuildPool(index, info.version, _workers())
-            # Linking takes as long as all the builds, beside a program that runs and should not be slowed down.
-            self._link_pool = BuildPool(index, info.version, 1, background=True)
+        if self._serial and index and os.name == "posix":
+            if _workers() > 1 or self._fragile:
+                self._pool = BuildPool(index, info.version, _workers())
+            # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
+            # where there is one core, a worker does it.
+            if self._pool is not None or _may_work_behind():
+                self._link_pool = BuildPool(index, info.version, 1, background=True)
 
     def expect_builds(self) -> None:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
@@ -175,7 +178,7 @@ class ProgramCache:
             program = self._accept(binary)
             if program is not None:
                 self._counters.programs_built += 1
-                self._save(key, program)
+                self._save(key, binary)
         if program is None:
             _log.info("%d sources were not linked into one program", len(parts))
         return program
@@ -248,13 +251,17 @@ class ProgramCache:
         known = (text, options) in self._delivered or (text, options) in self._deadly
         if self._fragile and self._pool is not None and not known:
             list(self._deliver([(text, options)]))
-        program = self._accept(self._delivered.pop((text, options), b""))
+        # Of what a worker made the binary is at hand. PoCL, asked for it, would load each kernel once more, and of those
+        # that it has loaded it keeps 128: with more, each launch opens a library.
+        binary = self._delivered.pop((text, options), b"")
+        program = self._accept(binary)
         if program is None:
             started = time.perf_counter()
             program = self._compile(text, options, name, key)
             self.stats.build_s += time.perf_counter() - started
+            binary = self._binary_of(program) if self._store is not None else b""
         self._counters.programs_built += 1
-        self._save(key, program)
+        self._save(key, binary)
         return program
 
     def _find(self, key: str) -> cl._Program | None:
@@ -330,11 +337,8 @@ class ProgramCache:
         except cl.Error:
             return ""
 
-    def _save(self, key: str, program: cl._Program) -> None:
-        if self._store is None:
-            return
-        binary = self._binary_of(program)
-        if binary and self._store.put(key, binary):
+    def _save(self, key: str, binary: bytes) -> None:
+        if self._store is not None and binary and self._store.put(key, binary):
             self.stats.saved += 1
 
     def _binary_of(self, program: cl._Program) -> bytes:
@@ -357,6 +361,11 @@ def _workers() -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
+
+
+def _may_work_behind() -> bool:
+    """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
+    return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
 
 
 def _keep_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:

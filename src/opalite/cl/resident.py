@@ -65,7 +65,7 @@ class ResidentLoop:
         self._queue = cl.CommandQueue(rt.context, rt.device)
         self._sent = 0
         self._times: dict[bool, list[float]] = {True: [], False: []}
-        self._joins: bool | None = None
+        self._joins: bool | None = None if self._count else False  # a single core is the host's
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()

@@ -64,7 +64,7 @@ class StepTable:
         return run, clear
 
     def stay(self, words: Sequence[str], fields: Sequence[str], ticks: int, stay_s: float) -> ResidentLoop | None:
-        """All rows as one loop that the host walks too, on a device of several cores.
+        """All rows as one loop that the host walks too, alone where the device has one core.
 
         The table must not be run in another way. words: of 32 bits, a cache line each; fields: of 64 bits, side by
         side; as the program reads them. ticks: of the processor's clock, in which it measures time. None where the host

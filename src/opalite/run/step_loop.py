@@ -157,7 +157,7 @@ def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
 
 def is_worth(rt: Runtime) -> bool:
     """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
-    return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl" and rt.info.compute_units > 1
+    return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl"
 
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
