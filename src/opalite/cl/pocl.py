@@ -91,7 +91,7 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
 
 
 def restore_environment() -> None:
-    """To be called after the first OpenCL call, when PoCL knows its folder and threads, which are no other process's."""
+    """To be called after the first OpenCL call. PoCL knows its folder and threads, which are no other process's."""
     global _limited
     if _limited and knobs.foreign(_THREADS) == _limited:
         knobs.unset_foreign(_THREADS)

@@ -251,8 +251,8 @@ class ProgramCache:
         known = (text, options) in self._delivered or (text, options) in self._deadly
         if self._fragile and self._pool is not None and not known:
             list(self._deliver([(text, options)]))
-        # Of what a worker made the binary is at hand. PoCL, asked for it, would load each kernel once more, and of those
-        # that it has loaded it keeps 128: with more, each launch opens a library.
+        # Of what a worker made the binary is at hand. PoCL, asked for it, would load each kernel once more, and it
+        # keeps 128 of those that it has loaded: with more, each launch opens a library.
         binary = self._delivered.pop((text, options), b"")
         program = self._accept(binary)
         if program is None:
