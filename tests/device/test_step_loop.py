@@ -311,6 +311,63 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     return session, feeds, asked
 
 
+def categories() -> Any:
+    """Texts and numbers in, a label and a map of scores by label out: the host has work before and after the loop."""
+    ml = "ai.onnx.ml"
+    labels = ["left", "middle", "right"]
+    nodes = [
+        helper.make_node("ArrayFeatureExtractor", ["t", "first"], ["c"], domain=ml),
+        helper.make_node("OneHotEncoder", ["c"], ["o"], domain=ml, cats_strings=["a", "b", "c"]),
+        helper.make_node("Reshape", ["o", "shape"], ["f"]),
+        helper.make_node("Concat", ["f", "x"], ["all"], axis=1),
+        helper.make_node(
+            *("LinearClassifier", ["all"], ["label", "scores"]),
+            domain=ml,
+            classlabels_strings=labels,
+            coefficients=noise(15).tolist(),
+            intercepts=[0.1, 0.2, 0.3],
+            post_transform="SOFTMAX",
+        ),
+        helper.make_node("ZipMap", ["scores"], ["maps"], domain=ml, classlabels_strings=labels),
+    ]
+    constants = {"first": np.array([0]), "shape": np.array([-1, 3])}
+    outputs = [port("label", None, 8), helper.make_empty_tensor_value_info("maps"), port("scores", None)]
+    inputs = [port("t", ("N", 2), 8), port("x", ("N", 2))]
+    model = make_model(nodes, inputs, outputs, constants)
+    model.opset_import.append(helper.make_opsetid(ml, 3))
+    return model
+
+
+def test_short_way_with_work_on_the_host(staying: Runtime) -> None:
+    session = opalite.InferenceSession(categories().SerializeToString(), device=staying.info.id)
+    rng = np.random.default_rng(0)
+
+    def draw() -> dict[str, Any]:
+        return {"t": rng.choice(["a", "b", "c", "d"], (3, 2)).astype(object), "x": rng.standard_normal((3, 2), "f")}
+
+    run_until_linked(session, draw())
+    assert session._repeat is not None
+    assert session._repeat._host is not None
+    kept = session.run(None, given := draw())
+    before = [kept[0].copy(), [dict(m) for m in kept[1]], kept[2].copy(), given["t"].copy()]
+    for _ in range(5):
+        feeds = draw()
+        label, maps, scores = session.run(None, feeds)
+        assert session.last_timing.host_s > 0
+        plain = opalite.InferenceSession(categories().SerializeToString(), device=staying.info.id)
+        wanted = plain.run(None, feeds)
+        np.testing.assert_array_equal(label, wanted[0])
+        assert maps == wanted[1]
+        np.testing.assert_array_equal(scores, wanted[2])
+        assert session.run(["maps"], feeds) == [maps]
+    for a, b in zip([*kept, given["t"]], before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    feeds["t"][0, 0] = 5  # what is no text takes the usual way, which makes text of it
+    assert session.run(["label"], feeds)[0][0] in ("left", "middle", "right")
+    longer = {n: np.concatenate([a, a]) for n, a in draw().items()}
+    np.testing.assert_array_equal(session.run(None, longer)[2], plain.run(None, longer)[2])
+
+
 def test_like_runs_take_the_short_way(staying: Runtime) -> None:
     session, feeds, asked = repeating(staying)
     plain = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)

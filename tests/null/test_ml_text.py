@@ -23,6 +23,7 @@ def text(*values: str) -> Array:
 
 WORDS = text("a", "b", "zz", "")
 NUMBERS = np.array([[1, 2], [9, -1]])
+LIMITS = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, -1, 0])
 FLOATS = np.array([1, 2.5, np.nan, -0.0], np.float32)
 
 
@@ -61,6 +62,10 @@ def test_label_encoder_of_version_1() -> None:
         (NUMBERS, {"keys_int64s": [1, 2], "values_strings": ["A", "B"]}),
         (NUMBERS, {"keys_int64s": [1, 2, 1], "values_int64s": [7, 8, 9]}),
         (NUMBERS, {"keys_int64s": list(range(100)), "values_int64s": list(range(100, 200)), "default_int64": -7}),
+        (NUMBERS, {"keys_int64s": [9, 1, 9, *range(20, 90)], "values_int64s": list(range(73))}),
+        (NUMBERS, {"keys_int64s": list(range(-5000, 60000, 999)), "values_floats": [float(i) for i in range(66)]}),
+        (LIMITS, {"keys_int64s": list(range(-70, 0)), "values_int64s": list(range(70))}),
+        (LIMITS, {"keys_int64s": [*range(70), LIMITS[0], LIMITS[1]], "values_int64s": list(range(72))}),
         (FLOATS, {"keys_floats": [1.0, 2.5, float("nan"), 0.0], "values_int64s": [7, 8, 9, 10]}),
         (FLOATS, {"keys_floats": [float(k) for k in range(1, 90)] + [float("nan")], "values_int64s": list(range(90))}),
         (FLOATS, {"keys_floats": [1.0, 2.5], "values_floats": [3.0, 4.0], "default_float": 0.5}),
@@ -69,6 +74,40 @@ def test_label_encoder_of_version_1() -> None:
 def test_label_encoder(x: Array, attrs: dict[str, Any], ml: int) -> None:
     """Many keys are searched for, few are compared with; from version 4 on NaN is a key."""
     check("LabelEncoder", [x], ml=ml, **attrs)
+
+
+def test_whole_keys_close_together_are_a_table_on_the_device() -> None:
+    attrs = {"keys_int64s": list(range(-40, 60)), "values_int64s": list(range(100, 200))}
+    imported("LabelEncoder", [NUMBERS], ml=2, domain=ML, **attrs)  # nothing on the host
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "attrs"),
+    [
+        ("Gather", [WORDS.reshape(2, 2), np.array([[1, -2]])], {"axis": 1}),
+        ("Gather", [WORDS, np.array(2)], {}),
+        ("Concat", [WORDS.reshape(2, 2), WORDS.reshape(2, 2)[:, :1]], {"axis": -1}),
+        ("Reshape", [WORDS.reshape(2, 2), np.array([0, -1, 1])], {}),
+        ("Reshape", [WORDS[:0].reshape(0, 3), np.array([3, 0])], {"allowzero": 1}),
+        ("Flatten", [WORDS.reshape(2, 1, 2)], {"axis": 2}),
+        ("Flatten", [WORDS.reshape(2, 1, 2)], {"axis": -1}),
+        ("Transpose", [WORDS.reshape(2, 1, 2)], {"perm": [2, 0, 1]}),
+        ("Transpose", [WORDS.reshape(2, 2)], {}),
+    ],
+)
+def test_strings_are_moved(op: str, arrays: list[Array], attrs: dict[str, Any]) -> None:
+    fixed = {"const": range(1, len(arrays)) if op != "Concat" else ()}
+    given = [a.copy() for a in arrays]
+    (got,) = imported(op, arrays, may_use_host=True, **fixed, **attrs)
+    assert_same([got], by_ort(op, arrays, **fixed, **attrs))
+    got[...] = "mine"
+    for a, b in zip(arrays, given, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("x", [WORDS, WORDS.reshape(2, 2), WORDS.reshape(1, 2, 2)])
+def test_columns_of_strings(x: Array) -> None:
+    check("ArrayFeatureExtractor", [x, np.array([[1, 0]])])
 
 
 def test_label_encoder_of_tensors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def zip_map(node: HostNode) -> Step:
         scores = scores.reshape(1, -1) if scores.ndim == 1 else scores
         if scores.ndim != 2 or scores.shape[1] != len(labels):
             raise ShapeError(f"ZipMap has {len(labels)} labels for scores of shape {list(scores.shape)}")
-        return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
+        return [[*map(dict, map(zip, repeat(labels), scores.tolist()))]]
 
     return run
 

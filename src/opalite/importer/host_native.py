@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,6 @@ def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]
     return register
 
 
-@lru_cache(maxsize=256)
 def find_native(op_type: str, domain: str, proto: bytes) -> Step | None:
     """What runs the node `proto` (a serialised NodeProto); None where the reference implementation should."""
     _load()

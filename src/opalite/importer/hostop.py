@@ -98,24 +98,29 @@ def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequen
     """
     if op_type in _HOLDERS:
         return _run_holder(op_type, inputs)
-    label = f"{op_type} node of opset {opset}"
-    native = find_native(op_type, domain, proto)
-    step = _reference(op_type, domain, opset, proto) if native is None else native
-    arrays = [_plain(v) for v in inputs]
+    step = _find_step(op_type, domain, opset, proto)
+    arrays = [v if type(v) is np.ndarray else _plain(v) for v in inputs]
     try:
         with np.errstate(all="ignore"):
             found = step(arrays)
     except OpaliteError as e:
-        raise e.add_context(f"while running {label} on the host") from e
+        raise e.add_context(f"while running {op_type} node of opset {opset} on the host") from e
     except NotImplementedError as e:
-        raise UnsupportedOpError(f"{label} cannot run on the host: {e}") from e
+        raise UnsupportedOpError(f"{op_type} node of opset {opset} cannot run on the host: {e}") from e
     except Exception as e:  # the reference implementations raise whatever NumPy raises
         kinds = ", ".join(f"x{i}: {_describe(v)}" for i, v in enumerate(arrays))
-        raise ModelError(f"{label} failed on the host with inputs {kinds or '(none)'}: {_innermost(e)}") from e
-    return [_result(v) for v in found]
+        raise ModelError(
+            f"{op_type} node of opset {opset} failed on the host with inputs {kinds or '(none)'}: {_innermost(e)}"
+        ) from e
+    return [v if type(v) is np.ndarray and v.dtype.kind not in "US" else _result(v) for v in found]
 
 
 @lru_cache(maxsize=256)
+def _find_step(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
+    """What runs the node: written here, or the reference implementation."""
+    return find_native(op_type, domain, proto) or _reference(op_type, domain, opset, proto)
+
+
 def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
     """The node by onnx's ReferenceEvaluator of a graph that holds nothing else."""
     from onnx.reference import ReferenceEvaluator  # 50 ms, and most models never need it

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ShapeError, UnsupportedOpError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ir.types import TensorType
 from ..ops.base import normalize_axis
 from ..ops.expr import Sym, coord, where
 from .context import NodeContext, Trimmed
@@ -78,9 +79,12 @@ def gather_nd(ctx: NodeContext) -> Value:
 
 
 @onnx_op("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
-def array_feature_extractor(ctx: NodeContext) -> Value:
+def array_feature_extractor(ctx: NodeContext) -> Result:
     """Columns of the last axis at indices; a vector counts as one row."""
     x, indices = ctx.input(0), ctx.input(1)
+    if x.dtype is DType.STRING:  # onnx does not infer the shape
+        shape = (1, *x.shape)[-max(len(x.shape), 2) :]
+        return ctx.host_as([TensorType(DType.STRING, (*shape[:-1], indices.type.count))], "strings are the host's")
     rows = ctx.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
     return gather(ctx, rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
 

@@ -18,6 +18,7 @@ from .ml_scores import ML, Array
 from .registry import onnx_op
 
 _COMPARED = 64  # numeric keys up to so many are compared with every element; more are searched for by the host
+_SPAN, _GAPS = 4096, 16  # whole keys that lie so close together, or with so many gaps a key, number a table
 _STRINGS = "strings are the host's"
 
 
@@ -37,6 +38,10 @@ def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool
         )
     if keys.dtype != object and len(keys) <= _COMPARED and not required and x.type.count and len(keys):
         return _compared(ctx, x, keys, last)
+    if keys.dtype.kind == "i" and x.dtype.is_int and not required and x.type.count and len(keys):
+        least, most = int(keys.min()), int(keys.max())
+        if most - least < max(_SPAN, _GAPS * len(keys)):
+            return _numbered(ctx, x, keys, last, least, most)
     types = [TensorType(DType.INT64, x.shape)]
     reason = _STRINGS if keys.dtype == object else "it looks for its keys in a table"
     attrs: dict[str, Any] = {"last": int(last), "required": int(required)}
@@ -67,6 +72,17 @@ def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
     if last:
         return ctx.cast(best, DType.INT64)
     return ctx.elementwise(lambda b: where(b < 0, b, len(keys) - 1 - b).cast(DType.INT64), best)
+
+
+def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, most: int) -> Value:
+    """The place by a table of all whole numbers from `least` to `most`, with an entry more for others."""
+    span = most - least + 1
+    table = np.full(span + 1, -1, np.int64)
+    numbers = np.arange(len(keys))
+    order = numbers if last else numbers[::-1]  # what is written later stays
+    table[keys[order] - least] = order
+    row = ctx.elementwise(lambda v: where((v < least).call("or", v > most), span, v - least), ctx.cast(x, DType.INT64))
+    return ctx.add("Gather", [ctx.constant(table), row], axis=0)
 
 
 def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:

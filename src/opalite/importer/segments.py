@@ -314,8 +314,13 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Whether the present segment is the whole model: nothing came before it, and nothing follows."""
+        return self.is_only and not self.segment.tasks  # type: ignore[union-attr]
+
+    @property
+    def is_only(self) -> bool:
+        """Whether nothing came before the present segment, and at most the host has work after it."""
         segment = self.segment
-        return segment is not None and not self._absorbed and not segment.tasks and segment.following is None
+        return segment is not None and not self._absorbed and segment.following is None
 
     @property
     def feeds(self) -> list[Any]:

@@ -49,6 +49,13 @@ class Task(ABC):
         return f"{type(self).__name__}({self.label})"
 
 
+def run_tasks(tasks: Sequence[Task], values: dict[str, Any], runner: Runner) -> None:
+    """Run `tasks` in order on `values`, where their results go too."""
+    for task in tasks:
+        results = task.run({n: values[n] for n in task.inputs}, runner)
+        values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
+
+
 class ItemTask(Task):
     """A task that stands for a node."""
 

@@ -21,7 +21,6 @@ from ..errors import InputError, OpaliteError
 from ..ir.device import DeviceInfo
 from ..ir.edits import ModelEdits
 from ..ir.precision import PrecisionPolicy
-from ..plan.program import Program
 from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
 from .choice_cache import open_choices
 from .compiler import Compiler
@@ -30,7 +29,7 @@ from .open_onnx import open_onnx
 from .options import CompileOptions
 from .plan_cache import file_stamp
 from .policy_search import PolicySearch, Trial, by, short, times_in_turn
-from .source import Source
+from .source import Source, Whole
 from .timing import Timing
 
 _log = logging.getLogger(__name__)
@@ -102,8 +101,8 @@ class AutoSource:
         """A shape for every input."""
         return self._active().example_shapes(device)
 
-    def whole(self) -> Program | None:
-        """The program of the last run, if it was all of it and the next will be like it."""
+    def whole(self) -> Whole | None:
+        """The last run as one program, if it was one and the next will be like it."""
         if self._choice is None or self._watched or self._search is not None:
             return None
         return self._active().whole()

@@ -19,6 +19,7 @@ from .compiler import Compiler
 from .exchange import Target
 from .executor import Executable
 from .ports import ModelMetadata, NodeArg
+from .source import Whole
 from .timing import Timing
 
 
@@ -74,9 +75,9 @@ class BundleSource:
             found = self._variants[key] = self._loaded().find(device, shapes)
         return found
 
-    def whole(self) -> Program | None:
+    def whole(self) -> Whole | None:
         """The program of the last run."""
-        return self._last
+        return None if self._last is None else Whole(self._last)
 
     def reset(self) -> None:
         """Forget what is on the device."""

@@ -19,6 +19,7 @@ from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
 from .plan_cache import PlanCache, fits, model_digest
+from .source import Whole
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class CachedSource:
         """Whether the bytes of the file and the inputs' types decide everything."""
         return self._onnx is None or self._onnx.repeats
 
-    def whole(self) -> Program | None:
-        """The program of the last run, if it was all of it."""
+    def whole(self) -> Whole | None:
+        """The last run as one program, if it was one."""
         source = self._onnx or self._plan
         return None if source is None else source.whole()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..cl.runtime import Runtime
@@ -75,11 +76,16 @@ class Compiler:
     def host_runner() -> HostRunner:
         """What runs ONNX operators on the host: imports onnx when it is first called."""
 
-        def run(step: HostStep, inputs: Sequence[Any]) -> Sequence[Any]:
+        @cache
+        def find(node: str) -> Callable[..., Sequence[Any]]:
             try:
                 from ..importer.hostop import run_host
             except ImportError as e:
-                raise OpaliteError(f"{step.node} runs on the host, for which the onnx package must be installed") from e
+                raise OpaliteError(f"{node} runs on the host, for which the onnx package must be installed") from e
+            return run_host
+
+        def run(step: HostStep, inputs: Sequence[Any]) -> Sequence[Any]:
+            run_host = find(step.node)
             return run_host(step.op_type, step.domain, step.opset, step.proto, inputs)
 
         return run

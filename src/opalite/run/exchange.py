@@ -60,7 +60,7 @@ class Exchange:
         uploads = Counter(s.host for s in steps if isinstance(s, UploadStep))
         self._uploads = {s.host: s for s in steps if isinstance(s, UploadStep) and uploads[s.host] == 1}
         self._copies: list[tuple[int, DeviceTensor]] = []
-        first, last = transfers_outside(program)
+        first, last = steps_outside(program)
         self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
 
     def _slots_of_launches(self) -> list[int]:
@@ -171,14 +171,36 @@ def read_on_host(steps: Sequence[Step]) -> set[int]:
     return {n for s in steps if isinstance(s, HostStep | ReferenceStep) for n in s.inputs}
 
 
-def transfers_outside(program: Program) -> tuple[list[Step], list[Step]]:
-    """Uploads of what the host has from the start, and downloads that nothing on the host reads.
+def steps_outside(program: Program) -> tuple[list[Step], list[Step]]:
+    """What may go before all launches, and what after them, so that those stay in one stretch.
 
-    They may go before and after all other steps, so that launches stay in one stretch: slots of inputs and outputs are
-    nobody else's.
+    Before: uploads of what the host has from the start, and operators on the host that read nothing else. After:
+    downloads that no other step reads, and operators on the host whose results no launch wants. Slots of inputs and
+    outputs are nobody else's, and a number on the host stands for one value.
     """
-    at_hand = {p.host for p in program.inputs} | program.host_consts.keys()
-    read = read_on_host(program.steps)
-    first: list[Step] = [s for s in program.steps if isinstance(s, UploadStep) and s.host in at_hand]
-    last: list[Step] = [s for s in program.steps if isinstance(s, DownloadStep) and s.host not in read]
-    return first, last
+    at_hand = {-1} | {p.host for p in program.inputs} | program.host_consts.keys()
+    first: list[Step] = []
+    for s in program.steps:
+        if isinstance(s, UploadStep):
+            if s.host in at_hand:
+                first.append(s)
+        elif isinstance(s, HostStep | ReferenceStep) and at_hand.issuperset(s.inputs):
+            first.append(s)
+            at_hand.update(s.outputs)
+    moved = {id(s) for s in first}
+    wanted: set[int] = set()  # by steps that stay
+    last: list[Step] = []
+    for s in reversed(program.steps):
+        if id(s) in moved:
+            continue
+        if isinstance(s, DownloadStep):
+            if s.host not in wanted:
+                last.append(s)
+        elif isinstance(s, UploadStep):
+            wanted.add(s.host)
+        elif isinstance(s, HostStep | ReferenceStep):
+            if wanted.isdisjoint(s.outputs):
+                last.append(s)
+            else:
+                wanted.update(s.inputs)
+    return first, last[::-1]

@@ -37,7 +37,7 @@ from ..plan.program import (
     UploadStep,
 )
 from .draws import Draws
-from .exchange import Exchange, Target, transfers_outside
+from .exchange import Exchange, Target, steps_outside
 from .progress import build_progress
 from .slot_memory import pool_slots
 from .step_loop import LoopBuilder
@@ -161,10 +161,10 @@ class Executable:
     ) -> list[Phase]:
         """Steps in order, with what is launched for each launch step put together, or `loop` for all of them.
 
-        What the host has is uploaded before all, and what it does not read is downloaded after all.
+        What needs no launch goes before all, and what no launch needs after all.
         """
         steps = self.program.steps
-        first, last = transfers_outside(self.program)
+        first, last = steps_outside(self.program)
         moved = {id(s) for s in (*first, *last)}
         phases: list[Phase] = [s for s in first if not isinstance(s, LaunchStep)]
         waiting: list[PreparedLaunch] = []
@@ -276,8 +276,9 @@ class Executable:
                 now = clock()
                 timing.download_s += now - mark
             else:
-                rt.finish()  # downloads before it have arrived
-                self._run_on_host(phase, hosts)
+                if not finished or any(p is not None for p in pending):
+                    rt.finish()  # downloads before it have arrived
+                self.run_on_host(phase, hosts)
                 now = clock()
                 timing.host_s += now - mark
             mark = now
@@ -311,11 +312,18 @@ class Executable:
 
     @property
     def resident(self) -> ResidentLoop | None:
-        """The loop of all launches that the host walked in the last run, if it did nothing else between."""
+        """The loop of all launches that the host walked in the last run."""
         if self._last is self._plain or not self._stays:
             return None
-        inner = [p for p in self._last if not isinstance(p, UploadStep | DownloadStep)]
+        inner = [p for p in self._last if isinstance(p, Recording | ResidentLoop)]
         return inner[0] if len(inner) == 1 and isinstance(inner[0], ResidentLoop) else None
+
+    def host_steps(self) -> tuple[list[HostStep | ReferenceStep], list[HostStep | ReferenceStep]]:
+        """Operators on the host before and after the loop of all launches, in order."""
+        at = next(i for i, p in enumerate(self._last) if isinstance(p, ResidentLoop))
+        parts = self._last[:at], self._last[at:]
+        before, after = ([p for p in part if isinstance(p, HostStep | ReferenceStep)] for part in parts)
+        return before, after
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for what is built in the background; whether it is done."""
@@ -344,8 +352,11 @@ class Executable:
             if event is not None:
                 self.recorder(self._step_of[id(launch)], read_times(event, rt.info.name))
 
-    def _run_on_host(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
-        ins = [None if number < 0 else on_host(hosts[number]) for number in step.inputs]
+    def run_on_host(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
+        """Run one operator on what `hosts` has, where its results go too."""
+        ins: list[Any] = [None if number < 0 else hosts[number] for number in step.inputs]
+        if any(type(v) is DeviceTensor for v in ins):
+            ins = [on_host(v) for v in ins]
         try:
             if isinstance(step, ReferenceStep):
                 from ..ops.base import get_op  # all operators, which few programs need

@@ -14,7 +14,7 @@ from ..cl.tensor import DeviceTensor
 from ..errors import BundleError, PlacementError
 from ..importer import ContentsNeededError, Task, check_feeds, load_model
 from ..importer.segments import ModelImporter, Output, Run, Same, Segment
-from ..importer.tasks import NodeTask, TrimTask
+from ..importer.tasks import BodyTask, NodeTask, TrimTask, run_tasks
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.edits import ModelEdits
@@ -26,6 +26,7 @@ from .exchange import Target
 from .executor import Executable
 from .overflow import recover
 from .ports import ModelMetadata, NodeArg
+from .source import Whole
 from .timing import Timing
 
 OnPlan = Callable[[Program, Segment], None]
@@ -58,7 +59,7 @@ class OnnxSource:
         )
         # Not the model's own importer, which lives as long as the model: closing releases what segments compiled.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
-        self._last: tuple[Program, Segment] | None = None  # of the last run, if it was all of it
+        self._last: tuple[Program, Segment] | None = None  # of the last run, if there was no other
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -70,12 +71,29 @@ class OnnxSource:
         self.importer = ModelImporter(m.graph, m.functions)
         self._last = None
 
-    def whole(self) -> Program | None:
-        """The program of the last run, if it was all of it."""
+    def whole(self) -> Whole | None:
+        """The last run as one program, if it was one; operators on the host may follow."""
+        if self._last is None:
+            return None
+        program, segment = self._last
+        tasks, wanted = segment.tasks, [a.name for a in self.outputs]
+        if any(isinstance(t, BodyTask) for t in tasks):
+            return None
+        made = {n for t in tasks for n in t.outputs if n}
+        needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
         try:
-            return None if self._last is None else self.complete(*self._last)
+            completed = self._completed(program, segment, list(needed))
         except BundleError:
             return None  # such as an output that is an input
+        if not tasks:
+            return Whole(completed)
+
+        def finish(arrays: list[Any]) -> list[Any]:
+            values = dict(zip(needed, arrays, strict=True))
+            run_tasks(tasks, values, _no_bodies)
+            return [values[n] for n in wanted]
+
+        return Whole(completed, finish)
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays, checked against the model."""
@@ -104,30 +122,34 @@ class OnnxSource:
 
     def complete(self, program: Program, segment: Segment) -> Program:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        return self._completed(program, segment, [a.name for a in self.outputs])
+
+    def _completed(self, program: Program, segment: Segment, outputs: Sequence[str]) -> Program:
+        """A copy of `program` whose inputs are the model's own, and its outputs the values of these names."""
         program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
         for port, name in zip(program.inputs, segment.inputs, strict=True):
             program.inputs[program.inputs.index(port)] = replace(port, name=name)
         computed = list(program.outputs)
         program.outputs = []
-        for arg in self.outputs:
-            program.outputs.append(self._output_port(program, segment, arg, computed))
+        for name in outputs:
+            program.outputs.append(self._output_port(program, segment, name, computed))
         return program
 
-    def _output_port(self, program: Program, segment: Segment, arg: NodeArg, computed: Sequence[Port]) -> Port:
-        found = segment.exports.get(arg.name)
+    def _output_port(self, program: Program, segment: Segment, name: str, computed: Sequence[Port]) -> Port:
+        found = segment.exports.get(name)
         if isinstance(found, Output):
-            return replace(computed[found.index], name=arg.name)
-        passed = found.name if isinstance(found, Same) else arg.name
+            return replace(computed[found.index], name=name)
+        passed = found.name if isinstance(found, Same) else name
         for port in program.inputs:
             if port.name == passed:
-                return replace(port, name=arg.name)
-        array = found if isinstance(found, np.ndarray) else self._model.graph.constants.get(arg.name)
+                return replace(port, name=name)
+        array = found if isinstance(found, np.ndarray) else self._model.graph.constants.get(name)
         if array is None:
-            raise BundleError(f"output '{arg.name}' is an input that nothing computes with; run the .onnx file")
+            raise BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
         host = program.host_slots
         program.host_slots += 1
         program.host_consts[host] = array
-        return Port(arg.name, DType.of(array), array.shape, host)
+        return Port(name, DType.of(array), array.shape, host)
 
     def run(
         self,
@@ -155,7 +177,7 @@ def _run(
     on_plan: OnPlan | None = None,
     on_whole: OnPlan | None = None,
 ) -> list[Any]:
-    """on_whole: told of the segment that turns out to be all of the run."""
+    """on_whole: told of the segment that turns out to be all of the run, but for what the host does after it."""
 
     def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
         return _run(body, compiler, inner, timing, {})
@@ -193,7 +215,7 @@ def _run(
             executable, outputs = recover(compiler, executable, segment.graph, run.feeds, outputs, timing)
             executable.is_proven = True
         segment.compiled = executable
-        if on_whole is not None and run.is_whole:
+        if on_whole is not None and run.is_only:
             on_whole(executable.program, segment)
         compiler.trace(executable.program)
         compiler.ran.append(executable)
@@ -205,6 +227,10 @@ def _run(
     for task in run.tasks_run:
         compiler.trace(_task_report(task))
     return run.outputs
+
+
+def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise AssertionError("whole() refuses tasks that run a body")
 
 
 def _on_program(on_plan: OnPlan, segment: Segment) -> Callable[[Program], None]:

@@ -243,8 +243,8 @@ class InferenceSession(SessionApi):
         compiler = self._compiler
         if len(compiler.ran) != 1 or compiler.recorder is not None or compiler.ran[0].resident is None:
             return None
-        program = self._source.whole()
-        return None if program is None else repeat_of(compiler.ran[0], program)
+        whole = self._source.whole()
+        return None if whole is None else repeat_of(compiler.ran[0], whole)
 
     def _execute(
         self, input_feed: Mapping[str, Any], targets: Mapping[str, Target], told: RunOptions | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ir.device import DeviceInfo
@@ -11,6 +12,18 @@ from .compiler import Compiler
 from .exchange import Target
 from .ports import ModelMetadata, NodeArg
 from .timing import Timing
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of a run as one program.
+
+    program: its inputs are the model's own. finish: what the host makes of the arrays that the program gives to have
+    the model's outputs in order; None where those are they.
+    """
+
+    program: Program
+    finish: Callable[[list[Any]], list[Any]] | None = None
 
 
 class Source(Protocol):
@@ -46,8 +59,8 @@ class Source(Protocol):
         DeviceTensors that the targets gave. The first run of a shape gives arrays, for halves may overflow.
         """
 
-    def whole(self) -> Program | None:
-        """The program that was all of the last run, with ports that are the model's own; None where it was not one."""
+    def whole(self) -> Whole | None:
+        """What the last run was; None where it was more than one program, or something came before it."""
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""

@@ -31,7 +31,7 @@ from ..plan.step_text import (
     signature,
     step_refusal,
 )
-from .exchange import transfers_outside
+from .exchange import steps_outside
 
 Loops: TypeAlias = "ResidentLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
@@ -162,7 +162,7 @@ def is_worth(rt: Runtime) -> bool:
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
     """Numbers of neighbouring steps that are functions; empty launches and what is moved away do not count."""
-    moved = {id(s) for steps in transfers_outside(program) for s in steps}
+    moved = {id(s) for steps in steps_outside(program) for s in steps}
     found: list[list[int]] = [[]]
     for i, step in enumerate(program.steps):
         if i in functions:
