@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from opalite.cl.memory import split_regions
-from opalite.cl.pools import BufferPool, ImagePool
+from opalite.cl.pools import BufferPool
 from opalite.cl.weights import SharedWeight, WeightStore
 from opalite.ir.content import content_key
-from opalite.ir.dtype import DType
 
 
 class Memory:
@@ -49,25 +48,6 @@ def test_giving_back_twice_or_elsewhere_is_an_error() -> None:
         pool.give_back(buffer)
     with pytest.raises(KeyError):
         pool.give_back(Memory(8))
-
-
-def test_image_pool_wastes_the_fewest_texels_and_keeps_types_apart() -> None:
-    pool = ImagePool(Memory)
-    wide, tall, half = (
-        pool.take(100, 10, DType.FLOAT32),
-        pool.take(20, 60, DType.FLOAT32),
-        pool.take(9, 9, DType.FLOAT16),
-    )
-    for image in (wide, tall, half):
-        pool.give_back(image)
-    assert pool.take(10, 10, DType.FLOAT32) is wide
-    assert pool.take(10, 10, DType.FLOAT32) is tall
-    assert pool.take(9, 8, DType.FLOAT32) is not half
-    assert pool.take(9, 8, DType.FLOAT16) is half
-    assert pool.total_bytes == (1000 + 1200 + 72) * 16 + 81 * 8
-    pool.give_back(tall)
-    with pytest.raises(ValueError, match="twice"):
-        pool.give_back(tall)
 
 
 def test_arena_is_one_span_within_the_limit() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from .compare import Comparison, Measured
-from .stats import Spread
 
 COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
 
@@ -73,11 +72,6 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "engines": engines,
         "failed": comparison.failed,
     }
-
-
-def spread_from(record: dict[str, Any]) -> Spread:
-    """The inverse of what `as_json` writes for a Spread."""
-    return Spread(**record)
 
 
 def machine() -> dict[str, Any]:

@@ -225,10 +225,3 @@ class Recording:
     def _launch_at(self, chunk: list[Any], args: Any) -> PreparedLaunch:
         before = self._chunks.index(chunk) * len(self._chunks[0])
         return self.launches[before + chunk.index(args)]
-
-    def run_profiled(self, queue: cl.CommandQueue) -> list[float]:
-        """Run on a queue that profiles, wait, and return the device seconds of each launch."""
-        events = [launch.enqueue(queue) for launch in self.launches]
-        with cl_errors("Reading the times of launches", self._device):
-            queue.finish()
-            return [(e.profile.end - e.profile.start) * 1e-9 for e in events if e is not None]

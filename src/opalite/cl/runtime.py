@@ -23,7 +23,7 @@ from .failures import cl_errors
 from .forks import check_fork, keep_in_children
 from .launch import Grid, KernelArg, PreparedLaunch, Recording
 from .memory import Allocator, Arena
-from .pools import BufferPool, ImagePool
+from .pools import BufferPool
 from .programs import ProgramCache, Spec
 from .replay import Replay, find_replay
 from .store import BinaryStore
@@ -181,10 +181,6 @@ class Runtime:
     def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
         """A pool of buffers of this device."""
         return BufferPool(self.memory.buffer)
-
-    def make_image_pool(self) -> ImagePool[cl.Image]:
-        """A pool of images of this device."""
-        return ImagePool(self.memory.image)
 
     def share_weight(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant that all sessions share (see WeightStore.get)."""

@@ -24,7 +24,7 @@ ContentsNeededError if contents are needed.
 """
 
 from .feeds import check_feeds
-from .model import Model, ModelMeta, load_model
+from .model import Model, load_model
 from .protos import ValueInfo
 from .registry import handled_ops
 from .segments import ModelImporter, Run, Segment
@@ -35,7 +35,6 @@ __all__ = [
     "ContentsNeededError",
     "Model",
     "ModelImporter",
-    "ModelMeta",
     "Run",
     "Runner",
     "Segment",

@@ -90,10 +90,6 @@ class NodeContext:
         """Attribute `name` decoded: int, float, str, tuple of these, ndarray for a tensor, GraphDef for a graph."""
         return self._node.attrs.get(name, default)
 
-    def has_attr(self, name: str) -> bool:
-        """Whether the node spells out attribute `name`."""
-        return name in self._node.attrs
-
     def const(self, i: int) -> Array:
         """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue)."""
         array = closed_value(self.input(i))

@@ -14,6 +14,7 @@ from onnx import defs
 
 from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.edits import ModelEdits
+from ..ir.metadata import ModelMetadata
 from .controlflow import CONTROL
 from .edits import edit_model, infer_outputs
 from .functions import FunctionTable, check_no_recursion, read_functions
@@ -28,20 +29,6 @@ _NO_VERSION = 2**63 - 1
 """The version of a model that states none, as onnxruntime gives it."""
 
 
-@dataclass(frozen=True)
-class ModelMeta:
-    """What a file says about itself."""
-
-    producer_name: str = ""
-    producer_version: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: Mapping[str, str] | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """A checked model. `opsets` are versions by domain; `path` is the file it came from, if any."""
@@ -50,7 +37,7 @@ class Model:
     functions: FunctionTable
     opsets: Mapping[str, int]
     ir_version: int
-    meta: ModelMeta
+    meta: ModelMetadata
     path: Path | None = None
     has_data_files: bool = False
 
@@ -141,9 +128,8 @@ def _make_model(
     check_no_recursion(functions)
     _check_reads(graph)
     _check_operators(graph, functions)
-    meta = ModelMeta(
+    meta = ModelMetadata(
         proto.producer_name,
-        proto.producer_version,
         proto.graph.name,
         proto.domain,
         proto.doc_string,

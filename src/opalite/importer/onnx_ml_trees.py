@@ -96,7 +96,7 @@ def tree_ensemble(ctx: NodeContext) -> Value:
 
 
 def _attrs(ctx: NodeContext) -> dict[str, Array]:
-    return {n: ctx.attr(n) for n in ("base_values", "base_values_as_tensor") if ctx.has_attr(n)}
+    return {n: v for n in ("base_values", "base_values_as_tensor") if (v := ctx.attr(n)) is not None}
 
 
 def _aggregate(ctx: NodeContext) -> str:

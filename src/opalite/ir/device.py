@@ -41,9 +41,6 @@ class DeviceInfo:
     image2d_max: tuple[int, int] = (0, 0)
     cache_bytes: int = 0
     native_float_width: int = 1
-    native_half_width: int = 0  # 0: no half arithmetic, or not told
-    native_char_width: int = 1
-    max_parameter_bytes: int = 256  # all arguments of a kernel together
     fp16: bool = False  # half arithmetic builds (listed, or found by a trial build)
     fp64: bool = False
     unified_memory: bool = False  # the host's memory: maps cost no copy

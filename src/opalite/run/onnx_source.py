@@ -25,7 +25,7 @@ from .example_shapes import example_shapes
 from .exchange import Target
 from .executor import Executable
 from .overflow import recover
-from .ports import ModelMetadata, NodeArg
+from .ports import NodeArg
 from .source import Whole
 from .timing import Timing
 
@@ -47,16 +47,7 @@ class OnnxSource:
         self.outputs = [_arg(v) for v in self._model.outputs]
         self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
         self.opset = self._model.opsets.get("", 0)
-        m = self._model.meta
-        self.meta = ModelMetadata(
-            m.producer_name,
-            m.graph_name,
-            m.domain,
-            m.description,
-            m.graph_description,
-            m.version,
-            dict(m.custom_metadata_map or {}),
-        )
+        self.meta = self._model.meta
         # Not the model's own importer, which lives as long as the model: closing releases what segments compiled.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
         self._last: tuple[Program, Segment] | None = None  # of the last run, if there was no other

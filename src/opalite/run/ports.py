@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..ir.dtype import DType
+from ..ir.metadata import ModelMetadata
+
+__all__ = ["ModelMetadata", "NodeArg"]
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,3 @@ class NodeArg:
 
     def __str__(self) -> str:
         return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
-
-
-@dataclass(frozen=True)
-class ModelMetadata:
-    """What the file says of itself."""
-
-    producer_name: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,19 @@
+"""ModelMetadata: what a model's file says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says of itself."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
