@@ -27,7 +27,6 @@ from ..knobs import LEVELS
 from ..plan.bundle import is_bundle
 from .api.logs import SessionLog
 from .api.opening import check_model_source, choose_device, source_name, wants_strict, write_optimized
-from .api.profiling import Profiler
 from .api.providers import Asked, check_providers
 from .api.run_options import RunOptions, check_not_terminated, check_run_options, tell_run
 from .api.session_api import SessionApi
@@ -47,6 +46,7 @@ from .timing import Timing
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning
     from ..tune.tuner import Progress
+    from .api.profiling import Profiler
     from .auto_source import AutoSource
     from .profile import Profile
 
@@ -118,7 +118,7 @@ class InferenceSession(SessionApi):
         started, started_ns = time.perf_counter(), time.monotonic_ns()
         given = self._arguments
         sess_options: SessionOptions = given["sess_options"]
-        profiler = Profiler(sess_options.profile_file_prefix) if sess_options.enable_profiling else None
+        profiler = _profiler(sess_options)
         log = SessionLog(sess_options.log_severity_level, sess_options.logid)
         choice = choose_device(given, asked, sess_options)
         options = CompileOptions(
@@ -486,6 +486,14 @@ class InferenceSession(SessionApi):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _profiler(options: SessionOptions) -> Profiler | None:
+    if not options.enable_profiling:
+        return None
+    from .api.profiling import Profiler
+
+    return Profiler(options.profile_file_prefix)
 
 
 def _open(

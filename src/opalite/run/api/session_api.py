@@ -6,7 +6,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputTypeError, MissingInputError, PlacementError, UnsupportedApiError
 from ...ir.device import DeviceInfo
@@ -14,13 +14,14 @@ from ..explain import Explanation
 from ..ortvalue import OrtValue
 from ..ports import ModelMetadata, NodeArg
 from ..source import Source
-from .assignment import OrtEpAssignedSubgraph, assigned
-from .enums import OrtAllocatorType, OrtMemType
-from .hardware import OrtEpDevice, OrtMemoryInfo, describe_ep_device
-from .profiling import Profiler
 from .providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
 from .run_options import RunOptions, check_run_options
 from .session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options
+
+if TYPE_CHECKING:  # what few sessions are asked for is imported when it is
+    from .assignment import OrtEpAssignedSubgraph
+    from .hardware import OrtEpDevice, OrtMemoryInfo
+    from .profiling import Profiler
 
 Callback = Callable[[list[Any], Any, str], None]
 
@@ -126,6 +127,7 @@ class SessionApi:
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """The session's device for each input."""
         from .environment import get_version_string
+        from .hardware import describe_ep_device
 
         found = describe_ep_device(self.device, 0, get_version_string())
         return [found for _ in self._source.inputs]
@@ -141,6 +143,8 @@ class SessionApi:
                 f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
                 "explain() tells it without"
             )
+        from .assignment import assigned
+
         return assigned(self.explain().nodes, OPENCL, CPU)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
@@ -269,4 +273,7 @@ class SessionApi:
 
 
 def _host_memory() -> OrtMemoryInfo:
+    from .enums import OrtAllocatorType, OrtMemType
+    from .hardware import OrtMemoryInfo
+
     return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT)
