@@ -123,6 +123,12 @@ def reads_beyond_sums(step: Step, node: Any, inputs: Arrays, outputs: Arrays) ->
         return any(a is not None and a.dtype.kind == "f" and not (np.abs(a) < 1e18).all() for a in read)
 
 
+def interpolates_what_is_not_finite(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
+    a = step.array(node, 0, inputs)
+    return mode != b"nearest" and (a is None or not np.isfinite(a).all())
+
+
 def cancels(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
     return reads_beyond_sums(step, node, inputs, outputs) or varies_little(step, node, inputs, outputs)
 
@@ -148,7 +154,7 @@ def varies_little(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> boo
         axes = tuple(_axes(step, node, inputs) or (0, 2, 3))
     with np.errstate(all="ignore"):
         wide = a.astype(np.float64)
-        return bool((wide.var(axes) < 1e-4 * np.square(wide).mean(axes)).any())
+        return bool((wide.var(axes) <= 1e-4 * np.square(wide).mean(axes)).any())
 
 
 def _axes(step: Step, node: Any, inputs: Arrays) -> list[int]:
@@ -191,6 +197,18 @@ def nan_wins(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> d
     return {o: np.where(np.abs(marked[o]) == 1, np.nan, a).astype(a.dtype) for o, a in rest.items()}
 
 
+def numbers_win(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
+    """The largest number of each window; nothing is said where one has no number."""
+    name = step.nodes[0].input[0]
+    if len(step.nodes) > 1 or name not in inputs:
+        return None
+    x = inputs[name]
+    mark = np.where(np.isnan(x), 0.0, 1.0).astype(x.dtype)
+    if not compute(step, {**inputs, name: mark})[step.outputs[0]].all():
+        return None
+    return compute(step, {**inputs, name: np.where(np.isnan(x), -np.inf, x).astype(x.dtype)})
+
+
 def from_the_front(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
     """onnxruntime's own result for the same axes counted from the front."""
     node = onnx.NodeProto()
@@ -210,14 +228,6 @@ def from_the_front(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute
         return compute(step, {**inputs, name: np.asarray(axes, np.int64)})
     constants = {**step.constants, name: nph.from_array(np.asarray(axes, np.int64), name)}
     return compute(Step([node], step.inputs, step.outputs, constants, step.whole), inputs)
-
-
-def recurrent_by_reference(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array] | None:
-    """onnx's reference evaluator, which knows no lengths of sequences."""
-    node = step.nodes[0]
-    if len(node.input) > 4 and node.input[4]:
-        return None
-    return by_reference(step, inputs, outputs, compute)
 
 
 def mean_variance(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> dict[str, Array]:
@@ -272,9 +282,27 @@ KNOWN: tuple[Quirk, ...] = (
     ),
     Quirk(
         "onnxruntime compares by max(a, b) of its vectors, which lose a NaN in one of the two places",
-        ("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+        ("GlobalMaxPool", "ReduceMax", "ReduceMin"),
         reads_nan,
         nan_wins,
+    ),
+    Quirk(
+        "onnxruntime takes a NaN for less than any number in some window sizes, and not in others",
+        ("MaxPool",),
+        reads_nan,
+        numbers_win,
+    ),
+    Quirk(
+        "onnxruntime eliminates in another order than LAPACK, and infinity less infinity is NaN",
+        ("Det",),
+        reads_beyond_sums,
+        by_reference,
+    ),
+    Quirk(
+        "onnxruntime multiplies neighbours that have no part in a point by zero, which makes NaN of infinity",
+        ("Resize", "Upsample"),
+        interpolates_what_is_not_finite,
+        leave_out,
     ),
     Quirk(
         "onnxruntime sorts NaN as its algorithm meets it; NumPy, and so the reference, has it above all numbers",
@@ -289,10 +317,11 @@ KNOWN: tuple[Quirk, ...] = (
         by_reference,
     ),
     Quirk(
-        "onnxruntime's sigmoid and tanh of NaN within recurrent layers are those of their limits",
+        "onnxruntime's sigmoid and tanh of NaN in recurrent layers are those of their limits, and whether zero times "
+        "infinity counts in a sum is the library's own, in onnx's reference evaluator too",
         ("RNN", "GRU", "LSTM"),
         reads_beyond_sums,
-        recurrent_by_reference,
+        leave_out,
     ),
     Quirk(
         "onnxruntime adds what enters a window of channels and subtracts what leaves it: NaN and infinity stay",

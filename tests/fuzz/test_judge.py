@@ -116,3 +116,43 @@ def test_a_wrong_engine_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> 
     small = shrink(c, lambda x: find_fault(x, "null", seed) == "value", seconds=30)
     assert len(small.model.graph.node) == 1
     assert "Pool" in small.model.graph.node[0].op_type
+
+
+def test_a_quirk_of_one_node_hides_no_other_fault() -> None:
+    """Where onnxruntime's TopK of NaN is not followed, what comes after it is judged as ever."""
+    x = array([1, 3, float("nan"), 2], "f4")
+    nodes = [node("TopK", ["x", "k"], ["v", "i"]), node("Mul", ["v", "two"], ["y"])]
+    constants = {"k": array([3], "i8"), "two": array(2, "f4")}
+    c = case(opset=17, inputs={"x": [4]}, feeds=[{"x": x}], nodes=nodes, outputs=["y", "i"], constants=constants)
+    oracle = Oracle(c.model)
+    want = oracle.run(c.feeds[0])
+    right = [array([float("nan"), 6, 4], "f4"), array([2, 1, 3], "i8")]
+    assert compare(want[0], right[0]) is not None
+    oracle.judge(c.feeds[0], want, right, "here")
+    with pytest.raises(Fault, match="value"):
+        oracle.judge(c.feeds[0], want, [array([float("nan"), 6, 5], "f4"), right[1]], "here")
+
+
+def test_what_follows_an_undefined_cast_is_left_out_and_no_more() -> None:
+    nodes = [node("Cast", ["x"], ["i"], to=6), node("Neg", ["x"], ["y"])]
+    c = case(opset=17, inputs={"x": [1]}, feeds=[{"x": array([1e12], "f4")}], nodes=nodes, outputs=["i", "y"])
+    oracle = Oracle(c.model)
+    want = oracle.run(c.feeds[0])
+    oracle.judge(c.feeds[0], want, [array([7], "i4"), want[1]], "here")
+    with pytest.raises(Fault, match="value"):
+        oracle.judge(c.feeds[0], want, [array([7], "i4"), want[1] * 2], "here")
+
+
+def test_half_that_overflows_may_be_kept_wide() -> None:
+    """4 / 5e-5 is beyond half's range, and its hundredth is not: onnxruntime, too, has it either way."""
+    nodes = [node("Div", ["x", "s"], ["a"]), node("Mul", ["a", "h"], ["y"])]
+    constants = {"s": array([5e-5], "f2"), "h": array([0.01], "f2")}
+    c = case(
+        opset=17, inputs={"x": [1]}, feeds=[{"x": array([4], "f2")}], nodes=nodes, outputs=["y"], constants=constants
+    )
+    oracle = Oracle(c.model)
+    want = oracle.run(c.feeds[0])
+    for y in (float("inf"), 800):
+        oracle.judge(c.feeds[0], want, [array([y], "f2")], "here")
+    with pytest.raises(Fault, match=r"value|inf"):
+        oracle.judge(c.feeds[0], want, [array([400], "f2")], "here")

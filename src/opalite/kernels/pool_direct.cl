@@ -37,7 +37,7 @@ kernel void pool_direct(global const REAL *restrict x, global REAL *restrict y, 
                 if (ix < 0 || ix >= iw) continue;
                 const ACC v = LOAD(x, base + ((size_t)iz * ih + iy) * iw + ix);
 #if KIND == 0
-                if (v > acc || best < 0) {
+                if (v > acc || best < 0 || acc != acc) {  // any number is larger than NaN
                     acc = v;
                     best = INDICES == 2 ? (ix * ih + iy) * id + iz : (iz * ih + iy) * iw + ix;
                 }

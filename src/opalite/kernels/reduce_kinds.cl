@@ -65,9 +65,7 @@
 #define MAP(v) (v)
 #endif
 
-#if KIND == 1 && ACC_IS_FLOAT
-#define FINISH(v, count) ((v) / (ACC)(count))
-#elif KIND == 1
+#if KIND == 1
 #define FINISH(v, count) ((v) / (ACC)max(count, 1))
 #elif KIND == 6
 #define FINISH(v, count) sqrt(v)

@@ -121,7 +121,7 @@ def _max_pool(x: Array, attrs: Attrs) -> list[Array]:
     out = pool_dims(x.shape[2:], attrs)
     lowest: float | int = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     values = _pad_for_windows(x, attrs, out, lowest)
-    best = np.full((*x.shape[:2], *out), lowest, x.dtype)
+    best = np.full((*x.shape[:2], *out), lowest, x.dtype)  # any number is larger than NaN
     at = np.full(best.shape, -1, np.int64)
     plane = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:])
     if attrs["storage_order"]:
@@ -129,7 +129,7 @@ def _max_pool(x: Array, attrs: Attrs) -> list[Array]:
     channel = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * plane.ndim) * plane.size
     index = _pad_for_windows(np.broadcast_to(plane, (1, 1, *plane.shape)), attrs, out, -1)
     for s in _windows(attrs, out):
-        better = (index[s] >= 0) & ((values[s] > best) | (at < 0))
+        better = (index[s] >= 0) & ((values[s] > best) | (at < 0) | (best != best))
         best = np.where(better, values[s], best)
         at = np.where(better, channel + index[s], at)
     return [best, at] if attrs["with_indices"] else [best]

@@ -22,7 +22,7 @@ def _wide(x: Array) -> Array:
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    if x.dtype.kind == "f":
+    if x.dtype.kind == "f" and x.size:
         return np.asarray(np.mean(x, axis=axes, keepdims=True))
     count = math.prod(x.shape[a] for a in axes)
     total = _sum(x, axes)
@@ -99,7 +99,7 @@ class Reduce(Op):
 
     Integers of 64 bits end at the type's limits, as onnxruntime's do, others wrap around; the mean of integers is
     rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for prod, the type's least value for max
-    and its largest for min; the mean of nothing is NaN, of integers 0.
+    and its largest for min; the mean of nothing is 0, as onnxruntime has it.
     """
 
     name = "Reduce"
