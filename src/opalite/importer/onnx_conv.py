@@ -10,10 +10,11 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.graph import Value
+from ..ops.conv import neutral_zeros
 from ..ops.expr import Sym, coord
 from ..ops.integer import BYTES
 from .context import NodeContext
-from .helpers import along_axis, concat, full, int_list, matmul, slice_axis
+from .helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
 from .onnx_activation import swish_of
 from .quantization import plain_zero
 from .registry import onnx_op
@@ -33,7 +34,13 @@ def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
-    out: Value = ctx.add("Conv", [x, w, bias], group=int(ctx.attr("group", 1)), **window.attrs)
+    attrs = window.attrs
+    if any(window.pads) and not neutral_zeros(w):
+        rank = len(x.shape) - 2
+        zeros = [max(0, p) for p in window.pads]
+        x = pad_zeros(ctx, x, (0, 0, *zeros[:rank], 0, 0, *zeros[rank:]))
+        attrs["pads"] = tuple(min(0, p) for p in window.pads)
+    out: Value = ctx.add("Conv", [x, w, bias], group=int(ctx.attr("group", 1)), **attrs)
     return out
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..ir.graph import Value
 from ..ir.types import Shape, TensorType
 from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
@@ -29,6 +30,19 @@ def compute_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
 def taps(kernel: Shape) -> Iterator[tuple[int, ...]]:
     """Every position of a filter window, the last axis fastest."""
     return itertools.product(*(range(k) for k in kernel))
+
+
+def neutral_zeros(w: Value) -> bool:
+    """Whether zeros times the weights `w` are zeros, so that kernels may skip the taps that lie in the padding.
+
+    Weights that are given with each run may hold NaN or infinity; computed ones are taken for finite.
+    """
+    if not w.dtype.is_float:
+        return True
+    if w.data is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(w.data.sum(dtype=np.float32)) or np.isfinite(w.data.astype(np.float32)).all())
+    return w.producer is not None
 
 
 def check_window(attrs: Attrs, rank: int) -> None:

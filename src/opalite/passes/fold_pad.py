@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir.graph import Node
 from ..ir.patch import Patch
+from ..ops.conv import neutral_zeros
 from .names import output_like
 from .rewrite import Sweep
 
@@ -21,6 +22,8 @@ def fold_pad(node: Node, sweep: Sweep) -> Patch | str | None:
     pads = pad.attrs["pads"]
     if any(pads[:2]) or any(pads[rank : rank + 2]):
         return "padding touches batch or channels"
+    if node.op.name == "Conv" and (w := node.inputs[1]) is not None and not neutral_zeros(w):
+        return "zeros are not neutral for weights that may be infinite"
     if node.op.name == "Pool" and not (
         node.attrs["kind"] == "average" and (node.attrs["count_include_pad"] or not any(node.attrs["pads"]))
     ):

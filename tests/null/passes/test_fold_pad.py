@@ -42,6 +42,19 @@ CASES = (
         }
         """,
     ),
+    Case(
+        "fold_pad",
+        "zeros that meet infinite weights stay",
+        fold_pad,
+        """
+        graph g(%x: f32[1,1,3,3]) {
+            const %w: f32[1,1,2,2] = [1.0, 2.0, inf, 4.0]
+            %p = Pad(%x) {mode="constant", pads=[0, 0, 1, 0, 0, 0, 0, 2], value=0.0}
+            %y = Conv(%p, %w, -) {dilations=[1, 1], group=1, pads=[0, 1, 0, 0], strides=[1, 1]}
+            return %y
+        }
+        """,
+    ),
 )
 
 
