@@ -19,7 +19,7 @@ from opalite.cl.counters import Counters
 from opalite.cl.runtime import Runtime
 from opalite.cl.tensor import Crossing, DeviceTensor
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
-from opalite.run import step_loop
+from opalite.run import loop_builder
 from opalite.run.compile import compile_model
 
 from ..helpers.small_models import adder, classifier, determinant, make_model, noise, port
@@ -399,7 +399,7 @@ def test_values_of_another_device(rt: Runtime, open_session: Open) -> None:
 def test_bound_runs_and_runs_by_step_loops_take_turns(
     rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_loop, "WORTH_RUNS", 2)
+    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 2)
     session = open_session(classifier())
     binding = session.io_binding()
     binding.bind_output("y", "opencl")

@@ -17,12 +17,12 @@ import opalite
 from onnx import helper
 from opalite.cl import build_pool
 from opalite.cl.host_code import find_host_code
+from opalite.cl.host_loop import HostLoop, may_stay
 from opalite.cl.launch import PreparedLaunch, Recording
-from opalite.cl.resident import ResidentLoop, may_stay
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
-from opalite.run import step_loop
+from opalite.run import loop_builder
 from opalite.run.cached_source import CachedSource
 from opalite.run.executor import Executable
 
@@ -33,10 +33,10 @@ PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machi
 
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    monkeypatch.setattr(step_loop, "WORTH_RUNS", 2)
+    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 2)
     monkeypatch.setattr(build_pool, "_NICENESS", 0)  # test processes keep all cores busy
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
-    if not step_loop.is_worth(rt) or rt.programs._pool is None:
+    if not loop_builder.is_worth(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt
 
@@ -74,11 +74,11 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
 
 
 def launches_of(phases: list[Any]) -> int:
-    return sum(len(p.launches) for p in phases if isinstance(p, Recording | ResidentLoop))
+    return sum(len(p.launches) for p in phases if isinstance(p, Recording | HostLoop))
 
 
-def loop_of(executable: Executable) -> ResidentLoop:
-    (found,) = [p for p in executable._phases if isinstance(p, ResidentLoop)]
+def loop_of(executable: Executable) -> HostLoop:
+    (found,) = [p for p in executable._phases if isinstance(p, HostLoop)]
     return found
 
 
@@ -134,7 +134,7 @@ def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
 
 
 def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_loop, "loop_text", lambda functions, stays, workers: "this is not OpenCL C")
+    monkeypatch.setattr(loop_builder, "loop_text", lambda functions, stays, workers: "this is not OpenCL C")
     session = opalite.InferenceSession(layers(seed=2).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
@@ -264,7 +264,7 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     session = opalite.InferenceSession(layers(seed=7).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     assert session.settle()  # nothing has run
-    for _ in range(step_loop.WORTH_RUNS + 1):
+    for _ in range(loop_builder.WORTH_RUNS + 1):
         session.run(None, feeds)
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
@@ -278,14 +278,14 @@ def test_nobody_stays_if_told_so_or_runs_are_long(
     linking: Runtime, monkeypatch: pytest.MonkeyPatch, is_long: bool
 ) -> None:
     if is_long:
-        monkeypatch.setattr(step_loop, "SHORT_S", 0.0)
+        monkeypatch.setattr(loop_builder, "SHORT_S", 0.0)
     else:
         monkeypatch.setenv("OPALITE_STAY_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert not any(isinstance(p, ResidentLoop) for p in executable._phases)
+    assert not any(isinstance(p, HostLoop) for p in executable._phases)
     assert launches_of(executable._phases) == 2
     for _ in range(20):
         got = session.run(None, feeds)
@@ -458,7 +458,7 @@ def test_workers_stay_as_long_as_runs_follow_closely(staying: Runtime, monkeypat
 
 def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bound device memory is what the loop was made with; other memory takes launches."""
-    monkeypatch.setattr(step_loop, "WORTH_RUNS", 5)
+    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 5)
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     x, other = noise(1, 3, 12, 10, seed=3), noise(1, 3, 12, 10, seed=4)
     expected = [session.run(["d"], {"x": value})[0] for value in (x, other)]

@@ -16,11 +16,11 @@ from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.place import OPENCL, Memory, packed
 from opalite.passes.pipeline import place
 from opalite.plan import emit as emission
-from opalite.plan.contents import Bytes, cut, joined
 from opalite.plan.emit import emit
 from opalite.plan.nesting import GROWTH, SMALL, joins_stretches, pieces, stretch_start
 from opalite.plan.program import LaunchStep, Program, Slot, Storage
 from opalite.plan.report import NodeReport
+from opalite.plan.verify_memory import Bytes, cut, joined
 
 from ..helpers.graphs import GraphMaker
 

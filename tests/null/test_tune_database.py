@@ -20,7 +20,7 @@ from opalite.passes.precision import set_precision
 from opalite.tune import digest, files
 from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
 from opalite.tune.digest import files_of, kernel_digest
-from opalite.tune.exchange import export_json, import_json, to_json
+from opalite.tune.export import export_json, import_json, to_json
 from opalite.tune.files import database_path, has_tuning
 from opalite.tune.levels import Level
 from opalite.tune.lookup import Lookup, find_settings

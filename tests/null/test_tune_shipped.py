@@ -17,7 +17,7 @@ from opalite.kernels.base import all_kernels, kernels_for
 from opalite.ops.expr import parse_expr
 from opalite.run.node import make_node
 from opalite.tune.database import TuningDatabase
-from opalite.tune.exchange import from_json
+from opalite.tune.export import from_json
 from opalite.tune.files import SHIPPED, has_tuning
 from opalite.tune.lookup import Lookup
 

@@ -5,7 +5,7 @@
     programs  store cachefolder pocl   compiling once, and keeping binaries between processes
     memory    subbuffers pools weights transfer tensor
     launch    rawcalls replay events   enqueueing with everything settled beforehand
-    step_loop                          many launches as one, for devices that wake threads for each
+    step_loop host_loop                many launches as one, for devices that wake threads for each
     failures                           driver errors as sentences
     scratch limits linker link_elf     what PoCL needs of a machine: folders, room, a linker
     advice                             what to install where nothing is found

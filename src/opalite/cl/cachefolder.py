@@ -6,7 +6,7 @@
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl_folder.py)
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)
-    counts.txt                hits and misses of all caches (tally.py)
+    counts.txt                hits and misses of all caches (cache_stats.py)
 
 Needs no OpenCL.
 """

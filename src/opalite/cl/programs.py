@@ -26,12 +26,12 @@ from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from . import pocl
 from .build_pool import BuildPool
 from .build_worker import PART
+from .cache_stats import note
 from .counters import Counters
 from .failures import translate
 from .limits import task_limit
 from .pocl_header import lighten
 from .store import FORMAT, BinaryStore, digest
-from .tally import note
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows

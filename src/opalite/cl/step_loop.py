@@ -16,8 +16,8 @@ import numpy as np
 import pyopencl as cl
 
 from .host_code import find_host_code
+from .host_loop import HostLoop
 from .launch import PreparedLaunch
-from .resident import ResidentLoop
 from .runtime import Runtime
 from .tensor import aligned_bytes
 
@@ -63,7 +63,7 @@ class StepTable:
         clear = rt.prepare(self._program, "clear_steps", [self._counters, *part], (1,), (1,), self._label)
         return run, clear
 
-    def stay(self, words: Sequence[str], fields: Sequence[str], ticks: int, stay_s: float) -> ResidentLoop | None:
+    def stay(self, words: Sequence[str], fields: Sequence[str], ticks: int, stay_s: float) -> HostLoop | None:
         """All rows as one loop that the host walks too, alone where the device has one core.
 
         The table must not be run in another way. words: of 32 bits, a cache line each; fields: of 64 bits, side by
@@ -92,7 +92,7 @@ class StepTable:
             return None
         serve = rt.prepare(self._program, "serve_steps", [given, np.uint32(0)], (others,), (1,), self._label)
         places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
-        return ResidentLoop(rt, code, serve, call, control, places, word, stay_s, tables)
+        return HostLoop(rt, code, serve, call, control, places, word, stay_s, tables)
 
     def _upload(self, array: Array) -> cl.Buffer:
         buffer = self._rt.allocate(array.nbytes)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.content import content_key
-from .tally import note
+from .cache_stats import note
 
 Array = np.ndarray[Any, Any]
 

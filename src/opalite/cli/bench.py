@@ -17,11 +17,11 @@ from ..bench.compare import Comparison, Measured, Plan, compare
 from ..bench.report import as_json, milliseconds
 from ..errors import InputError
 from .console import make_console
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
 from .outputs import check_writable
 from .precision import precision_lines, settle_precision
-from .wanted import wanted_inputs
 
 _SECONDS = 3.0
 _ROUNDS = 12

@@ -9,12 +9,12 @@ import click
 from rich.table import Table
 
 from .. import knobs
+from ..cl.cache_stats import Count, all_counts, forget_counts
 from ..cl.cachefolder import cache_folder, units
 from ..cl.cachefolder import clear as clear_programs
-from ..cl.tally import Count, all_counts, forget_counts
 from ..errors import InputError
 from ..tune.database import TuningDatabase, open_database
-from ..tune.exchange import export_json, import_json
+from ..tune.export import export_json, import_json
 from ..tune.files import database_path
 from .console import make_console
 from .outputs import check_writable

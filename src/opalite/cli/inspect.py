@@ -11,10 +11,10 @@ from rich.table import Table
 from ..errors import InputError
 from ..run.explain import Explanation, memory_line
 from .console import make_console, print_caches
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, session_kwargs, session_options
 from .precision import precision_lines, settle_precision
-from .wanted import wanted_inputs
 
 
 @click.command()

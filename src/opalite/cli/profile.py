@@ -11,11 +11,11 @@ from rich.table import Table
 
 from ..run.profile import Profile, Row
 from .console import make_console, print_caches
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_writable
 from .precision import precision_lines, settle_precision
-from .wanted import wanted_inputs
 
 
 @click.command()

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from ..errors import InputError
 from .console import make_console, print_caches
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes
 from .precision import precision_lines, settle_precision
-from .wanted import wanted_inputs
 
 
 @click.command()

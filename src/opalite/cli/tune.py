@@ -15,10 +15,10 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from .console import make_console
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
 from .precision import settle_precision
-from .wanted import wanted_inputs
 
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning, LayerTuning

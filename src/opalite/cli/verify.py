@@ -16,10 +16,10 @@ from ..ir.precision import Precision, PrecisionPolicy
 from ..run.options import parse_tolerance
 from ..run.verify import Check, Tolerance, verify_model
 from .console import make_console
+from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, precision_options, seed_option, shape_option
 from .precision import precision_lines, settle_precision
-from .wanted import wanted_inputs
 
 
 @click.command()

@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import ShapeError
 from .graphdef import GraphDef
 from .internal import internal_node
-from .items import Item, make_item
 from .scan_distance import distance_power
+from .scopes import Item, make_item
 from .sequences import SEQUENCES
 from .tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
 from .walker import Control, Walk

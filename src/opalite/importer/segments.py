@@ -23,8 +23,8 @@ from .controlflow import CONTROL
 from .evaluate import ancestors, evaluate_graph, is_cheap
 from .functions import FunctionTable
 from .graphdef import GraphDef
-from .items import Item, make_item
 from .protos import Array
+from .scopes import Item, make_item
 from .tasks import Runner, Task
 from .walker import ContentsNeededError, Walk, as_array
 

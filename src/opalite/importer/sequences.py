@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..ops.base import normalize_axis
 from .internal import internal_node
-from .items import Item, make_item
+from .scopes import Item, make_item
 from .walker import Control, Walk
 
 

@@ -19,8 +19,8 @@ from ..errors import ModelError, OpaliteError, ShapeError
 from .encode import make_proto
 from .graphdef import GraphDef
 from .hostop import run_host
-from .items import Item
 from .protos import ValueInfo
+from .scopes import Item
 
 if TYPE_CHECKING:
     from .segments import ModelImporter

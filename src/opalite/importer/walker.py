@@ -23,9 +23,9 @@ from .functions import expand_schema
 from .graphdef import DOMAIN, GraphDef, NodeDef
 from .hostop import NeedTask, emit_host
 from .internal import internal_node
-from .items import ROOT, Item, Scope, make_item
 from .registry import Handler, find_handler
 from .schemas import check_form, check_types, find_schema
+from .scopes import ROOT, Item, Scope, make_item
 from .tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, TrimTask
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ..ir.content import content_key
 from ..ir.device import DeviceInfo
 from ..ir.device_family import PTX_MMA
 from .codec import Encoder, decode
-from .later import LaterList
+from .lazy import LazyList
 from .program import Program
 from .sums import byte_sum
 from .tensor_file import TensorFile, TensorFileError, write_tensors
@@ -236,7 +236,7 @@ class _Reader:
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
         program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
-        program.placement = LaterList(lambda: decode(self._json(f"reports {n}"), ()))
+        program.placement = LazyList(lambda: decode(self._json(f"reports {n}"), ()))
         return program
 
     def _json(self, name: str) -> Any:

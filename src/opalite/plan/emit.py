@@ -22,7 +22,6 @@ from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
 from ..ops.base import Cost
 from ..passes.casts import stored_array
-from .contents import verify_contents
 from .memory import STRATEGIES, Request, lower_bound, plan_memory
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
@@ -43,6 +42,7 @@ from .program import (
     UploadStep,
 )
 from .report import NodeReport
+from .verify_memory import verify_contents
 
 Array = np.ndarray[Any, Any]
 

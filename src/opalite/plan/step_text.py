@@ -1,4 +1,4 @@
-"""Kernels as plain functions, and the one kernel that calls them in turn: the text of a step loop (run/step_loop.py).
+"""Kernels as plain functions, and the one kernel that calls them in turn: the program of a step loop.
 
 Each launch of a Program becomes a row of a table; the workers of a single launch walk down the table together. A kernel
 of OpenCL C becomes a function that computes some of a launch's work-groups; its work-item numbers become parameters.
@@ -144,9 +144,9 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     have begun, so any number of workers comes to the end, however late they start.
 
     Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
-    If `stays`, serve_steps (cl/resident.py): a worker beside the host, of the run that the host is at and of those that
-    follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run `turn`
-    they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
+    If `stays`, serve_steps (cl/host_loop.py): a worker beside the host, of the run that the host is at and of those
+    that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
+    `turn` they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
     address: where memory lies.
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..cl.events import LaunchTimes, read_times
 from ..cl.forks import keep_in_children
+from ..cl.host_loop import HostLoop
 from ..cl.launch import LocalBytes, PreparedLaunch, Recording
 from ..cl.replay import Replay
-from ..cl.resident import ResidentLoop
 from ..cl.runtime import Runtime
 from ..cl.tensor import Crossing, DeviceTensor
 from ..cl.weights import SharedWeight
@@ -38,23 +38,23 @@ from ..plan.program import (
 )
 from .draws import Draws
 from .exchange import Exchange, Target, steps_outside
+from .loop_builder import LoopBuilder
 from .progress import build_progress
 from .slot_memory import pool_slots
-from .step_loop import LoopBuilder
 from .timing import Timing
 
 Array = np.ndarray[Any, Any]
 Recorder = Callable[[Any, LaunchTimes], None]
 """Called with the LaunchStep and the times of each launch of a profiled run."""
 HostRunner = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
-Phase = Recording | ResidentLoop | UploadStep | DownloadStep | HostStep | ReferenceStep
+Phase = Recording | HostLoop | UploadStep | DownloadStep | HostStep | ReferenceStep
 """A step, or all the launches between two steps of another kind."""
 
 
 class Executable:
     """A Program on a Runtime. Not thread-safe: the session holds its lock while running one.
 
-    step_loops: whether launches may be joined once the program has run often (run/step_loop.py).
+    step_loops: whether launches may be joined once the program has run often (run/loop_builder.py).
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Executable:
         return "; ".join(parts)
 
     def _loop_words(self, enqueued: int) -> str:
-        staying = [p.description for p in self._phases if isinstance(p, ResidentLoop)]
+        staying = [p.description for p in self._phases if isinstance(p, HostLoop)]
         return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"
 
     def _arg(self, a: StepArg) -> Any:
@@ -157,7 +157,7 @@ class Executable:
         return a.value
 
     def _make_phases(
-        self, launches: Mapping[int, Sequence[PreparedLaunch]], loop: ResidentLoop | None = None
+        self, launches: Mapping[int, Sequence[PreparedLaunch]], loop: HostLoop | None = None
     ) -> list[Phase]:
         """Steps in order, with what is launched for each launch step put together, or `loop` for all of them.
 
@@ -178,7 +178,7 @@ class Executable:
         self._add_recording(phases, waiting, loop)
         return phases + [s for s in last if not isinstance(s, LaunchStep)]
 
-    def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch], loop: ResidentLoop | None) -> None:
+    def _add_recording(self, phases: list[Phase], launches: list[PreparedLaunch], loop: HostLoop | None) -> None:
         if launches and loop is not None:
             phases.append(loop)
         elif launches:
@@ -229,7 +229,7 @@ class Executable:
         kept: Mapping[int, DeviceTensor],
         pending: list[Any],
         stays: bool,
-        idle: ResidentLoop | None,
+        idle: HostLoop | None,
     ) -> Timing:
         """stays: whether the host walks a loop of all launches. idle: the loop whose workers are there instead.
 
@@ -251,7 +251,7 @@ class Executable:
                     self._run_recorded(phase)
                 finished = False
                 continue
-            if isinstance(phase, ResidentLoop):
+            if isinstance(phase, HostLoop):
                 if any(p is not None for p in pending):
                     rt.finish()
                 phase.run()
@@ -295,8 +295,8 @@ class Executable:
         """The phases to run next: with step loops from the time on when they are ready."""
         if not self._loops.is_over and (loops := self._loops.poll(self.exchange.hold)) is not None:
             launches = {i: [launch] for i, launch in self.launches.items()}
-            self._stays = isinstance(loops, ResidentLoop)
-            if isinstance(loops, ResidentLoop):
+            self._stays = isinstance(loops, HostLoop)
+            if isinstance(loops, HostLoop):
                 self._phases = self._make_phases(launches, loops)
             else:
                 self._phases = self._make_phases(launches | loops)
@@ -311,16 +311,16 @@ class Executable:
         ]
 
     @property
-    def resident(self) -> ResidentLoop | None:
+    def host_loop(self) -> HostLoop | None:
         """The loop of all launches that the host walked in the last run."""
         if self._last is self._plain or not self._stays:
             return None
-        inner = [p for p in self._last if isinstance(p, Recording | ResidentLoop)]
-        return inner[0] if len(inner) == 1 and isinstance(inner[0], ResidentLoop) else None
+        inner = [p for p in self._last if isinstance(p, Recording | HostLoop)]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], HostLoop) else None
 
     def host_steps(self) -> tuple[list[HostStep | ReferenceStep], list[HostStep | ReferenceStep]]:
         """Operators on the host before and after the loop of all launches, in order."""
-        at = next(i for i, p in enumerate(self._last) if isinstance(p, ResidentLoop))
+        at = next(i for i, p in enumerate(self._last) if isinstance(p, HostLoop))
         parts = self._last[:at], self._last[at:]
         before, after = ([p for p in part if isinstance(p, HostStep | ReferenceStep)] for part in parts)
         return before, after
@@ -335,7 +335,7 @@ class Executable:
         OpaliteError where a host step stands between launches.
         """
         for phase in self._last:
-            if isinstance(phase, Recording | ResidentLoop):
+            if isinstance(phase, Recording | HostLoop):
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")

@@ -1,8 +1,8 @@
 """Repeat: the shortest way of a run that is like the last one, for models that take less time than the usual way.
 
-Where the host walks all of the loop (cl/resident.py) and the inputs have the dtypes and shapes they had, a run is: copy
-inputs, call, copy outputs, and what operators on the host do before and after that. What the usual way decides anew
-each time - the plan for the shapes, what is bound where - was decided when the Repeat was made.
+Where the host walks all of the loop (cl/host_loop.py) and the inputs have the dtypes and shapes they had, a run is:
+copy inputs, call, copy outputs, and what operators on the host do before and after that. What the usual way decides
+anew each time - the plan for the shapes, what is bound where - was decided when the Repeat was made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cl.resident import ResidentLoop
+from ..cl.host_loop import HostLoop
 from ..plan.program import DownloadStep, Port, UploadStep
 from .executor import Executable
 from .source import Whole
@@ -28,7 +28,7 @@ class Repeat:
     def __init__(
         self,
         executable: Executable,
-        loop: ResidentLoop,
+        loop: HostLoop,
         ports: list[Port],
         inputs: list[tuple[str, Array]],
         outputs: list[Array],
@@ -126,7 +126,7 @@ class HostPart:
 
 def repeat_of(executable: Executable, whole: Whole) -> Repeat | None:
     """How to repeat the executable's last run, which was `whole`, or None where that takes the usual way."""
-    loop = executable.resident
+    loop = executable.host_loop
     if loop is None or executable.may_overflow:
         return None
     program, steps = whole.program, executable.program.steps

@@ -241,7 +241,7 @@ class InferenceSession(SessionApi):
     def _find_repeat(self) -> Repeat | None:
         """How to repeat the run that was just made."""
         compiler = self._compiler
-        if len(compiler.ran) != 1 or compiler.recorder is not None or compiler.ran[0].resident is None:
+        if len(compiler.ran) != 1 or compiler.recorder is not None or compiler.ran[0].host_loop is None:
             return None
         whole = self._source.whole()
         return None if whole is None else repeat_of(compiler.ran[0], whole)

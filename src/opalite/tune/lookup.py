@@ -20,7 +20,7 @@ from ..kernels.base import Binding, Kernel
 from ..kernels.setting import Setting
 from .database import Entry, TuningDatabase
 from .digest import kernel_digest
-from .exchange import from_json
+from .export import from_json
 from .files import shipped_layers
 from .signature import binding_signature, device_signature, node_signature, size_distance, size_text
 

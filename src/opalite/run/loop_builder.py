@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from .. import knobs
+from ..cl.host_loop import HostLoop, may_stay
 from ..cl.launch import PreparedLaunch
-from ..cl.resident import ResidentLoop, may_stay
 from ..cl.runtime import Runtime
 from ..cl.step_loop import StepRow, StepTable
 from ..plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
@@ -33,7 +33,7 @@ from ..plan.step_text import (
 )
 from .exchange import steps_outside
 
-Loops: TypeAlias = "ResidentLoop | dict[int, list[PreparedLaunch]]"
+Loops: TypeAlias = "HostLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
 stretch's loop, the others nothing."""
 

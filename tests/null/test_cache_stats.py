@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl import tally
-from opalite.cl.tally import CACHES, Count, add_counts, all_counts, forget_counts
+from opalite.cl import cache_stats
+from opalite.cl.cache_stats import CACHES, Count, add_counts, all_counts, forget_counts
 
 ONE = dict(zip(CACHES, (Count(3, 1), Count(1, 0), Count(0, 7), Count(2, 2)), strict=True))
 WRITER = """
 import sys
 from pathlib import Path
-from opalite.cl.tally import CACHES, Count, add_counts
+from opalite.cl.cache_stats import CACHES, Count, add_counts
 for _ in range(int(sys.argv[2])):
     add_counts(Path(sys.argv[1]), dict.fromkeys(CACHES, Count(1, 2)))
 """
 ENDS = """
-from opalite.cl.tally import note
+from opalite.cl.cache_stats import note
 for hit in (True, True, False):
     note("plans", hit)
 note("weights", False)
@@ -28,10 +28,10 @@ note("weights", False)
 
 
 def test_lookups_are_counted_by_cache() -> None:
-    before = tally.process_counts()
+    before = cache_stats.process_counts()
     for hit in (True, False, True):
-        tally.note("tuning", hit)
-    after = tally.process_counts()
+        cache_stats.note("tuning", hit)
+    after = cache_stats.process_counts()
     assert after["tuning"] == before["tuning"] + Count(2, 1)
     assert {n: c for n, c in after.items() if n != "tuning"} == {n: c for n, c in before.items() if n != "tuning"}
 
@@ -65,7 +65,7 @@ def test_what_is_no_count_is_passed_over(tmp_path: Path, rubbish: bytes) -> None
 
 
 def test_a_long_file_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "_LONG", 300)
+    monkeypatch.setattr(cache_stats, "_LONG", 300)
     for _ in range(100):
         add_counts(tmp_path, ONE)
         assert (tmp_path / "counts.txt").stat().st_size <= 400

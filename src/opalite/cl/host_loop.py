@@ -1,4 +1,4 @@
-"""ResidentLoop: a step loop that the calling thread walks itself, beside workers that stay for a while after a run.
+"""HostLoop: a step loop that the calling thread walks itself, beside workers that stay for a while after a run.
 
 Waking a thread costs 30 µs and more (measured on a virtual machine: 16 to 80, and milliseconds where the core has to
 be woken too). So the thread that asks for a run takes part in it, and what takes it little longer alone is left to it.
@@ -34,7 +34,7 @@ _LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgo
 _WEIGHT = 0.25  # of the last gap between two runs
 
 
-class ResidentLoop:
+class HostLoop:
     """Steps of a model, walked by the thread that calls `run`, one at a time, and by workers that see it in memory."""
 
     def __init__(

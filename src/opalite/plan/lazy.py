@@ -1,4 +1,4 @@
-"""LaterList: a sequence that is made when somebody looks at it."""
+"""LazyList: a sequence that is made when somebody looks at it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class LaterList(Sequence[Any]):
+class LazyList(Sequence[Any]):
     """The items that `make` gives, asked for at the first use."""
 
     def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
