@@ -227,6 +227,7 @@ def test_arenas_may_go_before_their_regions(rt: Runtime, program: Any) -> None:
         arena = rt.make_arena([(j * align, 2 * align) for j in range(6)])
         regions = [arena.region(j * align, 2 * align) for j in range(6)]
         for region in regions:
+            rt.fill(region, 0, 2 * align)
             rt.prepare(program, "times2", [region, np.int32(8)], (8,)).enqueue(rt.queue)
         held.append(regions[i % 6])
         del arena, regions, region

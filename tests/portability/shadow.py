@@ -78,7 +78,7 @@ def follow_host_writes() -> None:
     def write_buffer(queue: Any, buffer: Any, array: Any, offset: int, wait: bool, device: str) -> Any:
         if array.nbytes == 0:
             return None
-        return _write(queue, buffer, np.ascontiguousarray(array), offset)
+        return _write(queue, buffer, transfer._contiguous(array), offset)
 
     def fill_buffer(queue: Any, buffer: Any, byte: int, nbytes: int, offset: int, device: str) -> None:
         if nbytes:
@@ -140,7 +140,9 @@ def _put(
 
 def _mark(queue: cl.CommandQueue, buffer: cl.Buffer) -> None:
     """Mark all of a buffer as written: a map for writing does, whose memory then holds what it held."""
-    mapped, _ = cl.enqueue_map_buffer(queue, buffer, cl.map_flags.WRITE, 0, (buffer.size,), np.uint8)
+    write = cl.map_flags.WRITE
+    mapped, _ = cl.enqueue_map_buffer(queue, buffer, write, 0, (buffer.size,), np.uint8, is_blocking=False)
+    queue.finish()
     mapped.base.release(queue)
     queue.finish()
 

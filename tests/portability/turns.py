@@ -2,7 +2,8 @@
 
 Two threads that wait for the device at once end the process, on queues and contexts of their own too
 (`faults/oclgrind_threads.py`). So calls that pyopencl makes without Python's lock take turns here, and what simulates,
-a wait, is called with that lock held, so that no other thread lets go of memory meanwhile.
+a wait, is called with that lock held, so that no other thread lets go of memory meanwhile. It is called by one thread,
+which made the context too: what finds uninitialised values has memory of its own in that thread alone.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyopencl as cl
 
+from opalite.cl.devices import Found
+from opalite.cl.runtime import Runtime
+
+_NAME = "simulator"
 _turn = threading.RLock()
+_thread = ThreadPoolExecutor(1, _NAME)
 
 
 def take_turns() -> None:
@@ -24,7 +31,7 @@ def take_turns() -> None:
 
     def finish(queue: cl.CommandQueue) -> None:
         with _turn:
-            code = loader.clFinish(ctypes.c_void_p(queue.int_ptr))
+            code = _by_one_thread(loader.clFinish, ctypes.c_void_p(queue.int_ptr))
         if code:
             raise RuntimeError(f"clFinish gives {code}")
 
@@ -42,6 +49,12 @@ def take_turns() -> None:
     def wait(event: cl.Event) -> None:
         finish(event.command_queue)
 
+    begin = Runtime.__init__
+
+    def made(self: Runtime, found: Found) -> None:
+        _by_one_thread(begin, self, found)
+
+    Runtime.__init__ = made  # type: ignore[method-assign]
     cl.CommandQueue.finish = finish  # type: ignore[method-assign]
     cl.CommandQueue.flush = finish  # type: ignore[method-assign]
     cl.Event.wait = wait  # type: ignore[method-assign]
@@ -49,6 +62,12 @@ def take_turns() -> None:
     cl._Program._build = _in_turn(cl._Program._build)  # type: ignore[method-assign]
     for name in ("enqueue_nd_range_kernel", "enqueue_fill_buffer"):
         setattr(cl, name, _in_turn(getattr(cl, name)))
+
+
+def _by_one_thread(call: Callable[..., Any], *args: Any) -> Any:
+    if threading.current_thread().name.startswith(_NAME):
+        return call(*args)
+    return _thread.submit(call, *args).result()
 
 
 def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
