@@ -1,4 +1,4 @@
-"""Pools of buffers that are handed out and taken back: best fit, as MNN's BufferPool (seed 002).
+"""Pools of buffers that are handed out and taken back: best fit, as MNN's BufferPool.
 
 Needs no OpenCL: a pool is given the function that makes an object.
 """

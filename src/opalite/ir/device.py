@@ -80,7 +80,7 @@ class DeviceInfo:
 
     @property
     def prefers_images(self) -> bool:
-        """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice, seed 002)."""
+        """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice)."""
         return self.image_support and self.family in ("adreno", "powervr")
 
     @property
@@ -119,7 +119,7 @@ class DeviceInfo:
     def flush_every(self) -> int:
         """Launches after which the queue should be flushed so that the GPU starts early; 0 leaves it to the driver.
 
-        The numbers are TensorFlow Lite's: 24 on Mali, 16 on PowerVR (seed 004 tells of the policy).
+        The numbers are TensorFlow Lite's: 24 on Mali, 16 on PowerVR.
         """
         return {"mali": 24, "powervr": 16}.get(self.family, 0)
 

@@ -1,7 +1,7 @@
 """What a device's name tells: family, generation, wave size, width and quirks.
 
 Drivers report neither the generation of a GPU nor how many work-items run in lock step, so both are read from the
-name and version strings, as TensorFlow Lite's GPU delegate does (seed 004).
+name and version strings, as TensorFlow Lite's GPU delegate does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places: where a value lives, in what precision and in what layout (Paddle-Lite's `Place`, seed 003)."""
+"""Places: where a value lives, in what precision and in what layout (Paddle-Lite's `Place`)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Layout:
         return (n, -(-c // self.pack), *rest, self.pack)
 
     def image_size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(width, height) in texels of a tensor N,C,H,W: W * ceil(C/4), H * N (seed 000). No other ranks."""
+        """(width, height) in texels of a tensor N,C,H,W: W * ceil(C/4), H * N, as in Paddle-Lite. No other ranks."""
         n, c, h, w = shape
         return w * -(-c // 4), h * n
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling of tensors held as images: four pixels to a work-item (seed 001)."""
+"""Depthwise convolution and pooling of tensors held as images: four pixels to a work-item, as in MNN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution of tensors held as images, filters and bias in image shapes of their own (seeds 001 and 004)."""
+"""Convolution of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
 
 from __future__ import annotations
 

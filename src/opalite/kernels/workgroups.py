@@ -83,7 +83,7 @@ def _cpu_group(grid: Grid) -> Grid:
 
 
 def halving(grid: Grid, limit: int, item_limits: tuple[int, ...]) -> Grid:
-    """Paddle-Lite's default (seed 000): start from the grid and halve y, then z, then x until the group fits.
+    """Paddle-Lite's default: start from the grid and halve y, then z, then x until the group fits.
 
     An odd extent that does not fit drops to 1, as halving would no longer divide it. Uses half of `limit`, as the
     seed's divisor of 2 does, and never exceeds the per-axis limits.

@@ -1,7 +1,7 @@
 """What a canonical operator is: attributes, shape check, shape inference, NumPy reference and cost.
 
 An Op computes nothing on a device; kernels do (`opalite.kernels`), so that an operator is written once and any
-number of kernels can serve it (Paddle-Lite's OpLite and KernelLite, seed 003).
+number of kernels can serve it (Paddle-Lite's OpLite and KernelLite).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Put in the casts: wherever a reader wants a value in another place than its producer leaves it.
 
 One PlaceCast serves all readers that want the same place. Target casts (upload, download) move flat row-major arrays;
-layout and precision change on the device in one cast (seed 001: host to buffer to image, never host to image).
+layout and precision change on the device in one cast (as in MNN: host to buffer to image, never host to image).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Link elementwise chains into the kernel that writes their input (TFLite's 'linking', seed 004).
+"""Link elementwise chains into the kernel that writes their input (TensorFlow Lite's 'linking').
 
 The chain becomes the writer's epilogue, residual adds included, so that the tensor between them is never stored.
 A link is made only if the kernel that the writer would get anyway accepts the epilogue.

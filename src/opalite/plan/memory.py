@@ -76,7 +76,7 @@ def _place_in_order(name: str, order: Sequence[Request], align: int) -> Plan:
 
 
 def plan_by_size(requests: Sequence[Request], align: int) -> Plan:
-    """Greedy by size: the largest value first (TFLite's greedy-by-size, seed 004)."""
+    """Greedy by size: the largest value first (TensorFlow Lite's greedy_by_size_assignment)."""
     return _place_in_order("by_size", sorted(requests, key=lambda r: (-r.nbytes, r.first)), align)
 
 
@@ -96,7 +96,7 @@ def plan_by_breadth(requests: Sequence[Request], align: int) -> Plan:
 
 
 def plan_best_fit(requests: Sequence[Request], align: int) -> Plan:
-    """A pool in execution order: the smallest free block that fits, split when larger (MNN's BufferPool, seed 002)."""
+    """A pool in execution order: the smallest free block that fits, split when larger (MNN's BufferPool)."""
     return _place_in_order("best_fit", sorted(requests, key=lambda r: (r.first, -r.nbytes)), align)
 
 

@@ -1,7 +1,7 @@
 """Program: everything a session needs to run, as plain data. Neither onnx nor a pass is needed to run one.
 
 Slots name memory. Device slots are regions of the arena, memory objects of their own (static weights; dynamic-separate,
-MNN's third storage kind, seed 002) or images; host slots are arrays. Steps run in order and refer to slots by number.
+MNN's third storage kind) or images; host slots are arrays. Steps run in order and refer to slots by number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.dtype import DType
 
 
 class Storage(Enum):
-    """How a device slot gets its memory: MNN's STATIC, DYNAMIC and DYNAMIC_SEPARATE (seed 002)."""
+    """How a device slot gets its memory: MNN's STATIC, DYNAMIC and DYNAMIC_SEPARATE."""
 
     STATIC = "static"  # weights: uploaded once, shared by sessions of one model
     DYNAMIC = "dynamic"  # a region of the arena, reused when its value is dead

@@ -93,7 +93,7 @@ def search(
 
 
 def drop_outliers(times: dict[Trial, float], device: DeviceInfo) -> dict[Trial, float]:
-    """Where events lie (Adreno 3xx), drop times over 100 s or under a tenth of the mean (seed 004)."""
+    """Where events lie (Adreno 3xx), drop times over 100 s or under a tenth of the mean, as TensorFlow Lite does."""
     if TIMER_OUTLIERS not in device.quirks:
         return times
     plausible = {t: s for t, s in times.items() if s < 100.0}

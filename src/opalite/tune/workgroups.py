@@ -1,4 +1,4 @@
-"""Work-group candidates under the names of TensorFlow Lite (seed 004): fast, fast_conv, exhaustive, default.
+"""Work-group candidates under the names of TensorFlow Lite's GPU delegate: fast, fast_conv, exhaustive, default.
 
 Every generator takes the grid (three extents; missing ones are 1) and the limits, and returns a list of (x, y, z).
 """
@@ -127,5 +127,5 @@ def default(limits: Limits) -> list[Group]:
 
 
 def paddle(grid: Sequence[int], limits: Limits) -> list[Group]:
-    """Paddle-Lite's halving default (seed 000)."""
+    """Paddle-Lite's default: the grid, halved until it fits."""
     return [grid3(halving(grid3(grid), limits.group, limits.items))]
