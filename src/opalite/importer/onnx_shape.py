@@ -93,12 +93,25 @@ def transpose(ctx: NodeContext) -> Value:
 
 @onnx_op("Concat", since=1)
 def concat(ctx: NodeContext) -> Value:
-    """Inputs one after another along `axis` (1 where opset 1 leaves it out)."""
+    """Inputs one after another along `axis` (1 where opset 1 leaves it out). Where none has an element, sizes need not
+    agree, as onnxruntime has it: the first one's count."""
     values = [v for v in ctx.inputs if v is not None]
     if not values:
         raise ShapeError(f"{ctx.label} has no inputs")
     axis = axis_of(ctx, len(values[0].shape), 1)
-    return values[0] if len(values) == 1 else ctx.add("Concat", values, axis=axis)
+    if len(values) == 1:
+        return values[0]
+    alike = len({(len(v.shape), v.dtype) for v in values}) == 1
+    if alike and not any(v.type.count for v in values) and len({_beside(v, axis) for v in values}) > 1:
+        shape = list(values[0].shape)
+        shape[axis] = sum(v.shape[axis] for v in values)
+        if 0 in shape:
+            return ctx.constant(np.zeros(shape, values[0].dtype.np))
+    return ctx.add("Concat", values, axis=axis)
+
+
+def _beside(v: Value, axis: int) -> tuple[int, ...]:
+    return v.shape[:axis] + v.shape[axis + 1 :]
 
 
 @onnx_op("Split", since=1)
