@@ -162,6 +162,15 @@ def test_arg_reduce(rt: Runtime, kind: str, last: bool, axis: int, dtype: Any) -
     check(rt, "ArgReduce", {"kind": kind, "axis": axis, "keepdims": True, "select_last": last}, x, 0)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 8, 15, 16, 17])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_arg_reduce_of_short_rows(rt: Runtime, columns: int, dtype: Any) -> None:
+    x = np.random.default_rng(columns).integers(0, 3, (203, columns)).astype(dtype)
+    for kind in ("max", "min"):
+        for last in (False, True):
+            check(rt, "ArgReduce", {"kind": kind, "axis": 1, "keepdims": False, "select_last": last}, x, 0)
+
+
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_arg_reduce_of_nan_and_infinities(rt: Runtime, kind: str, last: bool) -> None:

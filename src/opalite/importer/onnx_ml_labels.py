@@ -108,13 +108,14 @@ def one_hot_encoder(ctx: NodeContext) -> Value:
         keys = text_array(strings or ()) if strings or required else np.zeros(len(numbers), object)
     else:
         keys = np.asarray(numbers, np.int64)
-    if x.dtype.is_float and not required:
+    if x.dtype is not DType.STRING and not required:
         unique = np.array([len(keys) - 1 - np.flatnonzero(keys[::-1] == k)[0] for k in keys]) == np.arange(len(keys))
 
         def at(v: Sym, k: Sym, u: Sym) -> Sym:
-            same = v.call("trunc").eq(k).call("and", u)
+            same = (v.call("trunc") if v.dtype.is_float else v).eq(k).call("and", u)
             return same.cast(DType.FLOAT32)
 
+        x = x if x.dtype.is_float else ctx.cast(x, DType.INT64)
         rows = ctx.reshape(x, (*x.shape, 1))
         return ctx.elementwise(at, rows, ctx.constant(keys.astype(x.dtype.np)), ctx.constant(unique))
     whole = x if x.dtype is DType.STRING else ctx.cast(x, DType.INT64)

@@ -44,7 +44,9 @@ class ArgReduceRows(_ArgReduce):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
-        return {"PACK": row_width(device), **row_group(columns, rows, device)}
+        # Lanes are compared with each other at the end, which costs more than a short row by itself.
+        pack = 1 if device.is_cpu and columns < device.native_float_width else row_width(columns, device)
+        return {"PACK": pack, **row_group(columns, rows, device)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])

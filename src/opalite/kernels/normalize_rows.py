@@ -82,7 +82,7 @@ class NormalizeRows(Kernel):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         view = RowView.of(node)
-        return {"PACK": row_width(device), **row_group(view.columns, view.rows, device)}
+        return {"PACK": row_width(view.columns, device), **row_group(view.columns, view.rows, device)}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         """Few rows leave most of the device idle."""

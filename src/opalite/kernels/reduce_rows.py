@@ -50,7 +50,7 @@ class ReduceRows(Kernel):
         view = self._view(node)
         parts = useful_parts(node, view.outer, view.length, LEAST_PART, device)
         group = row_group(view.length // parts, view.outer * parts, device)
-        return {"PACK": row_width(device), **group, "PARTS": parts}
+        return {"PACK": row_width(view.length // parts, device), **group, "PARTS": parts}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         view = self._view(node)

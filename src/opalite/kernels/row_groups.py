@@ -32,9 +32,11 @@ def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
     return {"WG": wg, "ROWS": min(max(1, GPU_ITEMS // wg), _power(limit // wg), 64)}
 
 
-def row_width(device: DeviceInfo) -> int:
-    """Elements that a work-item takes at once."""
-    return min(16, device.native_float_width) if device.is_cpu else 2
+def row_width(columns: int, device: DeviceInfo) -> int:
+    """Elements of rows of `columns` that a work-item takes at once: on a CPU no more lanes than a short row fills."""
+    if not device.is_cpu:
+        return 2
+    return min(16, device.native_float_width, 1 << max(columns - 1, 0).bit_length())
 
 
 def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:

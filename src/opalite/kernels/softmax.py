@@ -40,7 +40,7 @@ class SoftmaxRows(_Softmax):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
-        return {"PACK": row_width(device), **row_group(columns, rows, device)}
+        return {"PACK": row_width(columns, device), **row_group(columns, rows, device)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
