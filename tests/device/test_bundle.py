@@ -420,7 +420,7 @@ def test_variants_share_their_weights(bundle: Path) -> None:
 
 def test_weights_are_used_where_they_are_read(rt: Runtime, bundle: Path) -> None:
     """On a CPU buffers are the memory that the file was read into: no other copy is made."""
-    if not rt.info.is_cpu:
+    if not rt.info.on_host:
         pytest.skip("device memory is not host memory")
     for weight in load_bundle(bundle).find(rt.info).program.weights.values():
         assert rt.memory.wrapped(weight) is not None

@@ -70,7 +70,7 @@ def test_new_contents_take_one_transfer(rt: Runtime, open_session: Open) -> None
     for i in range(3):
         x = noise(1, 3, 8, 8, seed=i)
         done = spent(rt, lambda x=x: binding.bind_cpu_input("x", x))  # type: ignore[misc]
-        on_gpu = not rt.info.is_cpu  # a CPU device reads the array itself at each run
+        on_gpu = not rt.info.on_host  # a CPU device reads the array itself at each run
         assert (done.transfers, done.memory_objects) == (int(on_gpu), int(on_gpu and i == 0))
         ran = spent(rt, lambda: session.run_with_iobinding(binding))
         assert ran.transfers == (0 if on_gpu else 1) or i == 0
@@ -324,7 +324,7 @@ def test_misfits_are_told(rt: Runtime, open_session: Open) -> None:
         binding.bind_output("q")
     with pytest.raises(InputError, match=r"is 'cpu' or .* got 'tpu'"):
         binding.bind_output(session.get_outputs()[0].name, "tpu")
-    if rt.info.is_cpu:
+    if rt.info.on_host:
         with pytest.raises(InputError, match=r"'cuda' needs a GPU, and no OpenCL GPU was found"):
             OrtValue.ortvalue_from_numpy(noise(2), "cuda")
     else:

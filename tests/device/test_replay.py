@@ -259,7 +259,7 @@ def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cpu_replays_only_when_asked(recorder: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not recorder.info.is_cpu:
+    if not recorder.info.on_host:
         pytest.skip(f"{recorder.info.name} is no CPU")
     monkeypatch.delenv("OPALITE_RECORD")
     assert "OPALITE_RECORD=1 turns it on" in str(recorder.replay)

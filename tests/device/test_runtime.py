@@ -14,11 +14,13 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+import opalite.cl.runtime as runtime_module
 from opalite.cl.counters import Counters
 from opalite.cl.devices import devices, find_device
 from opalite.cl.launch import LocalBytes, Recording
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.errors import BuildError, DeviceError, DeviceMemoryError, InputError, NoDeviceError
+from opalite.ir.device_family import SOFTWARE
 from opalite.ir.dtype import DType
 
 SOURCE = """
@@ -314,9 +316,9 @@ def test_aligned_host_memory_needs_no_copy_on_a_cpu(rt: Runtime, program: Any) -
     array[:] = 3
     before = rt.counters.bytes_allocated
     held = rt.share_weight(array)
-    assert (rt.counters.bytes_allocated == before) == rt.info.is_cpu
+    assert (rt.counters.bytes_allocated == before) == rt.info.on_host
     assert np.all(read(rt, held.memory) == 3)
-    if rt.info.is_cpu:
+    if rt.info.on_host:
         assert rt.memory.wrapped(raw[offset + 4 : offset + 8]) is None
 
 
@@ -374,3 +376,18 @@ def test_a_forked_process_is_told_to_spawn(rt: Runtime) -> None:
             os._exit(0)
     os.waitpid(child, 0)
     assert b"spawn" in os.read(reader, 1000)
+
+
+def test_a_software_gpu_is_warned_of(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Mesa's llvmpipe computes for minutes: silence there would look like a hang."""
+    found = find_device(rt.info.id)
+    imitator = dataclasses.replace(
+        found, info=dataclasses.replace(found.info, id="soft:cpu:0", quirks=(*found.info.quirks, SOFTWARE))
+    )
+    monkeypatch.setattr(runtime_module, "find_device", lambda request: imitator)
+    monkeypatch.setattr(runtime_module, "_runtimes", {})
+    for _ in range(2):
+        find_runtime("soft:cpu:0")
+    assert caplog.text.count("pip install pocl-binary-distribution") == 1

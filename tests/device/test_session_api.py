@@ -158,7 +158,7 @@ def test_seeded_runs_repeat_across_sessions(rt: Runtime) -> None:
 
 
 def test_memory_of_other_libraries_is_not_taken_for_opencls(rt: Runtime) -> None:
-    if rt.info.is_cpu:
+    if rt.info.on_host:
         pytest.skip("'cuda' means a GPU")
     session = opalite.InferenceSession(adder().SerializeToString(), device=rt.info.id)
     with pytest.raises(opalite.BindingError, match=r"is not what OrtValue.data_ptr\(\) gave"):

@@ -10,7 +10,9 @@ from opalite.ir.device_family import (
     FRAGILE_COMPILER,
     PLAIN_BUILDS,
     SERIAL_BUILDS,
+    SOFTWARE,
     TIMER_OUTLIERS,
+    Family,
     find_family,
 )
 
@@ -90,13 +92,21 @@ def test_gpu_names(name: str, vendor: str, version: str, family: str, generation
         ("cpu-haswell-Intel(R) Core(TM) i7", "Portable Computing Language", "OpenCL 3.0", 8, "pocl", "avx2"),
         ("cpu-cortex-a76", "Portable Computing Language", "OpenCL 3.0 aarch64", 4, "pocl", "neon"),
         ("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz", "Intel(R) OpenCL", "OpenCL 3.0", 8, "intel", "avx2"),
-        ("llvmpipe (LLVM 15.0.7, 256 bits)", "rusticl", "OpenCL 3.0", 4, "generic", "sse"),
     ],
 )
 def test_cpu_names(name: str, platform: str, version: str, width: int, family: str, generation: str) -> None:
     found = find_family(name, "", platform, version, "cpu", width)
     assert (found.family, found.generation) == (family, generation)
     assert found.lanes == 2 * width
+
+
+def test_llvmpipe_runs_work_items_as_lanes() -> None:
+    found = find_family("llvmpipe (LLVM 15.0.7, 256 bits)", "Mesa", "rusticl", "OpenCL 3.0", "cpu", 4)
+    assert found == Family("llvmpipe", "", 8, 8, (SOFTWARE,))
+    device = DeviceInfo(kind="cpu", wave_size=found.wave_size)
+    assert device.on_host
+    assert not device.is_cpu
+    assert DeviceInfo(kind="cpu").is_cpu
 
 
 def test_quirks_follow_the_family() -> None:

@@ -168,7 +168,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
 def fingerprint(info: DeviceInfo) -> str:
     """Names everything about a device and its driver that decides what a compiled program looks like."""
     # PoCL gives several processors one name.
-    host = pocl.host_cpu_name() if info.is_cpu else ""
+    host = pocl.host_cpu_name() if info.on_host else ""
     return digest(info.platform, info.vendor, info.name, info.version, info.driver, host)
 
 

@@ -44,7 +44,7 @@ class Allocator:
         Only CPU devices: they read host memory directly, given alignment for their vectors. The array must outlive
         the buffer and, unless it is `writable`, not change.
         """
-        if not self.info.is_cpu or array.nbytes == 0 or not array.flags.c_contiguous:
+        if not self.info.on_host or array.nbytes == 0 or not array.flags.c_contiguous:
             return None
         if array.__array_interface__["data"][0] % self.info.base_align:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..ir.device import DeviceInfo
+from ..ir.device_family import SOFTWARE
 from ..ir.dtype import DType
 from . import pocl, tensor, transfer
 from .cachefolder import is_writable, kept_folder
@@ -28,6 +30,8 @@ from .programs import ProgramCache, Spec
 from .replay import Replay, find_replay
 from .store import BinaryStore
 from .weights import SharedWeight, WeightStore
+
+_log = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +82,7 @@ class Runtime:
     @property
     def transfer_queue(self) -> cl.CommandQueue:
         """The queue of copies that need not wait for launches: a second one on a device with memory of its own."""
-        if self.info.is_cpu or self.info.unified_memory:
+        if self.info.on_host or self.info.unified_memory:
             return self.queue
         if self._transfer_queue is None:
             with cl_errors("Opening a queue for transfers", self.info.name):
@@ -142,7 +146,7 @@ class Runtime:
             self.queue,
             launches,
             flush_every=self.flush_every,
-            raw=not self.info.is_cpu,
+            raw=not self.info.on_host,
             device=self.info.name,
             counters=self.counters,
             replay=None if isinstance(found, str) else found,
@@ -202,7 +206,7 @@ class Runtime:
     @cached_property
     def shares_memory(self) -> bool:
         """Whether the device works on host memory itself, so that values cross without a command on the queue."""
-        return tensor.shares_memory(self.context, self.queue, self.info.is_cpu)
+        return tensor.shares_memory(self.context, self.queue, self.info.on_host)
 
     # Transfers; on the queue, in order with launches, unless another is named
 
@@ -265,4 +269,11 @@ def find_runtime(request: str | None = None) -> Runtime:
         runtime = _runtimes.get(found.info.id)
         if runtime is None:
             runtime = _runtimes[found.info.id] = Runtime(found)
+            if SOFTWARE in found.info.quirks:
+                _log.warning(
+                    "%s imitates a GPU on the processor, a hundred times slower than the processor could be: a large "
+                    "model takes minutes a run. `pip install pocl-binary-distribution` brings a driver for "
+                    "processors, which is then taken by default",
+                    found.info.name,
+                )
         return runtime

@@ -37,7 +37,7 @@ def pinned_bytes(rt: Runtime, nbytes: int) -> Array:
     Arrays of the caller's own are copied twice: into such memory of the driver's first (an H200 gets 11 GB/s from them,
     54 from these). OpenCL has them as a buffer that is mapped for good; the array keeps it. Plain memory on a CPU.
     """
-    if rt.info.is_cpu or rt.info.unified_memory or not nbytes:
+    if rt.info.on_host or rt.info.unified_memory or not nbytes:
         return aligned_bytes(nbytes)
     flags, access = cl.mem_flags, cl.map_flags.READ | cl.map_flags.WRITE
     with cl_errors(f"Reserving {nbytes} bytes of host memory", rt.info.name):

@@ -49,7 +49,12 @@ class DeviceInfo:
 
     @property
     def is_cpu(self) -> bool:
-        """Work-groups run as loops on CPU cores."""
+        """Work-groups run as loops on CPU cores, one work-item after the other; not lanes of a vector (llvmpipe)."""
+        return self.on_host and self.wave_size == 1
+
+    @property
+    def on_host(self) -> bool:
+        """The device is the host's own processor, with its memory."""
         return self.kind == "cpu"
 
     @property
@@ -67,7 +72,7 @@ class DeviceInfo:
     @property
     def bandwidth(self) -> float:
         """Memory bandwidth estimate in bytes/s: a desktop CPU, shared memory, a graphics card, a data-centre card."""
-        if self.is_cpu:
+        if self.on_host:
             return 2e10
         if self.unified_memory:
             return 3e10
@@ -76,7 +81,7 @@ class DeviceInfo:
     @property
     def launch_s(self) -> float:
         """Seconds that one more launch costs: 3 to 5 µs measured on PoCL and on an H200, more on phones."""
-        return 4e-6 if self.is_cpu else 2e-5 if self.is_mobile else 5e-6
+        return 4e-6 if self.on_host else 2e-5 if self.is_mobile else 5e-6
 
     @property
     def prefers_images(self) -> bool:
@@ -96,7 +101,7 @@ class DeviceInfo:
     @property
     def fast_half(self) -> bool:
         """Whether half storage pays: on GPUs it halves the traffic, CPUs convert at every access."""
-        return self.fp16 and not self.is_cpu
+        return self.fp16 and not self.on_host
 
     @property
     def dot_product(self) -> str:
@@ -113,7 +118,7 @@ class DeviceInfo:
     @property
     def replay_pays(self) -> bool:
         """Whether replaying a command buffer is worth it; on PoCL's CPU it is as fast or slower (docs/running.md)."""
-        return not self.is_cpu
+        return not self.on_host
 
     @property
     def flush_every(self) -> int:

@@ -19,6 +19,7 @@ SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 1
 PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run wrongly (Oclgrind: noalias, abs, freeze)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
+SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 
@@ -48,6 +49,10 @@ def find_family(
     driver: str = "",
 ) -> Family:
     """Family of a device from its OpenCL strings. `float_width` is the native vector width of float, for CPUs."""
+    if lanes := re.match(r"llvmpipe \(.*\b(\d+) bits\)", name):
+        # Mesa's software driver runs work-items as the lanes of vectors, as GPUs do.
+        width = int(lanes[1]) // 32
+        return Family("llvmpipe", "", width, width, (SOFTWARE,))
     if kind == "cpu":
         return _cpu(name, platform, version, float_width, driver)
     # Adreno 5xx and later put the model into the version only ("OpenCL 2.0 Adreno(TM) 640").

@@ -71,7 +71,7 @@ class _Emitter:
         self.width = width
         self.operands = operands
         self.device = device
-        self.cpu = device.is_cpu
+        self.cpu = device.on_host
         self.coord = coord
         self.statements: list[str] = []
         self.helpers: dict[str, str] = {}

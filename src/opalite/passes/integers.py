@@ -33,7 +33,7 @@ _EXACT = 2.0**24  # below which every whole number is a float
 
 def multiplies_bytes(device: DeviceInfo | None) -> bool:
     """Whether products of 8-bit integers pay on `device`: it sums four of them in one instruction."""
-    return device is not None and not device.is_cpu and bool(device.dot_product)
+    return device is not None and not device.on_host and bool(device.dot_product)
 
 
 def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None) -> Rule:

@@ -30,7 +30,7 @@ _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | None = None) -> None:
     """Set `precision` of every node, and the storage in the Place of every value that the graph computes so."""
     if policy.precision in (Precision.FP32, Precision.WIDE):
-        if policy.precision is Precision.WIDE or (device is not None and device.is_cpu):
+        if policy.precision is Precision.WIDE or (device is not None and device.on_host):
             _widen(graph)
         return
     uses = graph.uses()

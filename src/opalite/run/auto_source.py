@@ -42,7 +42,7 @@ def unsuited(device: DeviceInfo) -> str:
     """Why 'auto' is fp32 on `device` without a look at the model; '' where half may pay."""
     if device.fast_half or knobs.get("OPALITE_TRY_HALF"):
         return ""
-    if device.is_cpu:
+    if device.on_host:
         return "half storage brings nothing on a CPU, which converts at every access"
     return "the device has no half arithmetic, so that half storage is not expected to pay"
 

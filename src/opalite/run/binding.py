@@ -114,7 +114,7 @@ class IOBinding:
             raise BindingError(f"input '{name}' is bound to an array, got {type(arr_on_cpu).__name__}: np.asarray it")
         array = np.asarray(arr_on_cpu)
         self.inputs[name] = array
-        if self.session.device.is_cpu or array.dtype.hasobject:
+        if self.session.device.on_host or array.dtype.hasobject:
             return
         try:
             device_dtype(array.dtype)
@@ -238,7 +238,7 @@ class IOBinding:
     def _is_device(self, device_type: str | DeviceInfo, device_id: int | str, what: str) -> bool:
         """Whether the session's device is meant, not the host. BindingError for another device."""
         rt = self.session.runtime
-        if (device_type == DEVICE and device_id == 0) or (device_type in GPU_WORDS and not rt.info.is_cpu):
+        if (device_type == DEVICE and device_id == 0) or (device_type in GPU_WORDS and not rt.info.on_host):
             return True
         found = find_memory(device_type, device_id)
         if found is not None and found is not rt:

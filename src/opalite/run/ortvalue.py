@@ -310,7 +310,7 @@ def _find_gpu(word: str, device_id: int | str) -> Runtime:
         )
     try:
         default = find_runtime(None)
-        return default if not default.info.is_cpu else find_runtime("gpu")
+        return default if not default.info.on_host else find_runtime("gpu")
     except NoDeviceError as e:
         raise BindingError(
             f"device_type '{word}' needs a GPU, and no OpenCL GPU was found: use 'cpu', or 'opencl' for the CPU device"

@@ -28,7 +28,7 @@ def get_all_providers() -> list[str]:
 
 def get_device() -> str:
     """'GPU' or 'CPU': what the device is that sessions take by themselves. NoDeviceError if there is none."""
-    return "CPU" if find_device().info.is_cpu else "GPU"
+    return "CPU" if find_device().info.on_host else "GPU"
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

@@ -199,6 +199,6 @@ def describe_ep_device(info: DeviceInfo, number: int, version: str) -> OrtEpDevi
     """An OpenCL device as onnxruntime would describe it."""
     lowered = f"{info.vendor} {info.name}".lower()
     vendor = next((v for word, v in _VENDOR_WORDS if word in lowered), OrtDeviceVendorId.NONE)
-    kind = OrtHardwareDeviceType.CPU if info.is_cpu else OrtHardwareDeviceType.GPU
+    kind = OrtHardwareDeviceType.CPU if info.on_host else OrtHardwareDeviceType.GPU
     hardware = OrtHardwareDevice(kind, info.vendor, int(vendor), number, {"name": info.name, "id": info.id})
     return OrtEpDevice("OpenCLExecutionProvider", "Opalite", {"version": version}, {"device": info.id}, hardware)

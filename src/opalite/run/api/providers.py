@@ -160,7 +160,7 @@ def _own(options: dict[str, str], list_devices: ListDevices) -> Choice:
 
 
 def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> Choice | None:
-    gpus = [d for d in devices if not d.is_cpu]
+    gpus = [d for d in devices if not d.on_host]
     words = _GPU_PROVIDERS[name]
     own = [d for d in gpus if any(w in f"{d.vendor} {d.name}".lower() for w in words)]
     fitting = own or gpus
@@ -173,7 +173,7 @@ def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> C
 
 
 def _cpu(devices: Sequence[DeviceInfo]) -> Choice:
-    if any(d.is_cpu for d in devices):
+    if any(d.on_host for d in devices):
         return Choice("cpu", names=[CPU])
     warnings.warn(
         f"'{CPU}' is asked for, but no OpenCL CPU device is installed: the session runs on the default device. "
