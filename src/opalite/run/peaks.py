@@ -21,7 +21,7 @@ def measure_peaks(rt: Runtime) -> Peaks:
 
 
 def _measure_flops(rt: Runtime) -> float:
-    width = rt.info.pack if rt.info.is_cpu else 4
+    width = rt.info.pack if rt.info.on_host else 4
     kind = f"float{width}"
     names = [f"r{i}" for i in range(_CHAINS)]
     start = ",".join(f"{n}=({kind})(id+{i})" for i, n in enumerate(names))
@@ -32,8 +32,8 @@ def _measure_flops(rt: Runtime) -> float:
         f"const {kind} a = ({kind})(f), b = ({kind})(1 - f); for (int i = 0; i < rounds; ++i) {{ {step} }}"
         f"vstore{width}({'+'.join(names)}, id, y); }}"
     )
-    items = rt.info.compute_units * (8 if rt.info.is_cpu else 4096)
-    group = (1,) if rt.info.is_cpu else (min(128, rt.info.max_work_group_size),)
+    items = rt.info.compute_units * (8 if rt.info.on_host else 4096)
+    group = (1,) if rt.info.on_host else (min(128, rt.info.max_work_group_size),)
     items = -(-items // group[0]) * group[0]
     y = rt.allocate(items * width * 4)
     program = rt.build(text, "", "peak.cl")
