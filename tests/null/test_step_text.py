@@ -84,6 +84,12 @@ def test_loop_calls_every_function():
         assert other not in text  # each kernel takes as long to compile as all steps
 
 
+def test_workers_need_not_sleep():
+    """PoCL 6 does not compile run_steps with inline assembly."""
+    assert "#define SLEEPS 1\n" in loop_text(1, False, 4)
+    assert "#define SLEEPS 0\n" in loop_text(1, False, 4, sleeps=False)
+
+
 def test_helpers_of_kernels_belong_to_their_source():
     # Sources are linked with each other, where an inline function that is not static meets its namesakes.
     for path in Path(opalite.kernels.__file__).parent.glob("*.cl"):

@@ -48,6 +48,12 @@ AVOIDED = (
         "pocl_fixpoint.py",
     ),
     Avoided(
+        "pocl-6.0",
+        "ends the process that compiles inline assembly",
+        "with the same quirk step loops that are launched have none",
+        "pocl_assembly.py",
+    ),
+    Avoided(
         "rusticl-25.0",
         "reads the wrong image in a function that was given a vector and an image",
         "no quirk: such functions are `always_inline` for every driver, and Mesa never sees them",

@@ -135,7 +135,7 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
     return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
 
 
-def loop_text(functions: int, stays: bool, workers: int) -> str:
+def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) -> str:
     """The program that calls `step_0` to `step_{functions - 1}`, for `workers` at most.
 
     A worker takes work-groups of the first step until none is left, waits until all are done, and goes on to the next
@@ -148,6 +148,9 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
     `turn` they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
     address: where memory lies.
+
+    Workers that have waited long sleep, unless `sleeps` is false: PoCL 6 ends the process that compiles run_steps with
+    the inline assembly that it takes (tests/portability/faults/pocl_assembly.py).
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
     cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
@@ -157,6 +160,7 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
 #define LINE {LINE}
 #define TICKS {TICKS}
 #define ROW (LINE * (RANGES + 1))
+#define SLEEPS {int(sleeps)}
 #define SPINS {SPINS}u
 #define LEAST_SPINS {LEAST_SPINS}u
 {_WAITING}
@@ -208,7 +212,7 @@ _WAITING = """
 #else
 #define RELAX()
 #endif
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__) && defined(__linux__) && SLEEPS
 static inline void system_call(long number, long a, long b, long c) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");

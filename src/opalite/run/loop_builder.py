@@ -16,6 +16,7 @@ from ..cl.host_loop import HostLoop, may_stay
 from ..cl.launch import PreparedLaunch
 from ..cl.runtime import Runtime
 from ..cl.step_loop import StepRow, StepTable
+from ..ir.device_family import FRAGILE_COMPILER
 from ..plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
 from ..plan.step_text import (
     CALL,
@@ -112,7 +113,8 @@ class LoopBuilder:
         self._stays = is_whole and is_short and self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
-        self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
+        sleeps = self._stays or FRAGILE_COMPILER not in self._rt.info.quirks
+        self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units, sleeps), ""), *texts]
 
     def _link(self) -> None:
         if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
