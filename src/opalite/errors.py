@@ -109,7 +109,9 @@ class NoDeviceError(DeviceError, RuntimeError):
 
 
 class BuildError(DeviceError):
-    """An OpenCL program did not compile."""
+    """An OpenCL program did not compile. program: its source and options."""
+
+    program: tuple[str, str] = ("", "")
 
 
 class DeviceMemoryError(DeviceError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
+from opalite.ir.device_family import UNBUILT
 from opalite.passes.candidates import find_options
 from opalite.passes.composites import recognise_attention, recognise_layer_norm
 from opalite.passes.fold import fold_constants
@@ -244,3 +246,6 @@ def test_kernels_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     left, refusals = find_options(node, CPU, None)
     assert all(o.kernel is not best for o in left)
     assert "OPALITE_WITHOUT" in refusals[best.name]
+    monkeypatch.delenv("OPALITE_WITHOUT")
+    _, refusals = find_options(node, replace(CPU, quirks=(*CPU.quirks, UNBUILT + best.name)), None)
+    assert "does not compile on this device" in refusals[best.name]

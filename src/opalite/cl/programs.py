@@ -124,6 +124,8 @@ class ProgramCache:
             try:
                 future.set_result(self._make(text, options, name))
             except BaseException as e:
+                if isinstance(e, BuildError):
+                    e.program = text, options
                 with self._lock:
                     del self._programs[text, options]
                 future.set_exception(e)

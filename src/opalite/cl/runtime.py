@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import SOFTWARE
+from ..ir.device_family import SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from . import pocl, tensor, transfer
 from .cachefolder import is_writable, kept_folder
@@ -98,6 +99,10 @@ class Runtime:
     def build_all(self, specs: Sequence[Spec], progress: Callable[[int, int], None] | None = None) -> list[cl._Program]:
         """Programs of (text, options, name), built by several threads where the driver gains from it."""
         return self.programs.get_all(specs, progress)
+
+    def leave_out(self, kernels: Iterable[str]) -> None:
+        """Take no plan with these kernels from now on: their programs do not compile on this device."""
+        self.info = replace(self.info, quirks=(*self.info.quirks, *(UNBUILT + name for name in kernels)))
 
     def expect_builds(self) -> None:
         """To be called before work that comes before many builds: compilers start meanwhile if nothing is cached."""

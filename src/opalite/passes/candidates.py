@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from .. import knobs
 from ..ir.device import DeviceInfo
+from ..ir.device_family import UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Memory, packed
@@ -85,6 +86,8 @@ def find_options(
         why = reason or kernel.refuse(node, device) or _no_parameters(kernel, node, device)
         if why is None and kernel.name in without:
             why = "OPALITE_WITHOUT names it"
+        if why is None and UNBUILT + kernel.name in device.quirks:
+            why = "its program does not compile on this device"
         if why is not None:
             refusals[kernel.name] = why
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,11 +10,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..cl.runtime import Runtime
-from ..errors import DeviceError, OpaliteError
+from ..errors import BuildError, DeviceError, OpaliteError
 from ..ir.graph import Graph
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
-from ..plan.program import HostStep, Program
+from ..plan.program import HostStep, LaunchStep, Program
 from ..plan.report import NodeReport
 from .executor import Executable, HostRunner, Recorder
 from .explain import Explanation
@@ -24,6 +25,12 @@ from .timing import Timing
 if TYPE_CHECKING:
     from ..tune.report import GraphTuning
     from ..tune.tuner import Progress
+
+
+_log = logging.getLogger(__name__)
+
+MOST_LEFT_OUT = 3
+"""Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
 
 
 class Compiler:
@@ -55,16 +62,40 @@ class Compiler:
         """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
 
         `tell` is given the program before it is made ready, which takes its weights away. policy: None takes the
-        session's.
+        session's. Where a kernel's program does not compile, another kernel takes its place, if there is one.
         """
         policy = policy or self.policy()
-        program = self.plan(graph.copy(), timing, policy)
-        if tell is not None:
-            tell(program)
-        executable = Executable(self.rt, program, self.host_runner())
+        failed: BuildError | None = None
+        for left in range(MOST_LEFT_OUT, -1, -1):
+            try:
+                program = self.plan(graph.copy(), timing, policy)
+            except OpaliteError:
+                if failed is not None:  # nothing else can take the kernel's place
+                    raise failed from None
+                raise
+            try:
+                executable = Executable(self.rt, program, self.host_runner(), on_built=tell)
+                break
+            except BuildError as e:
+                if not left or not self._leave_out(program, e):
+                    raise
+                failed = e
         executable.may_overflow = program.stores_halves
         timing.build_s += executable.build_s
         return executable
+
+    def _leave_out(self, program: Program, error: BuildError) -> bool:
+        """Have the device do without the kernels whose program failed, and say so; whether there are any."""
+        launches = [s for s in program.steps if isinstance(s, LaunchStep)]
+        sources = program.sources
+        failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}
+        names = sorted(failed - {""})
+        if names:
+            self.rt.leave_out(names)
+            note = f"{', '.join(names)} left out: the program does not compile on {self.rt.info.name}"
+            _log.warning("%s. %s", note, error)
+            self.notes.append(note)
+        return bool(names)
 
     def plan(self, graph: Graph, timing: Timing, policy: PrecisionPolicy | None = None) -> Program:
         """The Program of `graph`, which is consumed."""

@@ -58,8 +58,15 @@ class Executable:
     """
 
     def __init__(
-        self, rt: Runtime, program: Program, host_runner: HostRunner | None = None, *, step_loops: bool = True
+        self,
+        rt: Runtime,
+        program: Program,
+        host_runner: HostRunner | None = None,
+        *,
+        step_loops: bool = True,
+        on_built: Callable[[Program], None] | None = None,
     ) -> None:
+        """on_built: told of the program when all of it has compiled, and before its weights are taken away."""
         keep_in_children(self)
         self.rt = rt
         self.program = program
@@ -67,6 +74,8 @@ class Executable:
         started = time.perf_counter()
         with build_progress() as tell:
             built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
+        if on_built is not None:
+            on_built(program)
         self._weights: list[SharedWeight] = []
         self._crossings: dict[int, Crossing] = {}  # slots of inputs and outputs
         self._memory = self._allocate()

@@ -1,0 +1,71 @@
+"""A kernel whose program a driver does not compile is left out, and another one takes its place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# The compiler is made to fail where a source has one of the words given.
+SCRIPT = """
+import sys
+import numpy as np
+from onnx import helper as h, numpy_helper as nh
+import opalite
+from opalite.cl.programs import ProgramCache
+
+compile_source, words = ProgramCache._compile, sys.argv[1].split(",")
+
+def failing(self, text, options, name, key):
+    bad = any(w in text for w in words)
+    return compile_source(self, "#error broken\\n" * bad + text, options, name, key)
+
+ProgramCache._compile = failing
+rng = np.random.default_rng(0)
+w, x = (rng.standard_normal(s).astype("f4") for s in ((64, 48), (33, 64)))
+nodes = [h.make_node("MatMul", ["x", "w"], ["a"]), h.make_node("Relu", ["a"], ["y"])]
+infos = [h.make_tensor_value_info("x", 1, ["n", 64])], [h.make_tensor_value_info("y", 1, None)]
+graph = h.make_graph(nodes, "g", *infos, [nh.from_array(w, "w")])
+model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9).SerializeToString()
+for _ in range(2):
+    session = opalite.InferenceSession(model, precision="fp32")
+    try:
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], np.maximum(x @ w, 0), rtol=1e-4, atol=1e-4)
+    except opalite.BuildError as e:
+        print("BuildError", e)
+        break
+    print(session.explain())
+"""
+
+
+def run(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "OPALITE_CACHE_DIR": str(folder),
+        "OPALITE_BUILD_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    command = [sys.executable, "-c", SCRIPT, words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_another_kernel_takes_its_place(tmp_path: Path) -> None:
+    plain = run("no such word", tmp_path / "a")
+    assert plain.returncode == 0, plain.stderr[-2000:]
+    kernel = next(k for k in ("MatmulPanel", "MatmulTile", "MatmulStream") if k in plain.stdout)
+    word = {"MatmulPanel": "matmul_panel", "MatmulTile": "matmul_tile", "MatmulStream": "matmul_stream"}[kernel]
+    found = run(f"void {word}(", tmp_path / "b")
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert f"{kernel} left out: the program does not compile on" in found.stdout
+    assert found.stderr.count("left out") == 1, "told once, and the second session does not try it again"
+    lines = [line for line in found.stdout.splitlines() if "MatMul" in line]
+    assert lines
+    assert not any(kernel in line for line in lines if "left out" not in line)
+
+
+def test_a_driver_that_compiles_nothing_is_an_error(tmp_path: Path) -> None:
+    found = run("kernel void", tmp_path)
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert found.stdout.startswith("BuildError"), found.stdout
+    assert "#error" in found.stdout or "broken" in found.stdout
