@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def compare(before: Path, after: Path) -> Difference:
     shown once.
     """
     found = Difference()
-    shown: set[tuple[str, str]] = set()
+    sources = _Sources(before, after)
     for name in sorted(_names(after)):
         old, new = (_read(folder / f"{name}.jsonl") for folder in (before, after))
         if old == new:
@@ -49,7 +50,7 @@ def compare(before: Path, after: Path) -> Difference:
         if not old:
             found.lines.append(f"{name}: not recorded before")
             continue
-        found.lines += _explain(name, old, new, before, after, shown)
+        found.lines += _explain(name, old, new, sources)
     return found
 
 
@@ -76,27 +77,25 @@ def _read(path: Path) -> list[_Line]:
     return [_Line.of(json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def _explain(
-    name: str, old: list[_Line], new: list[_Line], before: Path, after: Path, shown: set[tuple[str, str]]
-) -> Iterator[str]:
-    at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+def _explain(name: str, old: list[_Line], new: list[_Line], sources: _Sources) -> Iterator[str]:
+    """Of the records that differ the first whose difference was not shown yet."""
     gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
-    yield f"{name}: {len(old)} -> {len(new)} records; {gone.total()} gone, {come.total()} new. The first, number {at}:"
-    a, b = (side[at].record if at < len(side) else {"step": "the end"} for side in (old, new))
-    yield f"  before: {_title(a)}"
-    yield f"  after:  {_title(b)}"
-    if a["step"] != b["step"]:
+    yield f"{name}: {len(old)} -> {len(new)} records; {gone.total()} gone, {come.total()} new."
+    end = _Line.of({"step": "the end"})
+    for at, (one, other) in enumerate(zip_longest(old, new, fillvalue=end)):
+        a, b = one.record, other.record
+        keys = [k for k in dict.fromkeys((*a, *b)) if a.get(k) != b.get(k) and k not in ONLY_SHOWN]
+        if one == other or (keys == ["source"] and sources.is_shown(a["source"], b["source"])):
+            continue
+        yield f"  record {at} before: {_title(a)}"
+        yield f"  record {at} after:  {_title(b)}"
+        if a["step"] == b["step"]:
+            for key in keys:
+                yield from _values(key, a.get(key), b.get(key))
+            if "source" in keys:
+                yield from sources.difference(a["source"], b["source"])
         return
-    for key in dict.fromkeys((*a, *b)):
-        if a.get(key) != b.get(key) and key not in ONLY_SHOWN:
-            yield from _values(key, a.get(key), b.get(key))
-    pair = (str(a.get("source")), str(b.get("source")))
-    if pair[0] != pair[1]:
-        if pair in shown:
-            yield "    (their difference stands above)"
-        else:
-            shown.add(pair)
-            yield from _source_difference(before / "sources", after / "sources", *pair)
+    yield "  only sources differ, as shown above"
 
 
 def _title(r: Record) -> str:
@@ -117,9 +116,24 @@ def _short(x: Any) -> str:
     return text if len(text) <= SHORT else f"{text[:SHORT]}..."
 
 
-def _source_difference(before: Path, after: Path, old: str, new: str) -> Iterator[str]:
-    a, b = ((folder / f"{key}.cl").read_text().splitlines() for folder, key in ((before, old), (after, new)))
-    lines = list(difflib.unified_diff(a, b, f"{old}.cl", f"{new}.cl", lineterm="", n=2))
-    yield from (f"    {line}" for line in lines[:MOST_LINES])
-    if len(lines) > MOST_LINES:
-        yield f"    ... and {len(lines) - MOST_LINES} lines more"
+class _Sources:
+    """The sources of two records; remembers which differences were shown."""
+
+    def __init__(self, before: Path, after: Path) -> None:
+        self._folders = before / "sources", after / "sources"
+        self._shown: set[tuple[str, str]] = set()
+
+    def is_shown(self, old: str, new: str) -> bool:
+        return (old, new) in self._shown
+
+    def difference(self, old: str, new: str) -> Iterator[str]:
+        """How one source differs from the other."""
+        if self.is_shown(old, new):
+            yield "    (the difference of the sources stands above)"
+            return
+        self._shown.add((old, new))
+        a, b = ((f / f"{key}.cl").read_text().splitlines() for f, key in zip(self._folders, (old, new), strict=True))
+        lines = list(difflib.unified_diff(a, b, f"{old}.cl", f"{new}.cl", lineterm="", n=2))
+        yield from (f"    {line}" for line in lines[:MOST_LINES])
+        if len(lines) > MOST_LINES:
+            yield f"    ... and {len(lines) - MOST_LINES} lines more"

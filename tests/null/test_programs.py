@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,29 @@ def test_a_changed_launch_shows(models, tmp_path, what, value):
     found = compare(old, new)
     assert found.differing == ["classifier/adreno_640.fp16"]
     assert any(what in line for line in found.lines)
+
+
+def test_a_changed_source_is_shown_once(models, tmp_path):
+    """And what else differs is not hidden by it."""
+    old = recorded(models[:1], tmp_path / "old")
+    new = shutil.copytree(old, tmp_path / "new")
+    files = sorted(new.glob("*/*.jsonl"))
+    used = Counter(
+        key for f in files for key in {r.get("source") for r in map(json.loads, f.read_text().splitlines())} if key
+    )
+    key, count = used.most_common(1)[0]
+    assert count > 1
+    (new / "sources" / "changed.cl").write_text((new / "sources" / f"{key}.cl").read_text() + "// more\n")
+    for path in files:
+        path.write_text(path.read_text().replace(key, "changed").replace('"entry": "softmax', '"entry": "soft_max'))
+    found = compare(old, new)
+    assert "\n".join(found.lines).count("// more") == 1
+    assert sum("entry: softmax" in line for line in found.lines) == len(found.differing)
+    for path in files:
+        path.write_text(path.read_text().replace("soft_max", "softmax"))
+    found = compare(old, new)
+    assert len(found.differing) == count
+    assert found.lines.count("  only sources differ, as shown above") == count - 1
 
 
 def test_names_alone_are_no_difference(models, tmp_path):
