@@ -32,11 +32,13 @@ SIZED = [((65, 20, 520), values) for values in TILES]
 
 
 @pytest.fixture
-def units(rt: Runtime) -> Runtime:
+def units(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """The runtime with a device that has matrix units or whose processors can stand in for them."""
     if PTX_MMA in rt.info.quirks:
         return rt
-    if rt.info.family != "pocl":  # others compile for a machine of their own, which has no stand-ins
+    if "Oclgrind" in rt.info.platform:
+        monkeypatch.setenv("OCLGRIND_BUILD_OPTIONS", "-D__x86_64__")
+    elif rt.info.family != "pocl":  # others compile for a machine of their own, which has no stand-ins
         pytest.skip("the device builds no inline PTX")
     other = copy.copy(rt)
     other.info = dataclasses.replace(
