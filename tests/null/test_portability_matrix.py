@@ -24,7 +24,7 @@ def result(outcome: str, text: str = "") -> dict[str, Any]:
 
 def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     pocl, intel = IMPLEMENTATIONS[0], next(i for i in IMPLEMENTATIONS if i.name == "intel")
-    fault = Fault((pocl.name,), r"float32\[d\]", "rounds upward", "rounding.py")
+    fault = Fault((pocl.name,), r"float32\[[bd]\]", "rounds upward", "rounding.py", r"^$")
     monkeypatch.setattr(matrix, "FAULTS", (fault,))
     results = {
         TEST.format("a"): result("passed"),
@@ -46,6 +46,8 @@ def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_avoided_has_its_program() -> None:
     folder = matrix.TEXT.parent / "faults"
+    for fault in FAULTS:
+        assert (folder / fault.program).is_file()
     for avoided in AVOIDED:
         assert (folder / avoided.program).is_file()
         assert avoided.implementation in {i.name for i in IMPLEMENTATIONS}

@@ -27,7 +27,9 @@ def summarize(implementation: Implementation, results: Mapping[str, Mapping[str,
     for test, result in results.items():
         outcome = str(result["outcome"])
         if outcome in BAD:
-            fault = next((f for f in FAULTS if f.explains(implementation.name, test)), None)
+            fault = next(
+                (f for f in FAULTS if f.explains(implementation.name, test, str(result.get("text", "")))), None
+            )
             if fault is not None:
                 outcome = "driver"
             else:
