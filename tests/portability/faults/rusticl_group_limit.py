@@ -1,4 +1,4 @@
-"""Mesa 22.3's rusticl says that no kernel runs with more than 32 work-items, of a device whose work-groups have 1024."""
+"""Mesa 22.3's rusticl says that no kernel runs with more than 32 work-items, of a device with groups of 1024."""
 
 import pyopencl as cl
 
