@@ -30,6 +30,12 @@ FAULTS: tuple[Fault, ...] = (
         "rusticl_group_limit.py",
         r"runs with work-groups up to \(\d+, \d+, \d+\), not",
     ),
+    Fault(
+        ("rusticl-22.3",),
+        "test_a_binary_that_the_driver_refuses_is_built_again",
+        "ends the process that gives it a binary which it did not write",
+        "rusticl_foreign_binary.py",
+    ),
 )
 """Tests that fail by a fault that no quirk avoids yet."""
 
