@@ -35,8 +35,12 @@ def bad_channels(model: Any, channels: int, at: int, value: float) -> np.ndarray
 @pytest.mark.parametrize(
     ("groups", "channels", "filters", "kernel"), [(3, 240, 240, 1), (8, 48, 48, 3), (2, 64, 32, 1)]
 )
-def test_other_groups_are_not_touched(groups: int, channels: int, filters: int, kernel: int, value: float) -> None:
+def test_other_groups_are_not_touched(
+    monkeypatch: pytest.MonkeyPatch, groups: int, channels: int, filters: int, kernel: int, value: float
+) -> None:
     """Groups that fill blocks of 16, or are computed row by row."""
+    if filters // groups % 16:
+        monkeypatch.setenv("OPALITE_WITHOUT", "ConvFirst,ConvPacked,ConvPointwise")
     found = bad_channels(convolution(groups, channels, filters, kernel), channels, 1, value)
     assert found.tolist() == list(range(filters // groups))
 
