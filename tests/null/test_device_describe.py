@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,3 +121,17 @@ def test_fingerprints_tell_drivers_apart_and_not_memory_sizes() -> None:
     assert fingerprint(NVIDIA) != fingerprint(replace(NVIDIA, driver="another"))
     assert fingerprint(NVIDIA) != fingerprint(replace(NVIDIA, version="OpenCL 1.2 CUDA"))
     assert fingerprint(NVIDIA) == fingerprint(replace(NVIDIA, global_mem=1, id="x"))
+
+
+def test_a_trial_that_fails_says_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """NVIDIA's compiler writes "7 errors generated." to stderr, past Python."""
+
+    def build(*_: Any) -> Any:
+        os.write(2, b"7 errors generated.\n")
+        raise cl.RuntimeError(cl._cl._ErrorRecord("no build", -11, "clBuildProgram"))
+
+    monkeypatch.setattr(cl, "Context", build)
+    assert not module._builds(object(), "no program")
+    assert capfd.readouterr().err == ""
+    os.write(2, b"said later")
+    assert capfd.readouterr().err == "said later"

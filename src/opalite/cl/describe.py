@@ -6,8 +6,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -198,11 +198,30 @@ def _wave_size(ask: _Asker, by_name: int) -> int:
 @cache
 def _builds(device: cl.Device, source: str) -> bool:
     try:
-        program = cl._Program(cl.Context([device]), source)
-        program._build(b"", [device])
+        with _muted():
+            program = cl._Program(cl.Context([device]), source)
+            program._build(b"", [device])
     except cl.Error:
         return False
     return True
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """What libraries write to stderr is dropped: NVIDIA's compiler counts there the errors of a trial that fails."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
