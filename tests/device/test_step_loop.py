@@ -134,7 +134,7 @@ def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
 
 
 def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_builder, "loop_text", lambda functions, stays, workers: "this is not OpenCL C")
+    monkeypatch.setattr(loop_builder, "loop_text", lambda *_: "this is not OpenCL C")
     session = opalite.InferenceSession(layers(seed=2).SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
