@@ -281,6 +281,12 @@ KNOWN: tuple[Quirk, ...] = (
         leave_out,
     ),
     Quirk(
+        "the range of values with a NaN among them is undefined, and so what they are quantised by",
+        ("DynamicQuantizeLinear",),
+        reads_nan,
+        leave_out,
+    ),
+    Quirk(
         "onnxruntime compares by max(a, b) of its vectors, which lose a NaN in one of the two places",
         ("GlobalMaxPool", "ReduceMax", "ReduceMin"),
         reads_nan,
@@ -358,6 +364,7 @@ KNOWN: tuple[Quirk, ...] = (
 
 REFUSALS = {
     "scale must hold one element for each channel": "onnxruntime broadcasts the scales of a GroupNormalization",
+    "k and v must agree in batch": "onnxruntime does not look at the batch of an Attention's v",
 }
 """Parts of Opalite's sentences of other shapes that onnxruntime takes against the definition, with the reason."""
 
