@@ -251,6 +251,7 @@ def test_stacks_of_threads_stay_within_the_address_space(monkeypatch: pytest.Mon
     monkeypatch.setattr(limits, "_limit", sizes.get)
     monkeypatch.setattr(limits, "_address_space", lambda: memory)
     monkeypatch.setattr(limits, "task_limit", lambda: None)
+    monkeypatch.setattr(limits, "core_limit", lambda: None)
     for cores, expected in ((64, 6), (7, 6), (6, None), (2, None)):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
         assert limits.thread_limit() == expected

@@ -52,8 +52,8 @@ def test_pocl_is_told_the_limit_and_other_processes_are_not(
         monkeypatch.delenv(name)
     monkeypatch.setattr(pocl, "_folder", None)
     monkeypatch.setenv("POCL_CACHE_DIR", "/mine")
-    monkeypatch.setattr(pocl.cores, "core_limit", lambda: limit)
-    monkeypatch.setattr(pocl.limits, "thread_limit", lambda: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(pocl.limits, "core_limit", lambda: limit)
     pocl.prepare_environment(None)
     assert os.environ.get(name) == during
     pocl.restore_environment()

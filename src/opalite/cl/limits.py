@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from ..errors import DeviceError, DeviceMemoryError
+from .cores import core_limit
 from .scratch import free_bytes
 
 FILE_BYTES = 2 << 20
@@ -99,13 +100,13 @@ def task_limit(groups: Path = Path("/sys/fs/cgroup/pids.max")) -> int | None:
 
 
 def thread_limit() -> int | None:
-    """How many threads PoCL may start where tasks or address space are few; None if as many as there are cores.
+    """How many threads PoCL may start where cores, tasks or address space are few; None if one for each core there is.
 
     DeviceError if not even one.
     """
     cores = os.cpu_count() or 1
-    most = min(cores if n is None else n for n in (_task_threads(cores), _stack_threads()))
-    return most if most < cores else None
+    found = (core_limit(), _task_threads(cores), _stack_threads())
+    return min((n for n in found if n is not None and n < cores), default=None)
 
 
 def _task_threads(cores: int) -> int | None:

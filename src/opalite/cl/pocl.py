@@ -71,11 +71,9 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
         return None
     limits.check_start()
     knobs.default_foreign("POCL_WORK_GROUP_SPECIALIZATION", "0")
-    if not knobs.foreign(_THREADS):
-        threads = min((n for n in (limits.thread_limit(), cores.core_limit()) if n is not None), default=None)
-        if threads is not None:
-            _limited = str(threads)
-            knobs.set_foreign(_THREADS, _limited)
+    if not knobs.foreign(_THREADS) and (threads := limits.thread_limit()) is not None:
+        _limited = str(threads)
+        knobs.set_foreign(_THREADS, _limited)
     if _has_all_cores():
         knobs.default_foreign("POCL_AFFINITY", "1")
     if knobs.has_foreign("POCL_CACHE_DIR") or knobs.has_foreign("POCL_KERNEL_CACHE"):
