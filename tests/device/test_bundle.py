@@ -26,7 +26,7 @@ from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceEr
 from opalite.ir.content import content_key
 from opalite.ir.device import DeviceInfo
 from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, SLOW_SUB_BUFFERS
-from opalite.plan.bundle import Bundle, load_bundle, plan_key, save_bundle
+from opalite.plan.bundle import VERSION, Bundle, load_bundle, plan_key, save_bundle
 from opalite.plan.codec import Encoder
 
 from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
@@ -296,7 +296,7 @@ def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch
 
 def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
-    with pytest.raises(BundleError, match=r"has bundle version 4, this opalite reads 99; compile it again"):
+    with pytest.raises(BundleError, match=rf"has bundle version {VERSION}, this opalite reads 99; compile it again"):
         load_bundle(bundle)
 
 
@@ -395,7 +395,7 @@ def test_the_topology_is_plain_json(bundle: Path) -> None:
     raw = bundle.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     topology = json.loads(header["__metadata__"]["opalite"])
-    assert topology["version"] == 4
+    assert topology["version"] == VERSION
     assert len(topology["variants"]) == 2
     assert json.loads(header["__metadata__"]["program 1"])
 

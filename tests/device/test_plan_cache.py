@@ -19,7 +19,7 @@ import opalite
 from onnx import TensorProto, helper
 from opalite.cl.cachefolder import clear, units
 from opalite.cl.runtime import Runtime
-from opalite.errors import InputError, ModelFormatError
+from opalite.errors import BundleError, InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.run.bundle_source import BundleSource
 from opalite.run.cached_source import CachedSource
@@ -126,6 +126,25 @@ def test_other_shapes_are_planned(model: Path, folder: Path, rt: Runtime) -> Non
     np.testing.assert_array_equal(again.run(None, {"x": X})[0], one)
     np.testing.assert_array_equal(again.run(None, {"x": two})[0], both)
     assert not imports(again)
+
+
+def test_an_input_of_which_only_the_shape_is_read(folder: Path, rt: Runtime, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Shape", ["like"], ["shape"]), helper.make_node("Expand", ["x", "shape"], ["y"])]
+    model = make_model(nodes, [port("like", ["n", 4]), port("x", [1, 4])], [port("y", ["n", 4])])
+    x = noise(1, 4)
+    for _ in range(2):
+        session = open_session(model.SerializeToString(), rt)
+        for rows in (2, 3, 2):
+            (y,) = session.run(None, {"like": noise(rows, 4), "x": x})
+            np.testing.assert_array_equal(y, np.repeat(x, rows, 0))
+    path = tmp_path / "expand.opal"
+    source = tmp_path / "expand.onnx"
+    source.write_bytes(model.SerializeToString())
+    opalite.compile(source, path, device=rt.info.id, shapes={"like": (2, 4)})
+    bundle = open_session(path, rt)
+    assert bundle.run(None, {"like": noise(2, 4), "x": x})[0].shape == (2, 4)
+    with pytest.raises(BundleError, match="like:2x4"):
+        bundle.run(None, {"like": noise(3, 4), "x": x})
 
 
 def test_a_session_keeps_one_plan_and_a_model_four(model: Path, folder: Path, rt: Runtime) -> None:

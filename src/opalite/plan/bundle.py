@@ -30,7 +30,7 @@ from .program import Program
 from .sums import byte_sum
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 4
+VERSION = 5
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
@@ -38,17 +38,21 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Needs:
-    """What the choice among programs depends on: shapes of inputs by name, and sizes of images in texels."""
+    """What the choice among programs depends on: shapes of inputs by name, and sizes of images in texels.
+
+    shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`).
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
     images: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def of(cls, program: Program) -> Needs:
-        """The needs of `program`."""
+    def of(cls, program: Program, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Needs:
+        """The needs of `program` of a model whose inputs have these `shapes`; left out: those that it reads."""
         sizes = [(w, h) for w, h, _ in program.image_pool]
         sizes += [s.image for s in program.slots if s.image is not None]
-        return cls({i.name: i.shape for i in program.inputs}, sorted(set(sizes)))
+        read = {i.name: i.shape for i in program.inputs}
+        return cls(read if shapes is None else {**shapes, **read}, sorted(set(sizes)))
 
 
 class Variant:

@@ -60,9 +60,7 @@ class BundleSource:
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The shapes that the first program for `device` was compiled for."""
-        ports = {p.name: p.shape for p in self._loaded().find(device).program.inputs}
-        unread = {a.name: tuple(d if isinstance(d, int) else 1 for d in a.shape) for a in self.inputs}
-        return {**unread, **ports}
+        return dict(self._loaded().find(device).needs.shapes)
 
     def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""

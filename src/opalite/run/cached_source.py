@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BundleError, ModelFormatError
 from ..ir.device import DeviceInfo
 from ..ir.edits import ModelEdits
-from ..plan.bundle import Bundle, Variant
+from ..plan.bundle import Bundle, Needs, Variant
 from ..plan.program import Program
 from .bundle_source import BundleSource
 from .compiler import Compiler
@@ -169,7 +169,8 @@ class CachedSource:
         try:
             whole = self._onnx.complete(program, segment)
             about = {**describe_model(self._onnx), "notes": compiler.notes}
-            self._plans.keep(feeds, Bundle([Variant(compiler.rt.info, whole)], about))
+            needs = Needs.of(whole, {name: array.shape for name, array in feeds.items()})
+            self._plans.keep(feeds, Bundle([Variant(compiler.rt.info, whole, needs=needs)], about))
         except BundleError:
             return  # such as an output that is an input: nothing to gain
         program.weight_keys = whole.weight_keys

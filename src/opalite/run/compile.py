@@ -15,7 +15,7 @@ from ..cl.runtime import Runtime, find_runtime
 from ..errors import BundleError, InputError
 from ..ir.precision import PrecisionPolicy
 from ..ir.types import TensorType
-from ..plan.bundle import SUFFIX, Bundle, Variant, save_bundle
+from ..plan.bundle import SUFFIX, Bundle, Needs, Variant, save_bundle
 from ..plan.program import Program
 from .choose import choose_precision
 from .compiler import Compiler
@@ -83,7 +83,8 @@ def compile_model(
             segment = source.only_segment(feeds)
             program = compiler.plan(segment.graph, Timing())
             program = source.complete(program, segment)
-            variants.append(_with_binaries(compiler.rt, program))
+            needs = Needs.of(program, {name: t.shape for name, t in feeds.items()})
+            variants.append(_with_binaries(compiler.rt, program, needs))
         source.reset()
     bundle = Bundle(variants, describe_model(source) | {"notes": notes})
     save_bundle(path, bundle)
@@ -123,14 +124,14 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Program) -> Variant:
+def _with_binaries(rt: Runtime, program: Program, needs: Needs) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
     specs = [(s.text, s.options, s.name) for s in program.sources]
     with build_progress() as tell:
         rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
     binaries = {i: partial(bytes, binary) for i, binary in made.items()}
-    return Variant(rt.info, program, binaries=binaries, fingerprint=rt.fingerprint)
+    return Variant(rt.info, program, needs=needs, binaries=binaries, fingerprint=rt.fingerprint)
 
 
 def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
