@@ -119,7 +119,10 @@ def test_later_sessions_use_entries_without_measuring(
     assert kernels_of(session) == kernels_of(first)
 
 
-def test_tune_reports_progress_and_goes_on_after_an_interruption(untuned: Array) -> None:
+def test_tune_reports_progress_and_goes_on_after_an_interruption(
+    untuned: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUDGETS, Level.FAST, Budget(0.6, math.inf))  # a simulator, too, gets to the second layer
     session = opalite.InferenceSession(MODEL, precision="fp32")
     seen: list[Progress] = []
 

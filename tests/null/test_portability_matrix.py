@@ -18,6 +18,9 @@ TEST = "tests/device/test_conv_packed.py::test_float32[{}]"
 MODEL = "tests/models/test_shared_models.py::test_outputs_match[mosaic.case2]"
 
 
+SIZE = {"cases": 9, "functions": 4}
+
+
 def result(outcome: str, text: str = "") -> dict[str, Any]:
     return {"outcome": outcome, "seconds": 60, "text": text}
 
@@ -31,12 +34,17 @@ def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         TEST.format("b"): result("failed", "x\nE   AssertionError: off | by one"),
         TEST.format("c"): result("crashed", "worker 'gw0' crashed"),
         TEST.format("d"): result("failed"),
-        MODEL: result("passed"),
+        MODEL: result("passed") | {"date": "2026-11-22", "code": "abc1234"},
     }
-    data = {pocl.name: matrix.summarize(pocl, results, ""), intel.name: matrix.summarize(intel, {}, "no wheel")}
+    data = {
+        pocl.name: matrix.summarize(pocl, results, "", SIZE),
+        intel.name: matrix.summarize(intel, {}, "no wheel", SIZE),
+    }
     page = matrix.page(data)
     assert "| conv packed | 1 ok, **1 failed**, **1 crashed**, **1 driver's fault** |" in page
     assert "| model mosaic | 1 ok |" in page
+    assert "| **cases run** | 5 of 9, in 2 of 4 functions |" in page
+    assert "| **day and code** | 2026-11-22 abc1234: 1, earlier: 4 |" in page
     assert "| time of the tests | 5 min |" in page
     assert "is skipped: no wheel" in page
     assert "AssertionError: off / by one" in page
@@ -71,14 +79,16 @@ def test_long_tests_come_first_and_settled_ones_not(tmp_path: Path, monkeypatch:
     before = tmp_path / "before.json"
     before.write_text(json.dumps({"settled": ["t.py::g[1]"], "seconds": {"t.py::h": 80, "t.py::f": 30}}))
     monkeypatch.setenv("PORTABILITY_BEFORE", str(before))
+    monkeypatch.setattr(watch, "_SIZE", str(tmp_path / "size.json"))
     items = [SimpleNamespace(nodeid=f"t.py::{name}") for name in ("e", "f", "g[0]", "g[1]", "h")]
     watch.pytest_collection_modifyitems(cast(Any, None), cast(Any, items))
     assert [item.nodeid for item in items] == [f"t.py::{name}" for name in ("h", "f", "e", "g[0]")]
+    assert json.loads((tmp_path / "size.json").read_text()) == {"cases": 5, "functions": 4}
 
 
 def test_what_was_not_run_is_no_column() -> None:
     pocl = IMPLEMENTATIONS[0]
-    page = matrix.page({pocl.name: matrix.summarize(pocl, {}, "")})
+    page = matrix.page({pocl.name: matrix.summarize(pocl, {}, "", SIZE)})
     assert f"{pocl.title} was not run yet" in page
 
 
@@ -89,7 +99,7 @@ def test_kernels_that_no_simulator_ran_are_named() -> None:
         TEST.format("a"): result("passed") | {"kernels": known[1:]},
         TEST.format("b"): result("failed") | {"kernels": known[:1]},
     }
-    page = matrix.page({simulator.name: matrix.summarize(simulator, results, "")})
+    page = matrix.page({simulator.name: matrix.summarize(simulator, results, "", SIZE)})
     assert f"{len(known) - 1} of {sum(1 for _ in all_kernels())}" in page
     assert f"`{known[0]}`: **not run**" in page
     assert {kernel.name for kernel in all_kernels()} >= set(OUT_OF_REACH)

@@ -10,7 +10,7 @@ from pathlib import Path
 from .implementations import IMPLEMENTATIONS
 from .install import Unavailable, install
 from .matrix import PAGE, save, summarize
-from .run import ROOT, read_results, results_file, run
+from .run import ROOT, read_results, read_size, results_file, run
 
 
 def main() -> int:
@@ -58,7 +58,8 @@ def main() -> int:
                     jobs=options.jobs,
                 )
         results = {} if reason else read_results(implementation, folder)
-        found[implementation.name] = summary = summarize(implementation, results, reason)
+        size = read_size(implementation, folder)
+        found[implementation.name] = summary = summarize(implementation, results, reason, size)
         told = f"skipped: {reason}" if reason else f"{len(results)} tests known, {len(summary['bad'])} to look at"
         print(f"{implementation.title}: {told}", flush=True)
     save(found)

@@ -20,8 +20,13 @@ DATA, PAGE, TEXT = _DOCS / "portability.json", _DOCS / "portability.md", Path(__
 _SAID = 240  # characters of a failure
 
 
-def summarize(implementation: Implementation, results: Mapping[str, Mapping[str, Any]], reason: str) -> dict[str, Any]:
-    """What the page needs of one implementation's results; `reason` says why it is skipped, "" if it is not."""
+def summarize(
+    implementation: Implementation, results: Mapping[str, Mapping[str, Any]], reason: str, size: Mapping[str, int]
+) -> dict[str, Any]:
+    """What the page needs of one implementation's results; `reason` says why it is skipped, "" if it is not.
+
+    size: how many cases and test functions there are (`read_size`).
+    """
     rows: dict[str, Counter[str]] = {}
     bad = []
     for test, result in results.items():
@@ -39,6 +44,9 @@ def summarize(implementation: Implementation, results: Mapping[str, Mapping[str,
         "title": implementation.title,
         "skipped": reason,
         "seconds": round(sum(float(r["seconds"]) for r in results.values())),
+        "cases": [len(results), size["cases"]],
+        "functions": [len({test.partition("[")[0] for test in results}), size["functions"]],
+        "runs": dict(sorted(Counter(_when(r) for r in results.values()).items())),
         "rows": {name: dict(counts) for name, counts in sorted(rows.items())},
         "bad": bad,
     }
@@ -76,6 +84,8 @@ def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
     for row in rows:
         cells = [_cell(column["rows"].get(row, {})) for column in there.values()]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    for name, cell in (("**cases run**", _extent), ("**day and code**", _runs)):
+        lines.append(f"| {name} | " + " | ".join(map(cell, there.values())) + " |")
     minutes = [f"{column['seconds'] / 60:.0f} min" for column in there.values()]
     lines.append("| time of the tests | " + " | ".join(minutes) + " |")
     skipped = [
@@ -84,6 +94,22 @@ def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
         if not c["rows"]
     ]
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
+
+
+def _when(result: Mapping[str, Any]) -> str:
+    """The day on which a test ran, and the code that it tested."""
+    return f"{result['date']} {result['code']}" if result.get("code") else "earlier"
+
+
+def _extent(column: Mapping[str, Any]) -> str:
+    """How much of the suite a column is."""
+    (cases, of_cases), (functions, of_functions) = column["cases"], column["functions"]
+    return f"{cases} of {of_cases}, in {functions} of {of_functions} functions" if of_cases else f"{cases}"
+
+
+def _runs(column: Mapping[str, Any]) -> str:
+    """When a column's tests ran, on what code."""
+    return ", ".join(f"{when}: {count}" for when, count in column["runs"].items())
 
 
 def _cell(counts: Mapping[str, int]) -> str:

@@ -43,6 +43,8 @@ def run(
         "PORTABILITY_EACH": str(each),
         "OPALITE_CACHE_DIR": str(folder / "cache" / implementation.name),
         "PORTABILITY_BEFORE": str(before),
+        "PORTABILITY_SIZE": str(size_file(implementation, folder)),
+        "PORTABILITY_CODE": _code(),
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
@@ -81,6 +83,26 @@ def _known_before(implementation: Implementation, folder: Path, before: Path, ag
 def results_file(implementation: Implementation, folder: Path) -> Path:
     """One line of JSON for each test that was run."""
     return folder / f"{implementation.name}.jsonl"
+
+
+def size_file(implementation: Implementation, folder: Path) -> Path:
+    """How many cases and test functions there are for the implementation, as JSON."""
+    return folder / f"{implementation.name}.size.json"
+
+
+def read_size(implementation: Implementation, folder: Path) -> dict[str, int]:
+    """`cases` and `functions`, run or not; zeros if no run began."""
+    path = size_file(implementation, folder)
+    return json.loads(path.read_text()) if path.exists() else {"cases": 0, "functions": 0}
+
+
+def _code() -> str:
+    """The commit that is tested, with a + if files differ from it; "" outside a checkout."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def read_results(implementation: Implementation, folder: Path) -> dict[str, dict[str, Any]]:

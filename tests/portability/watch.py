@@ -3,8 +3,9 @@
     PORTABILITY_RESULTS=r.jsonl PORTABILITY_SECONDS=120 python -m pytest -p tests.portability.watch -n 1 tests/device
 
 PORTABILITY_EACH=N keeps N cases of each test function but all models. PORTABILITY_BEFORE names what `run.py` wrote of
-earlier runs: tests that it calls settled are left out, those that took long come first. Under pytest-xdist a process
-whose test took too long, or that its driver ended, is replaced by another.
+earlier runs: tests that it calls settled are left out, those that took long come first. PORTABILITY_SIZE is where the
+number of all cases and functions goes, PORTABILITY_CODE what lines of results call the code that was tested. Under
+pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from .turns import take_turns
 
 _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
+_SIZE = os.environ.get("PORTABILITY_SIZE", "")
+_CODE = os.environ.get("PORTABILITY_CODE", "")
 _EACH = int(os.environ.get("PORTABILITY_EACH", "0"))
 _KERNELS = "kernels"
 _LONG_S = 5.0  # tests that differ by less keep their order, so that neighbours share programs
@@ -61,6 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    if _SIZE:
+        Path(_SIZE).write_text(json.dumps({"cases": len(items), "functions": len(functions)}))
     kept: set[str] = set()
     for function, cases in functions.items():
         few = min(_EACH, len(cases)) if _EACH and "shared_models" not in function else len(cases)
@@ -125,6 +130,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" and report.outcome == "passed":
         return
     line: dict[str, Any] = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)}
+    line |= {"code": _CODE, "date": time.strftime("%Y-%m-%d", time.gmtime())}
     if names := dict(report.user_properties).get(_KERNELS):
         line["kernels"] = names
     text = str(report.longrepr or "")
