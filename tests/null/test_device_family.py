@@ -119,3 +119,4 @@ def test_quirks_follow_the_family() -> None:
         assert found.quirks == quirks
     assert DeviceInfo(quirks=(PLAIN_BUILDS,)).build_options == "-cl-opt-disable"
     assert DeviceInfo().build_options == ""
+    assert DeviceInfo(family="nvidia").build_options == "-cl-fp32-correctly-rounded-divide-sqrt"

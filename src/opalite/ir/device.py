@@ -135,7 +135,13 @@ class DeviceInfo:
 
     @property
     def build_options(self) -> str:
-        """Options that every program is compiled with besides its own."""
+        """Options that every program is compiled with besides its own.
+
+        NVIDIA's compiler multiplies by an approximate reciprocal unless it is told to divide, and quantised values
+        beside a half become other integers then. Its own CUDA divides exactly by default.
+        """
+        if self.family == "nvidia":
+            return "-cl-fp32-correctly-rounded-divide-sqrt"
         return "-cl-opt-disable" if PLAIN_BUILDS in self.quirks else ""
 
     @property
