@@ -72,7 +72,8 @@ def join(before: Node, node: Node, operand: int) -> Node | None:
     inner: Expr = before.attrs["expr"]
     outer: Expr = node.attrs["expr"]
     first = [place(v) for v in before.inputs]
-    later = [None if i == operand else place(v) for i, v in enumerate(node.inputs)]
+    joined = node.inputs[operand]
+    later = [None if v is joined else place(v) for v in node.inputs]
     if len(inputs) > MAX_OPERANDS:
         return None
     b = Builder([v.dtype for v in inputs if v is not None])

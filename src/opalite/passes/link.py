@@ -79,7 +79,8 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     outer: Expr = node.attrs["expr"]
     if outer.uses_coords:
         return "the expression depends on coordinates"
-    outer_refs = [None if i == operand else operand_ref(v) for i, v in enumerate(node.inputs) if v is not None]
+    written = node.inputs[operand]
+    outer_refs = [None if v is written else operand_ref(v) for v in node.inputs if v is not None]
     b = Builder(dtypes)
     value: Ref = In(0) if inner is None else b.inline(inner, [In(0), *inner_refs])
     expr = b.finish(b.inline(outer, [value if r is None else r for r in outer_refs]))

@@ -40,6 +40,24 @@ CASES = (
     ),
     Case(
         "fuse_elementwise",
+        "every operand that is the producer's result",
+        fuse_elementwise,
+        """
+        graph g(%x: f32[3], %z: f32[3]) {
+            %a = Elementwise(%x, %z) {expr="add($0, $1)"}
+            %y = Elementwise(%a, %a) {expr="tanh($0); mul(%0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[3], %z: f32[3]) {
+            %y = Elementwise(%x, %z) {expr="add($0, $1); tanh(%0); mul(%1, %0)", shape=[3]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "fuse_elementwise",
         "a shared operand is read once",
         fuse_elementwise,
         """

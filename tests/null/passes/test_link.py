@@ -31,6 +31,26 @@ CASES = (
     ),
     Case(
         "link_epilogues",
+        "every operand that is the written value",
+        link_epilogues(CPU),
+        """
+        graph g(%x: f32[1,16,4,4]) {
+            const %w: f32[16,16,1,1] = seed 7
+            %c = Conv(%x, %w, -) {dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}
+            %y = Elementwise(%c, %c) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[1,16,4,4]) {
+            const %w: f32[16,16,1,1] = seed 7
+            %y = Conv(%x, %w, -) {epilogue="mul($0, $0)", dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "link_epilogues",
         "the expression depends on coordinates",
         link_epilogues(CPU),
         """
