@@ -18,6 +18,7 @@
     ├── PlacementError           strict mode met a node that would run on the host
     ├── TerminatedError          RunOptions.terminate was set
     ├── UnsupportedApiError      a part of onnxruntime's API that Opalite does not offer (a NotImplementedError)
+    ├── KernelError              a launch's arguments are not those that its kernel declares (a bug in the kernel)
     ├── CheckError               a pass left the graph inconsistent (a bug in Opalite; names the pass)
     └── BundleError              an .opal file or a cache entry that cannot be used
 
@@ -128,6 +129,10 @@ class TerminatedError(OpaliteError, Fail):
 
 class UnsupportedApiError(OpaliteError, NotImplemented, NotImplementedError):
     """A part of onnxruntime's API that Opalite does not offer; the message says why, and what there is instead."""
+
+
+class KernelError(OpaliteError, EngineError):
+    """A launch's arguments are not those that the kernel's OpenCL source declares."""
 
 
 class CheckError(OpaliteError, EngineError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -63,17 +63,29 @@ and attributes, held as a constant buffer), or a scalar (int is int32, float is 
 class Launch:
     """One enqueue: entry point, arguments, global size, work-group size (None: the tuner or the driver decides).
 
+    `args` are by the names that the kernel's declaration gives its parameters, in any order (kernels/arguments.py).
     `defines` become -D options; `prelude` is generated OpenCL C put before the source (epilogues, expressions).
     A grid need not be a multiple of the group: it is rounded up, and kernels guard.
     """
 
     entry: str
-    args: tuple[Arg, ...]
+    args: Mapping[str, Arg] | tuple[Arg, ...]
     grid: Grid
     group: Grid | None = None
     defines: Mapping[str, Any] = field(default_factory=dict)
     prelude: str = ""
     source: str = ""
+
+    @property
+    def arguments(self) -> Iterable[Arg]:
+        """The arguments, whatever their names."""
+        return self.args.values() if isinstance(self.args, Mapping) else self.args
+
+    def with_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
+        """The launch with `given(a)` in place of each argument a."""
+        if isinstance(self.args, tuple):
+            return replace(self, args=tuple(map(given, self.args)))
+        return replace(self, args={name: given(a) for name, a in self.args.items()})
 
 
 @dataclass(frozen=True)

@@ -215,4 +215,4 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
         return rows if arg is w else z if arg is y else arg
 
     launches = kernel.launch(product, kernel.defaults(product, device), device)
-    return [replace(one, args=tuple(map(given, one.args)), source=one.source or kernel.source) for one in launches]
+    return [replace(one.with_arguments(given), source=one.source or kernel.source) for one in launches]

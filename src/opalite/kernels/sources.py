@@ -43,17 +43,31 @@ def read_source(name: str) -> str:
 
 def program_text(source: str, prelude: str = "") -> str:
     """Full program: common.cl's types, the generated prelude, then the kernel's own file."""
-    return (
-        f"{read_source('common.cl')}\n{prelude}\n{read_source(source)}"
-        if not prelude
-        else (f"{prelude_guard(prelude)}{read_source(source)}")
-    )
+    return "".join(program_parts(source, prelude))
+
+
+def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
+    """`program_text` in pieces, of which only the generated one is new to each launch.
+
+    The prelude comes after common.cl's types but before its empty default epilogue.
+    """
+    head, rest = _common()
+    if not prelude:
+        return head, f"{rest}\n\n", read_source(source)
+    return head, f"{prelude}\n", f"{rest}\n", read_source(source)
 
 
 def prelude_guard(prelude: str) -> str:
     """common.cl with the prelude after its types but before its empty default epilogue."""
+    head, rest = _common()
+    return f"{head}{prelude}\n{rest}\n"
+
+
+@cache
+def _common() -> tuple[str, str]:
+    """common.cl before and from its default epilogue on."""
     head, marker, tail = read_source("common.cl").partition("#ifndef EPILOGUE_PARAMS")
-    return f"{head}{prelude}\n{marker}{tail}\n"
+    return head, marker + tail
 
 
 def option_text(defines: Mapping[str, Any]) -> str:

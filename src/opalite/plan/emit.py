@@ -15,7 +15,8 @@ from ..ir.device_family import SLOW_SUB_BUFFERS
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
-from ..kernels.base import Launch, Local, Scratch, Weight
+from ..kernels.arguments import lower
+from ..kernels.base import Kernel, Launch, Local, Scratch, Weight
 from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
@@ -130,34 +131,46 @@ class Emitter:
         self.program.weights[number] = array
         return number
 
-    def arg(self, node: Node, a: Any) -> StepArg:
-        """A launch argument as plain data."""
-        if isinstance(a, Value):
-            return SlotArg(self.slot(a))
-        if isinstance(a, Weight):
-            key = (a.value, a.form)
-            if key not in self.slots:
-                assert a.value.data is not None
-                self.slots[key] = self.add_weight(a.fn(a.value.data), f"{a.value.name}:{a.form}", a.image)
-            return SlotArg(self.slots[key])
-        if isinstance(a, Scratch):
-            owned = (node, a.name)
-            if owned not in self.slots:
-                self.slots[owned] = self.new_slot(a.nbytes, Storage.DYNAMIC, f"{node.name}:{a.name}")
-            return SlotArg(self.slots[owned])
-        if isinstance(a, Local):
-            return LocalArg(a.nbytes)
-        if isinstance(a, np.generic):
-            return ScalarArg(a)
-        if isinstance(a, np.ndarray):
-            return SlotArg(self.add_weight(a, f"{node.name}:table"))
-        return ScalarArg(np.float32(a) if isinstance(a, float) else np.int32(a))
-
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""
         name = launch.source or default
         spec = SourceSpec(program_text(name, launch.prelude), option_text(launch.defines), name)
         return self.sources.setdefault(spec, len(self.sources))
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The slots that the arguments of one node's launches lie in."""
+
+    e: Emitter
+    node: Node
+
+    def of_value(self, value: Value) -> SlotArg:
+        return SlotArg(self.e.slot(value))
+
+    def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
+        value, key = weight.value, (weight.value, weight.form)
+        if key not in self.e.slots:
+            assert value.data is not None
+            made = self.e.add_weight(weight.fn(value.data), f"{value.name}:{weight.form}", weight.image)
+            self.e.slots[key] = made
+        return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
+
+    def of_scratch(self, scratch: Scratch) -> SlotArg:
+        key = (self.node, scratch.name)
+        if key not in self.e.slots:
+            self.e.slots[key] = self.e.new_slot(scratch.nbytes, Storage.DYNAMIC, f"{self.node.name}:{scratch.name}")
+        return SlotArg(self.e.slots[key])
+
+    def of_table(self, name: str, table: Array) -> SlotArg:
+        return SlotArg(self.e.add_weight(table, f"{self.node.name}:table"))
+
+    def lower(self, kernel: Kernel, launch: Launch) -> tuple[StepArg, ...]:
+        """The arguments of a step."""
+        return tuple(
+            LocalArg(a.nbytes) if isinstance(a, Local) else ScalarArg(a) if isinstance(a, np.generic) else a
+            for a in lower(kernel, launch, self)
+        )
 
 
 def emit(
@@ -271,7 +284,7 @@ def _emit_launches(e: Emitter, node: Node) -> int:
     cost = _cost(e, node)
     count = 0
     for launch, grid, group in size_launches(launches, e.device, setting.group):
-        args = tuple(e.arg(node, a) for a in launch.args)
+        args = _Slots(e, node).lower(kernel, launch)
         e.program.steps.append(
             LaunchStep(
                 e.source(launch, kernel.source),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from ..cl.runtime import Runtime
 from ..errors import DeviceError
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
-from ..kernels.base import Arg, Grid, Kernel, Launch, Local, Params, Scratch, Weight
+from ..kernels.arguments import lower
+from ..kernels.base import Grid, Kernel, Launch, Local, Params, Scratch, Weight
 from ..kernels.images import blocks_to_texels, texels_to_blocks
 from ..kernels.launches import launches_of
 from ..kernels.packing import pack_array, unpack_array
@@ -35,7 +37,7 @@ class Workspace:
         self.rt = rt
         self.node = node
         self._tensors: dict[Value, Any] = {}
-        self._forms: dict[tuple[Value, str], Any] = {}
+        self._forms: dict[tuple[Value, str], tuple[Any, np.dtype[Any]]] = {}
         self._form_bytes = 0
         for v, a in zip(node.inputs, arrays, strict=True):
             if v is not None and a is not None and v not in self._tensors:
@@ -99,7 +101,8 @@ class Workspace:
     ) -> PreparedLaunch:
         source = launch.source or kernel.source
         program = self.rt.build(program_text(source, launch.prelude), option_text(launch.defines), source)
-        args = [self._arg(a, scratch) for a in launch.args]
+        memory = _Bound(self, scratch)
+        args = [LocalBytes(a.nbytes) if isinstance(a, Local) else a for a in lower(kernel, launch, memory)]
         made = self.rt.prepare(program, launch.entry, args, grid, local, kernel.name)
         if launch.group is None:
             made.fit_group(self.rt.device)
@@ -107,27 +110,15 @@ class Workspace:
             raise DeviceError(f"{kernel.name} runs with work-groups up to {made.group}, not {group}")
         return made
 
-    def _arg(self, a: Arg, scratch: dict[str, Any]) -> Any:
-        if isinstance(a, Value):
-            if a not in self._tensors:
-                assert a.data is not None, f"{a!r} has no memory"
-                self._tensors[a] = self._uploaded(a, a.data)
-            return self._tensors[a]
-        if isinstance(a, Weight):
-            return self._form(a)
-        if isinstance(a, Scratch):
-            if a.name not in scratch:
-                scratch[a.name] = self.rt.allocate(a.nbytes)
-            return scratch[a.name]
-        if isinstance(a, Local):
-            return LocalBytes(a.nbytes)
-        if isinstance(a, np.ndarray):
-            return self._constant(a)
-        if isinstance(a, np.generic):
-            return a
-        return np.float32(a) if isinstance(a, float) else np.int32(a)
+    def tensor(self, v: Value) -> Any:
+        """Memory of a tensor; a constant's is filled when it is first asked for."""
+        if v not in self._tensors:
+            assert v.data is not None, f"{v!r} has no memory"
+            self._tensors[v] = self._uploaded(v, v.data)
+        return self._tensors[v]
 
-    def _form(self, a: Weight) -> Any:
+    def form(self, a: Weight) -> tuple[Any, np.dtype[Any]]:
+        """Memory of a constant in a kernel's form, and its element type."""
         key = (a.value, a.form)
         if key not in self._forms:
             assert a.value.data is not None
@@ -135,7 +126,7 @@ class Workspace:
             if self._form_bytes + array.nbytes > _KEPT_FORMS:
                 self._forms, self._form_bytes = {}, 0
             self._form_bytes += array.nbytes
-            self._forms[key] = self._texture(array) if a.image else self._constant(array)
+            self._forms[key] = self._texture(array) if a.image else self.constant(array), array.dtype
         return self._forms[key]
 
     def _uploaded(self, v: Value, array: Array) -> Any:
@@ -152,7 +143,8 @@ class Workspace:
     def _image(self, v: Value) -> Any:
         return self.rt.make_image(*v.type.layout.image_size(v.shape), v.type.storage)
 
-    def _constant(self, array: Array) -> Any:
+    def constant(self, array: Array) -> Any:
+        """A buffer that holds `array`."""
         buffer = self.rt.allocate(array.nbytes)
         if array.nbytes:
             self.rt.write(buffer, np.ascontiguousarray(array))
@@ -163,3 +155,25 @@ class Workspace:
         image = self.rt.make_image(w, h, DType.of(array))
         self.rt.write_image(image, array)
         return image
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The memory that the arguments of launches lie in; `scratch` is that of one round of launches."""
+
+    workspace: Workspace
+    scratch: dict[str, Any]
+
+    def of_value(self, value: Value) -> Any:
+        return self.workspace.tensor(value)
+
+    def of_weight(self, weight: Weight) -> tuple[Any, np.dtype[Any]]:
+        return self.workspace.form(weight)
+
+    def of_scratch(self, scratch: Scratch) -> Any:
+        if scratch.name not in self.scratch:
+            self.scratch[scratch.name] = self.workspace.rt.allocate(scratch.nbytes)
+        return self.scratch[scratch.name]
+
+    def of_table(self, name: str, table: Array) -> Any:
+        return self.workspace.constant(table)
