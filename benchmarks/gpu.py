@@ -31,8 +31,8 @@ import numpy as np
 
 import opalite
 from opalite.cl.runtime import find_runtime
-from opalite.run.peaks import measure_peaks
-from opalite.run.profile import Peaks
+from opalite.run.report.peaks import measure_peaks
+from opalite.run.report.profile import Peaks
 
 NETWORKS = ("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16")
 FIRST = (

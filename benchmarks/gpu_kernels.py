@@ -33,7 +33,7 @@ from opalite.kernels.base import Binding, Kernel, ceil_div, kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.ops.expr import evaluate, parse_expr, trace
 from opalite.ops.view import Movement
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 from opalite.tune.workspace import Workspace
 
 ERROR = 1e-2

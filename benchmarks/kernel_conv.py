@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.kernels.base import Kernel, kernels_for
-from opalite.run.node import make_node, time_node
+from opalite.run.execute.node import make_node, time_node
 
 PEAK = """
 kernel void peak(global float *y, int turns) {

@@ -16,7 +16,7 @@ import numpy as np
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel, kernels_for
-from opalite.run.node import make_node, time_node
+from opalite.run.execute.node import make_node, time_node
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import onnx
 import opalite
-from opalite.run.profile import Peaks, Profile
+from opalite.run.report.profile import Peaks, Profile
 
 from .models import NAMES, build
 from .models.feeds import random_feeds, stored_feeds

@@ -24,8 +24,8 @@ from opalite.passes.pipeline import optimise, place
 from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.example_shapes import example_shapes
-from opalite.run.onnx_source import OnnxSource
+from opalite.run.model.example_shapes import example_shapes
+from opalite.run.model.onnx_model import OnnxSource
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 

@@ -85,9 +85,9 @@ mark("find devices, open a context")
 if not path.endswith(".opal") and sys.argv[3] == "whole":
     import onnx
     mark("import onnx")
-    import opalite.run.onnx_source
+    import opalite.run.model.onnx_model
     mark("import the importer")
-    import opalite.run.planning
+    import opalite.run.model.planning
     mark("import passes and kernels")
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 mark("session: read the file")

@@ -23,9 +23,9 @@ from opalite.importer.segments import Segment
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.seed import set_base
 from opalite.plan.program import Program
-from opalite.run.compiler import Compiler
-from opalite.run.options import CompileOptions
-from opalite.run.timing import Timing
+from opalite.run.execute.trace import Timing
+from opalite.run.model.compiler import Compiler
+from opalite.run.model.options import CompileOptions
 
 from ..models import NAMES, build
 from ..models.feeds import random_feeds, stored_feeds

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .cl.devices import devices
     from .ir.device import DeviceInfo
     from .run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .run.api.binding import IOBinding
+    from .run.api.compile import compile_model as compile
     from .run.api.enums import (
         ExecutionMode,
         ExecutionOrder,
@@ -76,7 +78,9 @@ if TYPE_CHECKING:
     )
     from .run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
     from .run.api.logs import set_default_logger_severity, set_default_logger_verbosity
+    from .run.api.ortvalue import OrtValue
     from .run.api.run_options import RunOptions
+    from .run.api.session import InferenceSession
     from .run.api.session_binding import SessionIOBinding
     from .run.api.session_options import SessionOptions
     from .run.api.unsupported import (
@@ -89,13 +93,9 @@ if TYPE_CHECKING:
         OrtSyncStream,
         SparseTensor,
     )
-    from .run.binding import IOBinding
-    from .run.compile import compile_model as compile
-    from .run.explain import Explanation
-    from .run.ortvalue import OrtValue
-    from .run.ports import ModelMetadata, NodeArg
-    from .run.session import InferenceSession
-    from .run.timing import Timing
+    from .run.execute.trace import Timing
+    from .run.model.ports import ModelMetadata, NodeArg
+    from .run.report.explain import Explanation
 
     __version__: str
     version: str
@@ -247,15 +247,15 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "OrtSyncStream",
         "SparseTensor",
     ),
-    ".run.binding": ("IOBinding",),
-    ".run.explain": ("Explanation",),
-    ".run.ortvalue": ("OrtValue",),
-    ".run.ports": ("ModelMetadata", "NodeArg"),
-    ".run.session": ("InferenceSession",),
-    ".run.timing": ("Timing",),
+    ".run.api.binding": ("IOBinding",),
+    ".run.report.explain": ("Explanation",),
+    ".run.api.ortvalue": ("OrtValue",),
+    ".run.model.ports": ("ModelMetadata", "NodeArg"),
+    ".run.api.session": ("InferenceSession",),
+    ".run.execute.trace": ("Timing",),
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
-_LATER["compile"] = (".run.compile", "compile_model")
+_LATER["compile"] = (".run.api.compile", "compile_model")
 _SUBMODULES = ("backend", "capi")
 
 

@@ -12,8 +12,8 @@ from .cl.runtime import find_runtime
 from .errors import InputError, NoDeviceError, OptionError, UnsupportedOpError
 from .importer import load_model
 from .run.api.run_options import RunOptions
+from .run.api.session import InferenceSession
 from .run.api.session_options import SessionOptions
-from .run.session import InferenceSession
 
 _SESSION_OPTIONS = frozenset(
     {

@@ -107,7 +107,7 @@ def test_an_unexpected_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a mishap")
 
-    monkeypatch.setattr("opalite.run.session.InferenceSession.run", fail)
+    monkeypatch.setattr("opalite.run.api.session.InferenceSession.run", fail)
     result = CliRunner().invoke(main, ["run", "add.onnx"])
     assert result.exit_code == 1
     assert "internal error: RuntimeError: a mishap" in result.output

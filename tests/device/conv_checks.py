@@ -14,7 +14,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel, kernels_for
 from opalite.ops.expr import evaluate
-from opalite.run.node import run_node
+from opalite.run.execute.node import run_node
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, DType
 from opalite.ir.place import IMAGE
 from opalite.kernels.base import Binding
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import check_kernel, find_kernel
 

@@ -24,8 +24,8 @@ from opalite.cli import main
 from opalite.errors import InputError
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference
-from opalite.run import auto_source
-from opalite.run.choice_cache import ChoiceCache
+from opalite.run.precision import auto_model as auto_source
+from opalite.run.precision.choice_cache import ChoiceCache
 
 from ..helpers.small_models import classifier, make_model, noise, port, save
 from .test_precision import towering
@@ -284,7 +284,9 @@ def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_policy_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPALITE_TRY_HALF")
     monkeypatch.setattr(auto_source, "unsuited", lambda device: "")
-    monkeypatch.setattr("opalite.run.policy_search.times_in_turn", lambda half, wide: (half() and 2.0, wide() and 1.0))
+    monkeypatch.setattr(
+        "opalite.run.precision.policy_search.times_in_turn", lambda half, wide: (half() and 2.0, wide() and 1.0)
+    )
     with open_auto(rt, towering()) as session:
         session.run(None, {"x": ONES})
         session.settle()

@@ -28,7 +28,7 @@ WORKER = """
 import logging, sys, time
 import numpy as np
 import opalite
-import opalite.run.session
+import opalite.run.api.session
 from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.tune.database import Verdict, open_database
@@ -39,7 +39,7 @@ print("ready", flush=True)
 hits = built = 0
 for i in range(rounds):
     rt = Runtime(find_device())
-    opalite.run.session.find_runtime = lambda request: rt
+    opalite.run.api.session.find_runtime = lambda request: rt
     number = (seed + i) % %MODELS%
     session = opalite.InferenceSession(f"{folder}/{number}.onnx")
     got = session.run(None, {"x": np.arange(%COUNT%, dtype=np.float32)})[0]

@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ops.expr import parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import as_gpu, check_kernel, find_kernel
 from .test_conv_direct import CASES as SMALL

@@ -12,7 +12,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.place import packed
 from opalite.kernels.base import Binding
 from opalite.ops.expr import parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import as_gpu, check_kernel, find_kernel
 

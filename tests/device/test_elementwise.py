@@ -14,7 +14,7 @@ from opalite.kernels import kernels_for
 from opalite.kernels.elementwise_flat import ElementwiseFlat
 from opalite.ops.expr import Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
 from opalite.ops.functions import FUNCTIONS, Result
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
 I8, I32, I64, U8, U64, BOOL = DType.INT8, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.BOOL

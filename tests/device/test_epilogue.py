@@ -24,7 +24,7 @@ from opalite.kernels.epilogue import (
 from opalite.kernels.sources import STORAGE, option_text, prelude_guard
 from opalite.ops.base import get_op
 from opalite.ops.expr import Expr, Sym, trace
-from opalite.run.node import pack_array
+from opalite.run.execute.node import pack_array
 
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64
 

@@ -9,7 +9,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel, kernels_for
 from opalite.ops.grid_sample import PADDINGS
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 rng = np.random.default_rng(23)
 

@@ -17,7 +17,7 @@ from opalite.kernels.launches import launches_of
 from opalite.ops.expr import evaluate
 from opalite.passes.pipeline import optimise
 from opalite.passes.precision import set_precision
-from opalite.run.node import run_node
+from opalite.run.execute.node import run_node
 from opalite.tune.candidate import place_node
 
 from ..null.test_half_sums import nets

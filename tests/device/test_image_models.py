@@ -16,9 +16,9 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
-from opalite.run.compiler import Compiler
-from opalite.run.executor import Executable
-from opalite.run.options import CompileOptions
+from opalite.run.execute.executable import Executable
+from opalite.run.model.compiler import Compiler
+from opalite.run.model.options import CompileOptions
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for
 from ..null.test_image_plans import ADRENO, MALI, small_net

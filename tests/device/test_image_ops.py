@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ops.expr import call, parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import find_kernel
 from .image_checks import check_image

@@ -16,7 +16,7 @@ from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding
 from opalite.ops.affine import quantized
 from opalite.ops.expr import Expr, Sym, trace
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import as_gpu, check_kernel, find_kernel
 from .test_conv_packed import CASES

@@ -19,8 +19,8 @@ from opalite.cl.counters import Counters
 from opalite.cl.runtime import Runtime
 from opalite.cl.tensor import Crossing, DeviceTensor
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
-from opalite.run import loop_builder
-from opalite.run.compile import compile_model
+from opalite.run.api.compile import compile_model
+from opalite.run.execute import loop_builder
 
 from ..helpers.small_models import adder, classifier, determinant, make_model, noise, port
 

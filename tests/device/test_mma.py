@@ -12,7 +12,7 @@ from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma import find_tile
 from opalite.ops.expr import parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import check_kernel, find_kernel
 from .test_conv_packed import CASES, check, make_case

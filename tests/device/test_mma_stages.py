@@ -15,7 +15,7 @@ from opalite.ir.dtype import DType
 from opalite.kernels.mma_stages import SPACE, legal_tiles
 from opalite.ops.expr import parse_expr
 from opalite.ops.view import Movement
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 from .conv_checks import check_kernel, find_kernel
 from .test_conv_packed import check, make_case

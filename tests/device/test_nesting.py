@@ -18,8 +18,8 @@ from opalite.passes.pipeline import place
 from opalite.plan import bundle as bundles
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.executor import Executable
-from opalite.run.profile_page import render_page
+from opalite.run.execute.executable import Executable
+from opalite.run.report.profile_page import render_page
 
 from ..helpers.graphs import check_same, feeds_for, run_graph
 from ..helpers.small_models import dense, noise

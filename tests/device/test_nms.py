@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel, kernels_for
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 rng = np.random.default_rng(47)
 each_kernel = pytest.mark.parametrize("kernel", kernels_for("NonMaxSuppression"), ids=lambda k: k.name)

@@ -21,10 +21,10 @@ from opalite.cl.cachefolder import clear, units
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.run.bundle_source import BundleSource
-from opalite.run.cached_source import CachedSource
-from opalite.run.options import CompileOptions
-from opalite.run.plan_cache import open_plans
+from opalite.run.model.bundle_model import BundleSource
+from opalite.run.model.cached_model import CachedSource
+from opalite.run.model.options import CompileOptions
+from opalite.run.model.plan_cache import open_plans
 from opalite.tune.database import TuningDatabase, Verdict
 from opalite.tune.levels import Level
 
@@ -224,7 +224,7 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setattr(rt, "fingerprint", "another driver")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
-        m.setattr("opalite.run.plan_cache.package_state", lambda: "another version")
+        m.setattr("opalite.run.model.plan_cache.package_state", lambda: "another version")
         keys.append(key_of(model, rt))
     database = TuningDatabase(folder / "tuning.sqlite")
     assert database.verdict("device", "graph") is None

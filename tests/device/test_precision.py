@@ -19,8 +19,8 @@ from opalite.errors import DeviceError, InputError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.passes.precision import set_precision
-from opalite.run import planning
-from opalite.run.mixed import find_policy
+from opalite.run.model import planning
+from opalite.run.precision.mixed import find_policy
 
 from ..helpers.small_models import classifier, make_model, noise, port, save
 

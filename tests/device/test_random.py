@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.base import kernels_for
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 (KERNEL,) = kernels_for("Random")

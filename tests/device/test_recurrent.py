@@ -11,7 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 DEFAULT = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 

@@ -12,7 +12,7 @@ from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
 from opalite.ops.expr import trace
 from opalite.ops.reduce import KINDS
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 PATTERNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((37,), (0,)),

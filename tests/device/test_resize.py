@@ -11,7 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel, kernels_for
 from opalite.ops.resize_taps import COORDINATES, NEAREST_MODES
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)

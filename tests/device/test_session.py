@@ -19,7 +19,7 @@ from opalite.cl.counters import Counters
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, PlacementError
 from opalite.importer.segments import SEGMENTS_KEPT
-from opalite.run.executor import Executable
+from opalite.run.execute.executable import Executable
 
 from ..helpers.onnx_text import by_onnxruntime
 from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save

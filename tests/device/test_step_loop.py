@@ -22,9 +22,9 @@ from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
-from opalite.run import loop_builder
-from opalite.run.cached_source import CachedSource
-from opalite.run.executor import Executable
+from opalite.run.execute import loop_builder
+from opalite.run.execute.executable import Executable
+from opalite.run.model.cached_model import CachedSource
 
 from ..helpers.small_models import dense, make_model, noise, port
 

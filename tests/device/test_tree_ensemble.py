@@ -11,7 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.importer.ml_trees import flat_trees
 from opalite.kernels.base import kernels_for
 from opalite.ops.tree_ensemble import AGGREGATES
-from opalite.run.node import make_node, run_node
+from opalite.run.execute.node import make_node, run_node
 
 from ..helpers.forests import ALL_MODES, FEATURES, forest
 

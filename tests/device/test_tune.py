@@ -21,9 +21,9 @@ from opalite.errors import InputError
 from opalite.ir import DeviceInfo, DType, Node
 from opalite.kernels.base import Kernel, Launch, Params, flat_binding, kernels_for
 from opalite.ops.expr import call
-from opalite.run import tuning
-from opalite.run.compile import compile_model
-from opalite.run.node import make_node
+from opalite.run.api.compile import compile_model
+from opalite.run.execute.node import make_node
+from opalite.run.model import tuning
 from opalite.tune import levels, workspace
 from opalite.tune.candidate import Candidate
 from opalite.tune.database import open_database

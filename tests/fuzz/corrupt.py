@@ -374,12 +374,6 @@ def preload() -> None:
     import onnx.reference  # noqa: F401
     import onnxruntime  # noqa: F401
 
-    import opalite.run.bundle_source
-    import opalite.run.cached_source
-    import opalite.run.onnx_source
-    import opalite.run.planning
-    import opalite.run.session  # noqa: F401
-
 
 def main() -> int:
     p = argparse.ArgumentParser(

@@ -11,7 +11,7 @@ from opalite.ir.place import packed
 from opalite.kernels.base import Binding
 from opalite.kernels.epilogue import keeps_zeros
 from opalite.ops.expr import parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 
 ATTRS = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 BLOCKS = packed(16)

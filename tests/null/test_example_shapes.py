@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from opalite.ir.dtype import DType
-from opalite.run.example_shapes import LENGTH, PICTURE, example_shapes
-from opalite.run.ports import NodeArg
+from opalite.run.model.example_shapes import LENGTH, PICTURE, example_shapes
+from opalite.run.model.ports import NodeArg
 
 Dims = tuple[int | str | None, ...]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from opalite.run.mixed import MOST_TRIALS, search
+from opalite.run.precision.mixed import MOST_TRIALS, search
 
 
 @dataclass

@@ -10,8 +10,8 @@ from benchmarks.plans import FIXTURES, plan
 
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
-from opalite.run.example_shapes import example_shapes
-from opalite.run.onnx_source import OnnxSource
+from opalite.run.model.example_shapes import example_shapes
+from opalite.run.model.onnx_model import OnnxSource
 
 from ..helpers.small_models import classifier, tagger, transformer_block
 

@@ -14,7 +14,7 @@ from opalite.ir.tolerances import TOLERANCES, relative_difference, tolerance
 from opalite.passes.pipeline import place
 from opalite.passes.precision import set_precision
 from opalite.plan.emit import emit
-from opalite.run.options import CompileOptions
+from opalite.run.model.options import CompileOptions
 
 from ..helpers.graphs import GraphMaker
 from ..helpers.tuning import CPU

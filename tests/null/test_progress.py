@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from opalite.run.progress import PATIENCE_S, build_progress
+from opalite.run.execute.progress import PATIENCE_S, build_progress
 
 
 class Terminal(io.StringIO):

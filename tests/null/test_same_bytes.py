@@ -19,9 +19,9 @@ from opalite.ir.types import TensorType
 from opalite.ops.base import get_op
 from opalite.passes.names import fresh_value
 from opalite.plan.bundle import Bundle, Variant, save_bundle
-from opalite.run.description import describe_model
-from opalite.run.example_shapes import example_shapes
-from opalite.run.onnx_source import OnnxSource
+from opalite.run.model.description import describe_model
+from opalite.run.model.example_shapes import example_shapes
+from opalite.run.model.onnx_model import OnnxSource
 
 from ..helpers.small_models import classifier, dense, tagger, transformer_block
 

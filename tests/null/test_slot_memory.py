@@ -6,7 +6,7 @@ import itertools
 
 from opalite.cl.pools import BufferPool
 from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
-from opalite.run.slot_memory import Region, arena_regions, pool_slots
+from opalite.run.execute.slot_memory import Region, arena_regions, pool_slots
 
 
 def launch(*slots: int) -> LaunchStep:

@@ -13,7 +13,7 @@ import pytest
 from opalite.cl.events import LaunchTimes
 from opalite.ir import DeviceInfo, Graph
 from opalite.passes.pipeline import optimise, place
-from opalite.run import tuning
+from opalite.run.model import tuning
 from opalite.tune import stopwatch
 from opalite.tune.database import TuningDatabase
 from opalite.tune.levels import BUDGETS, Level, Trial, make_trials

@@ -15,7 +15,7 @@ from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
 from opalite.kernels.base import all_kernels, kernels_for
 from opalite.ops.expr import parse_expr
-from opalite.run.node import make_node
+from opalite.run.execute.node import make_node
 from opalite.tune.database import TuningDatabase
 from opalite.tune.export import from_json
 from opalite.tune.files import SHIPPED, has_tuning

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..run.api.binding import IOBinding
 from ..run.api.enums import OrtDeviceVendorId
 from ..run.api.environment import copy_tensors
 from ..run.api.hardware import OrtDevice
+from ..run.api.ortvalue import OrtValue
 from ..run.api.providers import check_providers
+from ..run.api.session import InferenceSession
 from ..run.api.session_api import SessionApi as Session
 from ..run.api.unsupported import AdapterFormat, ModelCompiler, SparseTensor
-from ..run.binding import IOBinding
-from ..run.ortvalue import OrtValue
-from ..run.session import InferenceSession
 
 
 def check_and_normalize_provider_args(

@@ -37,7 +37,9 @@ from ..run.api.environment import (
 )
 from ..run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
 from ..run.api.logs import set_default_logger_severity, set_default_logger_verbosity
+from ..run.api.ortvalue import OrtValue
 from ..run.api.run_options import RunOptions
+from ..run.api.session import InferenceSession
 from ..run.api.session_binding import SessionIOBinding
 from ..run.api.session_options import SessionOptions
 from ..run.api.unsupported import (
@@ -51,9 +53,7 @@ from ..run.api.unsupported import (
     SparseTensor,
 )
 from ..run.api.vector import OrtValueVector
-from ..run.ortvalue import OrtValue
-from ..run.ports import ModelMetadata, NodeArg
-from ..run.session import InferenceSession
+from ..run.model.ports import ModelMetadata, NodeArg
 from ..status import (
     DeviceReset,
     EngineError,

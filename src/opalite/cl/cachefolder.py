@@ -1,8 +1,8 @@
 """The cache folder: where it is, what lies in it, and how it is kept below its cap.
 
     programs/AB/<key>.bin     program binaries (store.py)
-    plans/AB/<key>/….opal     plans of .onnx models (run/plan_cache.py)
-    precision/AB/<key>.json   what precision 'auto' decided (run/choice_cache.py)
+    plans/AB/<key>/….opal     plans of .onnx models (run/model/plan_cache.py)
+    precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl_folder.py)
     failed/<key>.cl           sources that did not compile, for messages (programs.py)
     facts.json                what trial builds found out about devices (describe.py)

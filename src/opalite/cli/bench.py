@@ -83,7 +83,7 @@ def command(
     Each engine runs in a process of its own, in short stretches by turns; stretches beside a slow moment of the
     machine do not count. Exits with 1 if an engine could not run the model.
     """
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     check_writable(json_file)
     settings = session_kwargs(device, precision, tolerance, memory, tune)

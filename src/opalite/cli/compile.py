@@ -10,7 +10,7 @@ import click
 
 from ..errors import InputError
 from ..plan.bundle import SUFFIX
-from ..run.ports import NodeArg
+from ..run.model.ports import NodeArg
 from .inputs import Preprocess, Wanted, load_inputs
 from .options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
 from .outputs import check_writable
@@ -48,9 +48,9 @@ def command(
     strict: bool,
 ) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
-    from ..run.compile import compile_model
-    from ..run.example_shapes import example_shapes
-    from ..run.onnx_source import OnnxSource
+    from ..run.api.compile import compile_model
+    from ..run.model.example_shapes import example_shapes
+    from ..run.model.onnx_model import OnnxSource
 
     # '.' has no name to put a suffix on
     target = Path(bundle) if bundle is not None else Path(Path(model).resolve().name).with_suffix(SUFFIX)

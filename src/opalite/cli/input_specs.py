@@ -8,7 +8,7 @@ from ..errors import InputError
 from .inputs import Wanted
 
 if TYPE_CHECKING:
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
 
 def wanted_inputs(session: InferenceSession) -> list[Wanted]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from ..run.explain import Explanation, memory_line
+from ..run.report.explain import Explanation, memory_line
 from .console import make_console, print_caches
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
@@ -38,7 +38,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Show graph, placement, costs and memory of MODEL without the results of a run."""
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     session = InferenceSession(
         model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)

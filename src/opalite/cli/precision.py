@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
     from .inputs import Inputs
 
 

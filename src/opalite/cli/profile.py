@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..run.profile import Profile, Row
+from ..run.report.profile import Profile, Row
 from .console import make_console, print_caches
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
@@ -47,7 +47,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     check_writable(trace, html)
     session = InferenceSession(
@@ -77,7 +77,7 @@ def command(
         Path(trace).write_text(profile.to_chrome_trace())
         console.print(f"wrote {trace}")
     if html is not None:
-        from ..run.profile_page import render_page
+        from ..run.report.profile_page import render_page
 
         Path(html).write_text(render_page(profile, session.explain()))
         console.print(f"wrote {html}")

@@ -76,7 +76,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Run MODEL (.onnx or .opal) and show results and times."""
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     check_writable(save)
     if save is not None:

@@ -56,7 +56,7 @@ def command(
     Ctrl-C keeps what was measured; the same command goes on from there. Tuned and untuned are run in turn in the end,
     and what is not faster is not used.
     """
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     session = InferenceSession(model, **session_kwargs(device, precision, tolerance, memory, "none"))
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..ir.precision import Precision, PrecisionPolicy
-from ..run.options import parse_tolerance
-from ..run.verify import Check, Tolerance, verify_model
+from ..run.model.options import parse_tolerance
+from ..run.report.verify import Check, Tolerance, verify_model
 from .console import make_console
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
@@ -60,7 +60,7 @@ def command(
     memory: str | None,
 ) -> None:
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
-    from ..run.session import InferenceSession
+    from ..run.api.session import InferenceSession
 
     console = make_console()
     settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
@@ -102,7 +102,7 @@ def _write_policy(
     allowed: float | None,
 ) -> PrecisionPolicy:
     """Find a policy, tell what it gives, and write it to `path`."""
-    from ..run.mixed import find_policy
+    from ..run.precision.mixed import find_policy
 
     if Path(path).suffix != ".json":
         raise InputError(f"policy '{path}' must end in .json, by which --precision knows one; write {path}.json")

@@ -20,7 +20,7 @@ PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run 
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
 SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
-UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/compiler.py)
+UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...cl.devices import find_device, list_all
 from ...errors import InputTypeError, OptionError, UnsupportedApiError
-from ..ortvalue import OrtValue
 from .hardware import OrtEpDevice, describe_ep_device
 from .logs import notice
+from .ortvalue import OrtValue
 from .providers import AVAILABLE
 
 

@@ -89,7 +89,7 @@ def write_optimized(
         raise OptionError(f"optimized_model_filepath '{target}' lies in a folder that does not exist; make it first")
     try:
         if Path(target).suffix == SUFFIX:
-            from ..compile import compile_model
+            from .compile import compile_model
 
             raw = edited_model(model, edits).SerializeToString() if edits or isinstance(model, bytes) else model
             whole = {n: tuple(s) for n, s in shapes.items() if all(isinstance(d, int) for d in s)}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputTypeError, MissingInputError, PlacementError, UnsupportedApiError
 from ...ir.device import DeviceInfo
-from ..explain import Explanation
-from ..ortvalue import OrtValue
-from ..ports import ModelMetadata, NodeArg
-from ..source import Source
+from ..model.model import Source
+from ..model.ports import ModelMetadata, NodeArg
+from ..report.explain import Explanation
+from .ortvalue import OrtValue
 from .providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
 from .run_options import RunOptions, check_run_options
 from .session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..binding import IOBinding
+from .binding import IOBinding
 from .hardware import OrtDevice
 from .vector import OrtValueVector
 
 if TYPE_CHECKING:
-    from ..session import InferenceSession
+    from .session import InferenceSession
 
 
 class SessionIOBinding(IOBinding):

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...errors import InputTypeError, OptionError, UnsupportedApiError
 from ...ir.edits import ModelEdits
-from ..ortvalue import OrtValue
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .logs import SessionLog, notice
+from .ortvalue import OrtValue
 from .settings import ConfigEntries, Setting
 
 if TYPE_CHECKING:

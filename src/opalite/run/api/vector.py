@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..ortvalue import OrtValue
+from .ortvalue import OrtValue
 
 
 class OrtValueVector(list[OrtValue]):

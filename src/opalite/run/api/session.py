@@ -1,0 +1,516 @@
+"""InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ... import knobs
+from ...cl.forks import check_fork, is_child
+from ...cl.runtime import Runtime, find_runtime
+from ...cl.tensor import DeviceTensor
+from ...errors import BindingError, InputError, InputTypeError, OptionError
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.edits import ModelEdits
+from ...ir.precision import PrecisionPolicy
+from ...knobs import LEVELS
+from ...plan.bundle import is_bundle
+from ..execute.exchange import Target
+from ..execute.repeat import Repeat, repeat_of
+from ..execute.trace import Timing
+from ..model.compiler import Compiler
+from ..model.limits import host_memory, out_of_memory
+from ..model.model import Source
+from ..model.opening import open_onnx
+from ..model.options import CompileOptions, parse_precision, parse_tolerance
+from ..report.explain import Explanation
+from .binding import IOBinding, check_device
+from .logs import SessionLog
+from .opening import check_model_source, choose_device, source_name, wants_strict, write_optimized
+from .ortvalue import OrtValue
+from .providers import Asked, check_providers
+from .run_options import RunOptions, check_not_terminated, check_run_options, tell_run
+from .session_api import SessionApi
+from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
+
+if TYPE_CHECKING:
+    from ...tune.report import GraphTuning
+    from ...tune.tuner import Progress
+    from ..precision.auto_model import AutoSource
+    from ..report.profile import Profile
+    from .profiling import Profiler
+
+Array = np.ndarray[Any, Any]
+
+
+class InferenceSession(SessionApi):
+    """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
+
+    path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    sess_options: what onnxruntime's SessionOptions say (docs/dropin.md has what acts). providers, provider_options:
+        onnxruntime's names of where to run, and what they mean here (api/providers.py); `device` counts for more.
+    device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
+        OPALITE_DEVICE, else the best.
+    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (half where the first
+        inputs show that outputs agree with fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or
+        its .json file, which keeps some nodes in fp32. None takes OPALITE_PRECISION, else 'fp32'.
+    tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
+        OPALITE_TOLERANCE, else 0.001.
+    memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
+    strict: PlacementError for nodes that would run on the host.
+    trust: take the machine code that a bundle brings; else what this machine's cache does not have is compiled from the
+        bundle's sources. None takes OPALITE_TRUST, else False.
+
+    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        *,
+        device: str | DeviceInfo | None = None,
+        precision: str | os.PathLike[str] | PrecisionPolicy | None = None,
+        memory: str | None = None,
+        tune: str | None = None,
+        strict: bool = False,
+        tolerance: float | None = None,
+        trust: bool | None = None,
+        enable_fallback: int = 1,
+        read_config_from_model: int = 0,
+        disabled_optimizers: Any = None,
+    ) -> None:
+        """The last three are onnxruntime's, accepted and without effect."""
+        request = device.id if isinstance(device, DeviceInfo) else device
+        if not isinstance(request, str | None):
+            raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
+        self._arguments: dict[str, Any] = {
+            "path_or_bytes": check_model_source(path_or_bytes),
+            "sess_options": check_session_options(sess_options),
+            "providers": providers,
+            "provider_options": provider_options,
+            "device": request,
+            "precision": precision,
+            "memory": memory,
+            "tune": tune,
+            "strict": strict,
+            "tolerance": tolerance,
+            "trust": trust,
+        }
+        self._fallback = bool(enable_fallback)
+        self._lock = threading.RLock()
+        self._start(check_providers(providers, provider_options))
+
+    def _start(self, asked: Asked) -> None:
+        """Load the model for the providers asked for. What failed leaves the session as it was."""
+        started, started_ns = time.perf_counter(), time.monotonic_ns()
+        given = self._arguments
+        sess_options: SessionOptions = given["sess_options"]
+        profiler = _profiler(sess_options)
+        log = SessionLog(sess_options.log_severity_level, sess_options.logid)
+        choice = choose_device(given, asked, sess_options)
+        options = CompileOptions(
+            precision=parse_precision(given["precision"] or choice.options.get("precision")),
+            memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
+            tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
+            strict=given["strict"] or wants_strict(choice, sess_options),
+            tolerance=parse_tolerance(
+                choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
+            ),
+            trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
+        )
+        tell_no_effect(sess_options, log)
+        rt = find_runtime(choice.device)
+        rt.expect_builds()
+        edits = edits_of(sess_options)
+        with host_memory("loading the model"):
+            source, auto = _open(given["path_or_bytes"], rt, options, edits)
+        compiler = Compiler(rt, options)
+        compiler.policy()  # an unsupported precision is told now rather than at the first run
+        self._rt, self._source, self._auto, self._compiler = rt, source, auto, compiler
+        self._load_s = time.perf_counter() - started
+        self.last_timing = Timing()
+        self._first_s: float | None = None
+        self._has_run = False  # since it was made or closed
+        self._repeat: Repeat | None = None  # of the last run
+        self._choice, self._log, self._profiler = choice, log, profiler
+        compiler.recorder = profiler
+        log.tell(
+            logging.INFO, f"loaded {source_name(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
+        )
+        if profiler is not None:
+            profiler.add_session("model_loading", started_ns, device=rt.info.id)
+        shapes = {a.name: a.shape for a in source.inputs}
+        write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device that the session runs on."""
+        return self._rt.info
+
+    @property
+    def runtime(self) -> Runtime:
+        """The device's context, queue, memory and counters, which sessions of one device share."""
+        return self._rt
+
+    @property
+    def opset(self) -> int:
+        """Opset version of the default domain; 0 for a bundle."""
+        return self._source.opset
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """Outputs called `output_names` (all if None or empty) for arrays by input name. InputError says what misfits.
+
+        An OrtValue serves as an array does; one on the session's device is not moved.
+        """
+        picked = self._pick_outputs(output_names)
+        told = check_run_options(run_options)
+        check_not_terminated(told)
+        outputs = self._run_again(input_feed) if self._repeat is not None else None
+        if outputs is None:
+            outputs = self._execute(input_feed, {}, told)
+        check_not_terminated(told)
+        if told is not None or self._log.wants(logging.DEBUG):
+            tell_run(told, self._log, self.last_timing.total_s)
+        return [v.numpy() if isinstance(v := outputs[i], DeviceTensor) else v for i in picked]
+
+    def io_binding(self) -> IOBinding:
+        """Bindings of inputs and outputs to memory, to run without moving them."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound, and wait. InputError for what does not fit, and if no output is bound."""
+        if not isinstance(iobinding, IOBinding):
+            raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
+        if iobinding.session is not self:
+            raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
+        told = check_run_options(run_options)
+        check_not_terminated(told)
+        outputs = list(iobinding.outputs.values())
+        if not outputs:
+            raise BindingError(
+                f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host"
+            )
+        check_fork()
+        with self._lock:
+            targets = {o.name: o.target for o in outputs if o.on_device}
+            try:
+                found = self._execute(iobinding.fed(), targets, told)
+            except InputError as e:
+                raise BindingError(e.message) from e
+            for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
+                output.take(found[i])
+
+    def _run_again(self, input_feed: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, where this run is like the last one and that one can be repeated."""
+        check_fork()
+        with self._lock:
+            repeat = self._repeat
+            if repeat is None or not isinstance(input_feed, Mapping):
+                return None
+            try:
+                found = repeat.run(input_feed)
+            except MemoryError as e:
+                raise out_of_memory(e, "running the model") from e
+            if found is None:
+                return None
+            outputs, self.last_timing = found
+            self.last_timing.first_s = self._first_s or 0.0
+            return outputs
+
+    def _stop_recording(self) -> None:
+        self._compiler.recorder = None
+
+    def _find_repeat(self) -> Repeat | None:
+        """How to repeat the run that was just made."""
+        compiler = self._compiler
+        if len(compiler.ran) != 1 or compiler.recorder is not None or compiler.ran[0].host_loop is None:
+            return None
+        whole = self._source.whole()
+        return None if whole is None else repeat_of(compiler.ran[0], whole)
+
+    def _execute(
+        self, input_feed: Mapping[str, Any], targets: Mapping[str, Target], told: RunOptions | None = None
+    ) -> list[Any]:
+        """All outputs in order: arrays, or DeviceTensors that were targets or fed."""
+        check_fork()
+        if not isinstance(input_feed, Mapping):
+            example = ", ".join(f"'{a.name}': array" for a in self._source.inputs)
+            raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
+        values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
+        for name, value in values.items():
+            check_device("input", name, value, self._rt)
+        feeds = self._source.check_feeds(values)
+        with self._lock, host_memory("running the model"):
+            started, started_ns = time.perf_counter(), time.monotonic_ns()
+            timing = Timing()
+            self._compiler.forget_trace()
+            self._compiler.check = None if told is None else partial(check_not_terminated, told)
+            self._repeat = None
+            outputs = self._source.run(self._compiler, feeds, timing, targets)
+            timing.total_s = time.perf_counter() - started
+            if self._first_s is None:
+                self._first_s = timing.total_s + self._load_s
+            timing.first_s = self._first_s
+            self._has_run = True
+            self.last_timing = timing
+            self._repeat = self._find_repeat()
+            if self._profiler is not None:
+                self._profiler.add_run(started_ns)
+        return outputs
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait, at most `timeout` seconds, for what is done in the background.
+
+        With precision='auto' that is the search for a policy, by which the run after it goes. On PoCL it is the step
+        loop, which is begun once a model has run twenty times (docs/architecture.md), and used from the run on that
+        finds it ready. Returns whether nothing is under way any more. For benchmarks.
+        """
+        check_fork()
+        with self._lock:
+            executables = list(self._compiler.ran)
+        end = None if timeout is None else time.monotonic() + timeout
+        waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
+        if self._auto is not None:
+            waits.append(self._auto.settle)
+        done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
+        return all(done)
+
+    def replay(self) -> float:
+        """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
+
+        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between;
+        InputError before the first run.
+        """
+        check_fork()
+        with self._lock:
+            if not self._has_run:
+                raise InputError("there is no run to repeat yet; run the model once before replay()")
+            started = time.perf_counter()
+            for executable in self._compiler.ran:
+                executable.replay()
+            return time.perf_counter() - started
+
+    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
+        known = [o.name for o in self._source.outputs]
+        if names is None or names == "":
+            return list(range(len(known)))
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise InputTypeError(f"output names are a list such as {known[:1]}, or None for all; got {names!r}")
+        if not names:
+            return list(range(len(known)))
+        unknown = [n for n in names if n not in known]
+        if unknown:
+            raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
+        return [known.index(n) for n in names]
+
+    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
+        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
+        check_fork()
+        with self._lock:
+            if input_feed is not None:
+                self.run(None, input_feed)
+            elif not self._has_run:
+                with self._unchecked():
+                    self.run(None, self._example_feeds())
+            found = self._compiler.explain()
+            found.precision = self.explain_precision()
+            return found
+
+    def explain_precision(self) -> list[str]:
+        """Sentences on how float32 values are stored, and with precision='auto' on what was measured and decided."""
+        with self._lock:
+            if self._auto is not None:
+                return self._auto.describe()
+            if self._is_bundle:
+                return ["precision: as the bundle was compiled"]
+            if self._compiler.options.precision == "auto":
+                from ..precision.auto_model import unsuited
+
+                return ["precision: auto", f"  fp32 in all nodes: {unsuited(self.device)}"]
+            from ..precision.choice import policy_sentence
+
+            return [policy_sentence(self._compiler.policy())]
+
+    @property
+    def precision_policy(self) -> PrecisionPolicy:
+        """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
+        with self._lock:
+            return self._compiler.policy() if self._auto is None else self._auto.policy
+
+    @property
+    def chooses_precision(self) -> bool:
+        """Whether precision='auto' was asked for and the device makes it a question."""
+        return self._auto is not None
+
+    @property
+    def keeps_precision(self) -> bool:
+        """Whether what precision='auto' decides is kept in the cache folder for later sessions, as it is at first.
+
+        Set it to False before the session runs on made-up inputs, by which later sessions should not go.
+        """
+        return self._auto is None or self._auto.keeps
+
+    @keeps_precision.setter
+    def keeps_precision(self, keeps: bool) -> None:
+        with self._lock:
+            if self._auto is not None:
+                self._auto.keeps = keeps
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """Inside, nothing is decided by the inputs that are run."""
+        auto = self._auto
+        if auto is None:
+            yield
+            return
+        auto.checks = False
+        try:
+            yield
+        finally:
+            auto.checks = True
+
+    def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
+        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks."""
+        from ..report.peaks import measure_peaks
+        from ..report.profile import Profile, Recorder
+
+        check_fork()
+        with self._lock:
+            self.run(None, input_feed)
+            profile = Profile(self.device.name)
+            recorder = Recorder(profile)
+            self._repeat = None
+            self._compiler.recorder = recorder
+            try:
+                with self._unchecked():
+                    for i in range(max(iterations, 1)):
+                        recorder.start(i)
+                        self.run(None, input_feed)
+                        profile.wall_s.append(self.last_timing.total_s)
+            finally:
+                self._compiler.recorder = self._profiler
+            profile.peaks = measure_peaks(self._rt)
+            profile.queueing = self._compiler.explain().queueing
+        return profile
+
+    def tune(
+        self, input_feed: Mapping[str, Any], level: str = "fast", watch: Callable[[Progress], None] | None = None
+    ) -> list[GraphTuning]:
+        """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
+
+        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: told of every trial. Returns a report on each graph of
+        the model. What was measured before an interruption is kept, and taken up by the next call.
+        InputError for a bundle, whose program is fixed: compile the model again with tune=.
+        """
+        if level == "none" or level not in LEVELS:
+            raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
+        model = self._arguments["path_or_bytes"]
+        if not isinstance(model, bytes) and is_bundle(model):
+            raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
+        compiler = self._compiler
+        check_fork()
+        with self._lock:
+            self.close()
+            asked, compiler.tunings = compiler.options, []
+            compiler.options, compiler.watch, compiler.resumes = replace(asked, tune=level), watch, True
+            try:
+                self.run(None, input_feed)
+            finally:
+                compiler.options, compiler.watch, compiler.resumes = asked, None, False
+        return compiler.tunings
+
+    @property
+    def _is_bundle(self) -> bool:
+        model = self._arguments["path_or_bytes"]
+        return not isinstance(model, bytes) and is_bundle(model)
+
+    @property
+    def tunings(self) -> list[GraphTuning]:
+        """Reports on what this session tuned, also before it was interrupted."""
+        return list(self._compiler.tunings)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether half could not hold the values of a run, so that fp32 took over."""
+        return self._compiler.overflowed
+
+    def example_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
+        return self._source.example_shapes(self.device)
+
+    def _example_feeds(self) -> dict[str, Array]:
+        shapes = self.example_shapes()
+        feeds = {}
+        for arg in self.get_inputs():
+            if arg.dtype is None or arg.dtype is DType.STRING:
+                raise InputError(f"input '{arg.name}' is {arg.type}: give explain() an example of the inputs")
+            feeds[arg.name] = np.zeros(shapes[arg.name], arg.dtype.np)
+        return feeds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release compiled programs and device memory; the session compiles again if it is run again."""
+        if is_child():
+            return  # another thread may have had the lock when this process was forked
+        with self._lock:
+            self._source.reset()
+            self._repeat = None
+            self._compiler.forget_trace()
+            self._has_run = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._arguments
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _profiler(options: SessionOptions) -> Profiler | None:
+    if not options.enable_profiling:
+        return None
+    from .profiling import Profiler
+
+    return Profiler(options.profile_file_prefix)
+
+
+def _open(
+    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits
+) -> tuple[Source, AutoSource | None]:
+    """The source behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
+    if not isinstance(model, bytes) and is_bundle(model):
+        from ..model.bundle_model import BundleSource
+
+        if edits:
+            raise OptionError(f"{model} is compiled: sizes and initializers are given where the .onnx file is compiled")
+        return BundleSource(model), None
+    if options.precision != "auto":
+        return open_onnx(model, rt, options, edits), None
+    from ..precision.auto_model import AutoSource, unsuited
+
+    if unsuited(rt.info):
+        return open_onnx(model, rt, replace(options, precision="fp32"), edits), None
+    auto = AutoSource(model, rt, options, edits)
+    return auto, auto

@@ -1,0 +1,1 @@
+"""A Program on a device: built once, then run by a strategy."""

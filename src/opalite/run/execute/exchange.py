@@ -1,0 +1,206 @@
+"""Exchange: how the values of one Executable cross between host and device, and tensors of the caller's in their place.
+
+An input or output that is a DeviceTensor is not copied: the launches that use its slot get the tensor's memory for an
+argument, which is set only when another tensor comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cl.launch import PreparedLaunch, Recording
+from ...cl.runtime import Runtime
+from ...cl.tensor import Crossing, DeviceTensor
+from ...plan.program import (
+    DownloadStep,
+    HostStep,
+    LaunchStep,
+    Port,
+    Program,
+    ReferenceStep,
+    SlotArg,
+    Step,
+    UploadStep,
+)
+
+Target = Callable[[Port], DeviceTensor]
+"""Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
+
+
+class Exchange:
+    """Uploads, downloads, and what is bound to the slots between them."""
+
+    def __init__(
+        self, rt: Runtime, program: Program, own: Mapping[int, Crossing], launches: Mapping[int, PreparedLaunch]
+    ) -> None:
+        """`own` is memory of each slot that an upload or download names; `launches` by their step's number."""
+        self._rt = rt
+        self._program = program
+        self._own = dict(own)
+        self._bound = dict(own)
+        self._launches = launches
+        self._held: dict[int, Crossing] = {}  # what step loops hold for each slot, once there are any
+        self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
+        self.recordings: list[Recording] = []  # to be told of arguments that were set
+        steps = program.steps
+        uploaded = {s.slot for s in steps if isinstance(s, UploadStep)}
+        downloads = [s for s in steps if isinstance(s, DownloadStep)]
+        times = Counter(s.slot for s in downloads)
+        on_host = read_on_host(steps)
+        made = set(self._slots_of_launches())
+        self._keepable = {
+            s.host: s
+            for s in downloads
+            if s.slot in made and s.slot not in uploaded and times[s.slot] == 1 and s.host not in on_host
+        }
+        uploads = Counter(s.host for s in steps if isinstance(s, UploadStep))
+        self._uploads = {s.host: s for s in steps if isinstance(s, UploadStep) and uploads[s.host] == 1}
+        self._copies: list[tuple[int, DeviceTensor]] = []
+        first, last = steps_outside(program)
+        self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
+
+    def _slots_of_launches(self) -> list[int]:
+        steps = [s for s in self._program.steps if isinstance(s, LaunchStep)]
+        return [a.slot for s in steps for a in s.args if isinstance(a, SlotArg) and a.slot in self._own]
+
+    def upload(self, step: UploadStep, value: Any) -> Any:
+        """Make `value` the slot's content. What is returned must be kept until the queue has finished."""
+        own, crossing = self._own[step.slot], self._crossing_of(step, value)
+        self._bind(step.slot, crossing)
+        if crossing is not own:
+            return None
+        return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
+
+    def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
+        """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
+        if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
+            return value.crossing
+        return self._own[step.slot]
+
+    def download(self, step: DownloadStep) -> tuple[np.ndarray[Any, Any], Any]:
+        """A new array that takes the slot's content, and what must be kept until the queue has finished."""
+        array: np.ndarray[Any, Any] = np.empty(step.shape, step.dtype.np)
+        return array, self._bound[step.slot].read(array)
+
+    def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
+        """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
+        own = self._own[slot]
+        return own.shared(dtype, shape) if self._held.get(slot) is own else None
+
+    def lend(self, port: Port) -> DeviceTensor | None:
+        """The output's own memory as a tensor that is right until the next run; None if no launch writes it alone."""
+        step = self._keepable.get(port.host)
+        if step is None or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+
+    def lend_input(self, port: Port) -> DeviceTensor | None:
+        """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
+        step = self._uploads.get(port.host)
+        if step is None or step.dtype is not port.dtype or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+
+    def hold(self, memory: Mapping[int, Any]) -> dict[int, Any]:
+        """`memory` by slot, with what is bound at present: what step loops are made of, which cannot be bound anew."""
+        self._held = dict(self._bound)
+        return {**memory, **{slot: crossing.buffer for slot, crossing in self._held.items()}}
+
+    def is_held(self, hosts: Sequence[Any]) -> bool:
+        """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
+        held = self._held
+        return all(
+            self._bound[s.slot] is held[s.slot]
+            if isinstance(s, DownloadStep)
+            else self._crossing_of(s, hosts[s.host]) is held[s.slot]
+            for s in self._crossed
+        )
+
+    def keep(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> dict[int, DeviceTensor]:
+        """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
+
+        An output that no launch writes alone is left out: it comes as an array or as the tensor that was fed.
+        """
+        fed = {id(f.crossing) for f in feeds if isinstance(f, DeviceTensor)}
+        kept: dict[int, DeviceTensor] = {}
+        self._copies = []
+        for number, target in targets.items():
+            port = self._program.outputs[number]
+            step = self._keepable.get(port.host)
+            if step is None or port.host in kept or 0 in port.shape:
+                continue
+            tensor = kept[port.host] = target(port)
+            if id(tensor.crossing) in fed:  # a launch may read the input after the output is written
+                self._copies.append((step.slot, tensor))
+                self._bind(step.slot, self._own[step.slot])
+            else:
+                self._bind(step.slot, tensor.crossing)
+        for host, step in self._keepable.items():
+            if host not in kept:
+                self._bind(step.slot, self._own[step.slot])
+        return kept
+
+    def copy_kept(self) -> bool:
+        """Enqueue the copies to tensors that are input and output at once; whether there were any."""
+        for slot, tensor in self._copies:
+            self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
+        return bool(self._copies)
+
+    def _bind(self, slot: int, crossing: Crossing) -> None:
+        if self._bound[slot] is crossing:
+            return
+        self._bound[slot] = crossing
+        if self._uses is None:
+            self._uses = {}
+            for i, launch in self._launches.items():
+                for index, a in enumerate(self._program.steps[i].args):  # type: ignore[union-attr]
+                    if isinstance(a, SlotArg) and a.slot in self._own:
+                        self._uses.setdefault(a.slot, []).append((launch, index))
+        for launch, index in self._uses.get(slot, ()):
+            launch.set_arg(index, crossing.buffer)
+        for recording in self.recordings:
+            recording.forget()
+
+
+def read_on_host(steps: Sequence[Step]) -> set[int]:
+    """Host slots that operators on the host read."""
+    return {n for s in steps if isinstance(s, HostStep | ReferenceStep) for n in s.inputs}
+
+
+def steps_outside(program: Program) -> tuple[list[Step], list[Step]]:
+    """What may go before all launches, and what after them, so that those stay in one stretch.
+
+    Before: uploads of what the host has from the start, and operators on the host that read nothing else. After:
+    downloads that no other step reads, and operators on the host whose results no launch wants. Slots of inputs and
+    outputs are nobody else's, and a number on the host stands for one value.
+    """
+    at_hand = {-1} | {p.host for p in program.inputs} | program.host_consts.keys()
+    first: list[Step] = []
+    for s in program.steps:
+        if isinstance(s, UploadStep):
+            if s.host in at_hand:
+                first.append(s)
+        elif isinstance(s, HostStep | ReferenceStep) and at_hand.issuperset(s.inputs):
+            first.append(s)
+            at_hand.update(s.outputs)
+    moved = {id(s) for s in first}
+    wanted: set[int] = set()  # by steps that stay
+    last: list[Step] = []
+    for s in reversed(program.steps):
+        if id(s) in moved:
+            continue
+        if isinstance(s, DownloadStep):
+            if s.host not in wanted:
+                last.append(s)
+        elif isinstance(s, UploadStep):
+            wanted.add(s.host)
+        elif isinstance(s, HostStep | ReferenceStep):
+            if wanted.isdisjoint(s.outputs):
+                last.append(s)
+            else:
+                wanted.update(s.inputs)
+    return first, last[::-1]

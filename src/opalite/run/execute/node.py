@@ -1,0 +1,109 @@
+"""Runs one node with one kernel on a device: what kernel tests and kernel benchmarks stand on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cl.runtime import Runtime
+from ...errors import DeviceError
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT, Place, Target
+from ...ir.types import TensorType
+from ...kernels.base import Binding, Grid, Kernel
+from ...kernels.packing import pack_array, unpack_array
+from ...kernels.workgroups import open_launch, uneven_group
+from ...ops.base import get_op
+from ...tune.workspace import Workspace
+
+__all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
+
+Array = np.ndarray[Any, Any]
+
+
+def make_node(
+    op: str,
+    attrs: Mapping[str, Any],
+    arrays: Sequence[Array | None],
+    *,
+    const: Sequence[int] = (),
+    binding: Binding | None = None,
+    precision: DType | None = None,
+) -> Node:
+    """A stand-alone node on `arrays`; inputs in `const` are constants; `precision` is float32's storage."""
+    ins: list[Value | None] = []
+    for i, a in enumerate(arrays):
+        if a is None:
+            ins.append(None)
+            continue
+        layout = FLAT if binding is None or binding.inputs[i] is None else binding.inputs[i]
+        dtype = DType.of(a)
+        stored = precision if dtype is DType.FLOAT32 else None
+        place = Place(Target.OPENCL, layout or FLAT, stored)
+        ins.append(Value(f"x{i}", TensorType(dtype, a.shape, place), a if i in const else None))
+    operator = get_op(op)
+    types = [v.type if v is not None else None for v in ins]
+    operator.check_shape(attrs, types)
+    outs = []
+    for i, t in enumerate(operator.infer_shape(attrs, types)):
+        layout = FLAT if binding is None else binding.outputs[i]
+        stored = precision if t.dtype is DType.FLOAT32 else None
+        outs.append(Value(f"y{i}", t.with_place(Place(Target.OPENCL, layout, stored))))
+    return Node(operator, ins, outs, dict(attrs), name="test", origin=op)
+
+
+def run_node(
+    rt: Runtime, kernel: Kernel, node: Node, arrays: Sequence[Array | None], params: Mapping[str, Any] | None = None
+) -> list[Array]:
+    """Outputs of `node` computed by `kernel` on `arrays` (logical, unpacked).
+
+    A launch that leaves its work-group open runs a second time with one that divides no axis of its grid, as tuning may
+    choose it. DeviceError for guard bytes that were overwritten, or outputs that differ between the two.
+    """
+    space = Workspace(rt, node, arrays)
+    found = _run(rt, space, kernel, params, None)
+    chosen = kernel.defaults(node, rt.info) if params is None else params
+    launch = open_launch(kernel.launch(node, chosen, rt.info))
+    if launch is not None:
+        group = uneven_group(launch.grid, rt.info)
+        space.poison()
+        for v, want, got in zip(node.outputs, found, _run(rt, space, kernel, chosen, group), strict=True):
+            if not np.allclose(got, want, rtol=1e-2, atol=1e-6, equal_nan=True):
+                raise DeviceError(f"{kernel.name} gives another output {v.name} with work-groups of {group}")
+    return found
+
+
+def _run(
+    rt: Runtime, space: Workspace, kernel: Kernel, params: Mapping[str, Any] | None, group: Grid | None
+) -> list[Array]:
+    for launch in space.prepare(kernel, params, group):
+        launch.enqueue(rt.queue)
+    return space.results()
+
+
+def time_node(
+    rt: Runtime,
+    kernel: Kernel,
+    node: Node,
+    arrays: Sequence[Array | None],
+    params: Mapping[str, Any] | None = None,
+    seconds: float = 0.1,
+) -> float:
+    """Least seconds that one run of `node` takes, enqueueing included, measured for about `seconds` after a warm-up."""
+    recording = rt.record(Workspace(rt, node, arrays).prepare(kernel, params))
+
+    def run(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            recording.run()
+        rt.finish()
+        return (time.perf_counter() - start) / times
+
+    run(1)
+    once = run(1)
+    times = max(1, int(seconds / 10 / once))
+    return min(run(times) for _ in range(10))

@@ -1,0 +1,150 @@
+"""BundleSource: a session's model from an .opal bundle. onnx is not imported, and no pass runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...cl.tensor import DeviceTensor
+from ...errors import BundleError, PlacementError
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.feeds import check_names, check_tensor
+from ...plan.bundle import Bundle, Variant, load_bundle
+from ...plan.program import HostStep, Program, ReferenceStep
+from ..execute.exchange import Target
+from ..execute.executable import Executable
+from ..execute.trace import Timing
+from .compiler import Compiler
+from .model import Whole
+from .ports import ModelMetadata, NodeArg
+
+
+class BundleSource:
+    """A compiled model behind a session."""
+
+    draws = False  # what chance decides is decided
+    repeats = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._bundle: Bundle | None = None
+        self._digest = ""
+        meta = self._loaded().meta
+        try:
+            self.meta = ModelMetadata(**meta.get("metadata", {}))
+            self.inputs = [_arg(a) for a in meta["inputs"]]
+            self.outputs = [_arg(a) for a in meta["outputs"]]
+            self.overridable: list[NodeArg] = [_arg(a) for a in meta.get("overridable", ())]
+            self.opset = int(meta.get("opset", 0))
+            self.notes = [str(n) for n in meta.get("notes", ())]
+        except (KeyError, TypeError, ValueError) as e:
+            raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
+        self._ready: dict[int, Executable] = {}
+        self._last: Program | None = None
+        self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
+
+    def _loaded(self) -> Bundle:
+        """The bundle, read again after `reset`, for whoever ran a program took its weights."""
+        if self._bundle is None:
+            bundle = load_bundle(self._path)
+            if not bundle.variants:
+                raise BundleError(f"{self._path} holds no program; compile the model again")
+            if self._digest not in ("", bundle.digest):
+                raise BundleError(f"{self._path} has changed since the session was opened; open a new session")
+            self._bundle, self._digest = bundle, bundle.digest
+        return self._bundle
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The shapes that the first program for `device` was compiled for."""
+        return dict(self._loaded().find(device).needs.shapes)
+
+    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""
+        _ = self._find(device, shapes).program
+
+    def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
+        key = tuple(shapes.items())
+        found = self._variants.get(key)
+        if found is None:
+            found = self._variants[key] = self._loaded().find(device, shapes)
+        return found
+
+    def whole(self) -> Whole | None:
+        """The program of the last run."""
+        return None if self._last is None else Whole(self._last)
+
+    def reset(self) -> None:
+        """Forget what is on the device."""
+        self._ready = {}
+        self._last = None
+        self._variants = {}
+        self._bundle = None
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays, checked against the declared inputs."""
+        known = {a.name: a for a in self.inputs}
+        check_names(os.path.basename(self._path), known, known, feeds)
+        shapes = {name: None if arg.any_rank else arg.shape for name, arg in known.items()}
+        found = {name: check_tensor(name, arg.dtype, shapes[name], feeds[name]) for name, arg in known.items()}
+        # One element serves for a scalar, but the program was compiled for the shape ().
+        return {
+            n: v.reshape(()) if shapes[n] == [] and not isinstance(v, DeviceTensor) else v for n, v in found.items()
+        }
+
+    def run(
+        self,
+        compiler: Compiler,
+        feeds: Mapping[str, Any],
+        timing: Timing,
+        targets: Mapping[str, Target] | None = None,
+    ) -> list[Any]:
+        """The outputs in order."""
+        variant = self._find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
+        program = self._last = variant.program
+        executable = self._ready.get(id(variant))
+        if executable is None:
+            if compiler.options.strict:
+                _refuse_hosts(program)
+            if compiler.options.trust and variant.fingerprint == compiler.rt.fingerprint:
+                sources = program.sources
+                compiler.rt.programs.offer(
+                    {(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()}
+                )
+            executable = Executable(compiler.rt, program, compiler.host_runner())
+            timing.build_s += executable.build_s
+            self._ready[id(variant)] = executable
+        if self.notes:
+            compiler.notes.extend(n for n in self.notes if n not in compiler.notes)
+        compiler.trace(program)
+        compiler.ran.append(executable)
+        executable.recorder = compiler.recorder
+        outputs, spent = executable.run(
+            [feeds[p.name] for p in program.inputs],
+            {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
+            if targets and executable.is_proven
+            else None,
+        )
+        executable.is_proven = True
+        timing.add(spent)
+        # What no step made is the caller's or the program's own.
+        borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
+        return [
+            a.copy() if p.host in borrowed and isinstance(a, np.ndarray) else a
+            for p, a in zip(program.outputs, outputs, strict=True)
+        ]
+
+
+def _refuse_hosts(program: Program) -> None:
+    """PlacementError if the program has steps on the host."""
+    hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
+    if hosted:
+        raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+
+
+def _arg(raw: Mapping[str, Any]) -> NodeArg:
+    dtype = DType.parse(raw["dtype"])
+    return NodeArg(raw["name"], raw["type"], list(raw["shape"]), dtype, raw.get("any_rank", False))

@@ -1,0 +1,1 @@
+"""Precision 'auto': which nodes may be stored in half, found by measurement and kept."""

@@ -1,0 +1,317 @@
+"""AutoSource: a model whose precision is chosen by measurement - half storage only where it changes no answer.
+
+The first run of each size of inputs is computed in float32, which is what the caller gets, and in half beside it. Where
+the outputs agree within the tolerance and half is faster, later runs are in half; where they do not, a thread looks for
+the nodes that must stay in float32 while the session goes on without halves (policy_search.py). While the float32
+program is at hand, some more runs are checked. What was found is kept in the cache folder (choice_cache.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ... import knobs
+from ...cl.runtime import Runtime
+from ...errors import InputError, OpaliteError
+from ...ir.device import DeviceInfo
+from ...ir.edits import ModelEdits
+from ...ir.precision import PrecisionPolicy
+from ..execute.exchange import Target
+from ..execute.trace import Timing
+from ..model.compiler import Compiler
+from ..model.model import Source, Whole
+from ..model.opening import open_onnx
+from ..model.options import CompileOptions
+from ..model.plan_cache import file_stamp
+from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
+from .choice_cache import open_choices
+from .policy_search import PolicySearch, Trial, by, short, times_in_turn
+
+_log = logging.getLogger(__name__)
+CHECKED_RUNS = (1, 2, 4, 8, 16)
+"""Runs of each size of inputs that are computed in float32 too, by the session that chose."""
+MOST_SEARCHES = 3  # of a session, which stays in float32 after the last has failed it
+
+
+def unsuited(device: DeviceInfo) -> str:
+    """Why 'auto' is fp32 on `device` without a look at the model; '' where half may pay."""
+    if device.fast_half or knobs.get("OPALITE_TRY_HALF"):
+        return ""
+    if device.on_host:
+        return "half storage brings nothing on a CPU, which converts at every access"
+    return "the device has no half arithmetic, so that half storage is not expected to pay"
+
+
+class AutoSource:
+    """A model behind a session with precision 'auto'. Not thread-safe: the session holds its lock while running it.
+
+    keeps: whether what is found is kept for later processes. checks: whether runs are checked at all. Both are for
+    inputs that were made up, by which nothing should be judged for good.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        rt: Runtime,
+        options: CompileOptions,
+        edits: ModelEdits | None = None,
+    ) -> None:
+        self._model, self._rt, self._options, self._edits = model, rt, options, edits
+        self._stamp = file_stamp(model)
+        self._cache = open_choices(model, rt, options, edits)
+        self._choice = self._cache.load() if self._cache is not None else None
+        self._was_kept = self._choice is not None
+        self._wide: Source | None = None
+        self._half: Source | None = None
+        self._watched: dict[str, int] = {}  # runs by types of inputs, while more of them will be checked
+        self._search: PolicySearch | None = None
+        self._searches = 0
+        self.keeps = True
+        self.checks = True
+        about = self._active()
+        self.inputs, self.outputs, self.overridable = about.inputs, about.outputs, about.overridable
+        self.opset, self.meta = about.opset, about.meta
+
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw random numbers."""
+        return self._active().draws
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the bytes of the file and the inputs' types decide everything."""
+        return self._active().repeats
+
+    @property
+    def policy(self) -> PrecisionPolicy:
+        """What the next run goes by."""
+        self._adopt()
+        return FP32 if self._choice is None else self._choice.policy
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays; InputError says what does not fit."""
+        return self._active().check_feeds(feeds)
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """A shape for every input."""
+        return self._active().example_shapes(device)
+
+    def whole(self) -> Whole | None:
+        """The last run as one program, if it was one and the next will be like it."""
+        if self._choice is None or self._watched or self._search is not None:
+            return None
+        return self._active().whole()
+
+    def reset(self) -> None:
+        """Forget what was compiled, and stop searching."""
+        if self._search is not None:
+            self._search.stop.set()
+            self._search = None
+        self._watched.clear()
+        for source in (self._wide, self._half):
+            if source is not None:
+                source.reset()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait for the search, if one is under way; whether it is over. May be called while the session runs."""
+        search = self._search
+        return search is None or search.wait(timeout)
+
+    def run(
+        self,
+        compiler: Compiler,
+        feeds: Mapping[str, Any],
+        timing: Timing,
+        targets: Mapping[str, Target] | None = None,
+    ) -> list[Any]:
+        """The model's outputs in order: in float32 where this run is checked."""
+        self._adopt()
+        types = types_of(feeds)
+        if self.checks and self._is_due(types):
+            return self._run_checked(compiler, feeds, timing, types)
+        choice = self._choice
+        if choice is None or choice.is_wide:
+            with compiler.by("fp32"):
+                return self._in_fp32().run(compiler, feeds, timing, targets)
+        before, compiler.overflowed = compiler.overflowed, False
+        try:
+            with compiler.by(short(choice.policy)):
+                outputs = self._in_half(choice.policy).run(compiler, feeds, timing, targets)
+            if compiler.overflowed and self.checks:
+                self._refute(feeds, types, Worst(float("inf")), choice.policy)
+        finally:
+            compiler.overflowed = compiler.overflowed or before
+        return outputs
+
+    def _is_due(self, types: str) -> bool:
+        """Whether the run that begins is to be checked."""
+        choice = self._choice
+        if choice is None:
+            return self._search is None
+        if choice.is_wide:
+            return False
+        if types in self._watched:
+            self._watched[types] += 1
+            return self._watched[types] in CHECKED_RUNS
+        return types not in choice.checked
+
+    def _run_checked(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing, types: str) -> list[Any]:
+        """The outputs in float32, after half was compared with them and its choice made, confirmed or given up."""
+        policy = FP16 if self._choice is None else self._choice.policy
+        reference = compiler.beside("fp32")
+        # What is computed for the caller is what a profile shows, and what may be terminated.
+        reference.recorder, reference.check = compiler.recorder, compiler.check
+        wide = self._in_fp32()
+        want = wide.run(reference, feeds, timing)
+        compiler.take_trace(reference)
+        if wide.draws:
+            self._choose(Choice(FP32, "the model draws random numbers, so that its runs cannot be compared"))
+            return want
+        trial = compiler.beside(short(policy))
+        try:
+            half = self._in_half(policy)
+            got = half.run(trial, feeds, timing)
+        except (OpaliteError, MemoryError) as e:
+            self._choose(Choice(FP32, f"it could not be run in half: {e}"), lasts=False)
+            return want
+        worst = Worst(float("inf")) if trial.overflowed else compare_outputs(self.outputs, got, want)
+        is_first = self._choice is None or types not in self._choice.checked
+        tolerance = self._options.tolerance
+        if worst.error > (first_limit(tolerance) if is_first else tolerance):
+            self._refute(feeds, types, worst, policy)
+            return want
+        choice = self._choice or Choice(FP16, plain=worst)
+        if self._choice is None and not knobs.get("OPALITE_TRY_HALF"):
+            choice = self._compared(choice, compiler, feeds)
+        self._choose(choice if choice.is_wide else choice.with_check(types, worst))
+        if not choice.is_wide:
+            compiler.take_trace(trial)
+            self._watch(types)
+        return want
+
+    def _compared(self, choice: Choice, compiler: Compiler, feeds: Mapping[str, Any]) -> Choice:
+        """`choice` with its times beside those of float32; float32 where that is as fast."""
+        runs = [
+            Trial(self._rt, source, by(compiler.options, policy)).timed(feeds)
+            for source, policy in ((self._in_half(choice.policy), choice.policy), (self._in_fp32(), FP32))
+        ]
+        half_s, wide_s = times_in_turn(*runs)
+        if half_s < wide_s:
+            return replace(choice, half_s=half_s, wide_s=wide_s)
+        why = (
+            f"half is not faster: a run takes {1e3 * half_s:.3g} ms with every node in half, in fp32 {1e3 * wide_s:.3g}"
+        )
+        return replace(choice, policy=FP32, why=why, half_s=half_s, wide_s=wide_s)
+
+    def _watch(self, types: str) -> None:
+        """Count the runs on inputs of `types`; release the float32 program when no more of any will be checked."""
+        self._watched.setdefault(types, 1)
+        if all(runs >= CHECKED_RUNS[-1] for runs in self._watched.values()):
+            self._watched.clear()
+            if self._wide is not None:
+                self._wide.reset()
+
+    def _refute(self, feeds: Mapping[str, Any], types: str, worst: Worst, policy: PrecisionPolicy) -> None:
+        """Go over to float32, because `policy` is off by `worst` on `feeds`, and look for nodes that must stay so."""
+        why = f"on inputs {types} half changes an output by {worst}; {self._options.tolerance:g} is allowed"
+        if self._choice is not None:
+            _log.warning("precision auto: %s; the session goes over to fp32", why)
+            self._choose(Choice(FP32, why, plain=worst))
+        if self._half is not None:
+            self._half.reset()
+            self._half = None
+        if self._searches >= MOST_SEARCHES or self._has_changed():
+            self._choose(Choice(FP32, why, plain=worst))
+            return
+        self._searches += 1
+        self._search = PolicySearch(
+            self._rt,
+            self._model,
+            self._options,
+            {name: copy_of(value) for name, value in feeds.items()},
+            policy,
+            self._edits,
+            self._keep if self.keeps else lambda choice: None,
+            compares_speed=not knobs.get("OPALITE_TRY_HALF"),
+        )
+        weakref.finalize(self, self._search.stop.set)
+
+    def _adopt(self) -> None:
+        """Go by what a search has found."""
+        if self._search is None or not self._search.is_over:
+            return
+        found, self._search = self._search.found, None
+        if found is None:
+            return
+        self._choice, self._was_kept = found.choice, False
+        self._half = found.source
+        if found.source is not None:
+            for types in found.choice.checked:
+                self._watch(types)
+
+    def _choose(self, choice: Choice, lasts: bool = True) -> None:
+        """Go by `choice` from now on."""
+        if choice == self._choice:
+            return
+        self._choice, self._was_kept = choice, False
+        if choice.is_wide:
+            self._watched.clear()
+            if self._half is not None:
+                self._half.reset()
+                self._half = None
+        if lasts and self.keeps:
+            self._keep(choice)
+
+    @property
+    def _keep(self) -> Callable[[Choice], None]:
+        """Keeps a choice for later processes, if the model's bytes are all that it rests on."""
+        cache, repeats, stamp, model = self._cache, self._in_fp32().repeats, self._stamp, self._model
+
+        def keep(choice: Choice) -> None:
+            if cache is not None and repeats and file_stamp(model) == stamp:
+                cache.save(choice)
+
+        return keep
+
+    def _active(self) -> Source:
+        """What the next run goes through."""
+        if self._choice is None or self._choice.is_wide:
+            return self._in_fp32()
+        return self._in_half(self._choice.policy)
+
+    def _in_fp32(self) -> Source:
+        if self._wide is None:
+            self._wide = self._open(FP32)
+        return self._wide
+
+    def _in_half(self, policy: PrecisionPolicy) -> Source:
+        if self._half is None:
+            self._half = self._open(policy)
+        return self._half
+
+    def _open(self, policy: PrecisionPolicy) -> Source:
+        if self._has_changed():
+            raise InputError(
+                f"{self._model!s} was replaced since the session was opened, which needs it again to choose its "
+                "precision; open a new session"
+            )
+        return open_onnx(self._model, self._rt, by(self._options, policy), self._edits)
+
+    def _has_changed(self) -> bool:
+        return bool(file_stamp(self._model) != self._stamp)
+
+    def describe(self) -> list[str]:
+        """Sentences: what is done at present and why."""
+        self._adopt()
+        lines = [f"precision: auto, tolerance {self._options.tolerance:g} of each output's largest value"]
+        if self._search is not None:
+            return [*lines, f"  fp32 for now, a policy is searched ({self._search.step})"]
+        if self._choice is None:
+            return [*lines, "  fp32 until half was compared with it on the first inputs"]
+        lines += [f"  {line}" for line in self._choice.sentences()]
+        return lines + (["  kept in the cache folder since an earlier session"] if self._was_kept else [])

@@ -1,0 +1,192 @@
+"""PolicySearch: a thread that looks for a mixed-precision policy while its session goes on in float32."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...cl.runtime import Runtime
+from ...errors import OpaliteError
+from ...ir.edits import ModelEdits
+from ...ir.precision import PrecisionPolicy
+from ..execute.trace import Timing
+from ..model.compiler import Compiler
+from ..model.model import Source
+from ..model.opening import open_onnx
+from ..model.options import CompileOptions
+from .choice import FP32, Choice, Worst, compare_outputs, first_limit, types_of
+
+_log = logging.getLogger(__name__)
+ROUNDS = 7
+_MOST_S = 0.3  # of timing, if there are more rounds than two
+
+
+class StopError(Exception):
+    """The session was closed, or the process ends."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ends with. source: a model compiled by the choice's policy, ready to run; None where it is fp32."""
+
+    choice: Choice
+    source: Source | None = None
+    lasts: bool = True  # whether it may be kept for other processes
+
+
+class PolicySearch:
+    """A search for the nodes that must stay in float32 on `feeds`, which nobody else changes.
+
+    Its models are its own, so that the session runs meanwhile. The process ends without it: between two trials it
+    looks whether the main thread still lives.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        model: str | os.PathLike[str] | bytes,
+        options: CompileOptions,
+        feeds: Mapping[str, Any],
+        start: PrecisionPolicy,
+        edits: ModelEdits | None,
+        keep: Callable[[Choice], None],
+        *,
+        compares_speed: bool,
+    ) -> None:
+        """keep: told of what was found, unless that may be otherwise in another process."""
+        self._rt, self._model, self._options, self._feeds, self._start = rt, model, options, feeds, start
+        self._edits, self._keep, self._compares_speed = edits, keep, compares_speed
+        self.stop = threading.Event()
+        self.step = "begun"
+        self.found: Found | None = None
+        self._thread = threading.Thread(target=self._run, name="opalite-precision")
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has ended; `found` is None then if it was stopped."""
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over; whether it is."""
+        self._thread.join(timeout)
+        return self.is_over
+
+    def _watch(self, step: str) -> None:
+        self.step = step
+        if self.stop.is_set() or not threading.main_thread().is_alive():
+            raise StopError
+
+    def _run(self) -> None:
+        try:
+            found = self._find()
+            self._watch("found")
+        except StopError:
+            return
+        except (OpaliteError, MemoryError) as e:
+            found = Found(Choice(FP32, f"the search for nodes that can be stored in half failed: {e}"), lasts=False)
+        except Exception as e:
+            if not threading.main_thread().is_alive():
+                return  # the interpreter shuts down, and lends no threads to builds any more
+            _log.exception("the search for a precision policy failed")
+            found = Found(Choice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), lasts=False)
+        if found.lasts:
+            self._keep(found.choice)
+        self.found = found
+
+    def _find(self) -> Found:
+        from ..model.onnx_model import OnnxSource
+        from .mixed import find_policy_on  # imports onnx
+
+        tolerance = self._options.tolerance
+        mixed = find_policy_on(
+            self._rt,
+            OnnxSource(self._model, self._edits),
+            self._feeds,
+            self._options.memory,
+            self._start,
+            tolerance,
+            self._watch,
+        )
+        policy, plain = mixed.policy, Worst(mixed.plain)
+        types = types_of(self._feeds)
+
+        def wide(why: str) -> Found:
+            return Found(Choice(FP32, why, {types: Worst()}, plain, mixed.nodes, mixed.trials))
+
+        if len(policy.fp32) >= mixed.nodes:
+            return wide(
+                f"with every node in half an output changes by {plain}, and no part of the {mixed.nodes} nodes can be "
+                f"stored in half within {tolerance:g} ({mixed.trials} trials)"
+            )
+        narrow, reference = (
+            open_onnx(self._model, self._rt, by(self._options, p), self._edits) for p in (policy, FP32)
+        )
+        runs = [Trial(self._rt, s, by(self._options, p)) for s, p in ((narrow, policy), (reference, FP32))]
+        self._watch("checked")
+        got, want = (run(self._feeds) for run in runs)
+        worst = compare_outputs(narrow.outputs, got, want)
+        if worst.error > first_limit(tolerance) or runs[0].overflowed:
+            return wide(f"the policy that was found changes an output by {worst}, more than half of {tolerance:g}")
+        half_s = wide_s = 0.0
+        if self._compares_speed:
+            half_s, wide_s = times_in_turn(*(run.timed(self._feeds) for run in runs))
+            if half_s >= wide_s:
+                return wide(
+                    f"with every node in half an output changes by {plain}; with {len(policy.fp32)} of {mixed.nodes} "
+                    f"in fp32 by {worst}, but a run takes {1e3 * half_s:.3g} ms then, in fp32 {1e3 * wide_s:.3g}"
+                )
+        choice = Choice(policy, "", {types: worst}, plain, mixed.nodes, mixed.trials, half_s, wide_s)
+        return Found(choice, narrow)
+
+
+class Trial:
+    """Runs of a source by options of their own."""
+
+    def __init__(self, rt: Runtime, source: Source, options: CompileOptions) -> None:
+        self._source = source
+        self._compiler = Compiler(rt, options, is_trial=True)
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs."""
+        self._compiler.forget_trace()
+        return self._source.run(self._compiler, feeds, Timing())
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether half did not hold the values."""
+        return self._compiler.overflowed
+
+    def timed(self, feeds: Mapping[str, Any]) -> Callable[[], float]:
+        """A function that runs it and returns the seconds that took."""
+
+        def run() -> float:
+            started = time.perf_counter()
+            self(feeds)
+            return time.perf_counter() - started
+
+        return run
+
+
+def by(options: CompileOptions, policy: PrecisionPolicy) -> CompileOptions:
+    """`options` for a model by `policy`."""
+    return replace(options, precision=short(policy))
+
+
+def short(policy: PrecisionPolicy) -> str | PrecisionPolicy:
+    """A word for a policy that has one: sessions that ask for the word have plans in the cache."""
+    return policy if policy.fp32 else policy.precision.value
+
+
+def times_in_turn(half: Callable[[], float], wide: Callable[[], float]) -> tuple[float, float]:
+    """The least seconds of each, run in turn: what else the machine does only adds to them."""
+    rounds: list[tuple[float, float]] = []
+    while len(rounds) < ROUNDS and (len(rounds) < 2 or sum(map(sum, rounds)) < _MOST_S):
+        rounds.append((half(), wide()))
+    best: Sequence[float] = [min(times) for times in zip(*rounds, strict=True)]
+    return best[0], best[1]

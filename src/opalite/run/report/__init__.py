@@ -1,0 +1,1 @@
+"""What is told about models and runs: explanation, profile, verification."""

@@ -1,0 +1,101 @@
+"""Explanation: where every node runs, with which kernel, and why - what `session.explain()` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...plan.program import MemoryReport
+from ...plan.report import NodeReport
+from ..execute.slot_memory import Region
+
+
+@dataclass
+class Explanation:
+    """Reports of all nodes of one compiled shape, segment after segment. `str()` is a readable table."""
+
+    device: str
+    nodes: list[NodeReport] = field(default_factory=list)
+    memory: list[MemoryReport] = field(default_factory=list)
+    arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
+    notes: list[str] = field(default_factory=list)
+    precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
+    queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
+
+    @property
+    def host_nodes(self) -> list[NodeReport]:
+        """Nodes that run on the host, transfers not counted."""
+        return [n for n in self.nodes if n.target == "host"]
+
+    @property
+    def launches(self) -> int:
+        """Kernel launches of one run."""
+        return sum(n.launches for n in self.nodes)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one run."""
+        return sum(n.flops for n in self.nodes)
+
+    def node(self, name: str) -> NodeReport:
+        """The report of the node called `name` in the model; KeyError if fusion or folding left none of that name."""
+        for n in self.nodes:
+            if n.name == name:
+                return n
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        lines = [
+            f"device {self.device}: {len(self.nodes)} nodes, {self.launches} launches, {self.flops / 1e6:.1f} MFLOP"
+        ]
+        widths = (4, 30, 34, 22, 26)
+        lines.append(_row(("#", "node", "operators", "kernel", "place"), widths) + "why")
+        for i, n in enumerate(self.nodes):
+            kernel = n.kernel or f"({n.target})"
+            place = n.places[0] if n.places else ""
+            lines.append(_row((str(i), n.name, n.origin or n.op, kernel, place), widths) + n.why)
+        for m in self.memory:
+            lines.append(memory_line(m))
+        lines.extend(self.queueing)
+        lines.extend(self.precision)
+        lines.extend(self.notes)
+        return "\n".join(lines)
+
+    def details(self, name: str) -> str:
+        """Everything known of one node: parameters, candidates with their estimates, refusals."""
+        n = self.node(name)
+        lines = [f"{n.origin or n.op} '{n.name}' -> {', '.join(n.outputs)}", f"  runs: {n.kernel or n.target}; {n.why}"]
+        if n.params:
+            lines.append("  parameters: " + ", ".join(f"{k}={v}" for k, v in n.params.items()))
+        if n.group is not None:
+            lines.append(f"  work-group: {' x '.join(map(str, n.group))}")
+        if n.kernel:
+            lines.append(f"  time: {1e6 * n.seconds:.1f} us {'measured' if n.measured else 'expected'}")
+        if n.epilogue:
+            lines.append(f"  epilogue: {n.epilogue}")
+        for kernel, layout, seconds, measured in n.candidates:
+            how = "measured" if measured else "expected"
+            lines.append(f"  candidate {kernel} -> {layout}: {1e6 * seconds:.1f} us {how}")
+        for kernel, why in n.refusals.items():
+            lines.append(f"  refused by {kernel}: {why}")
+        return "\n".join(lines)
+
+
+def memory_line(m: MemoryReport) -> str:
+    """One sentence on a memory plan."""
+    totals = ", ".join(f"{name} {total / 1e6:.2f}" for name, total in sorted(m.totals.items(), key=lambda t: t[1]))
+    images = f", images {m.images / 1e6:.2f} MB" if m.images else ""
+    nested = f", {m.nested} tensors inside others" if m.nested else ""
+    return (
+        f"memory: arena {m.totals.get(m.chosen, 0) / 1e6:.2f} MB by {m.chosen} (lower bound {m.lower_bound / 1e6:.2f}; "
+        f"{totals}), weights {m.static / 1e6:.2f} MB, inputs and outputs {m.separate / 1e6:.2f} MB{images}{nested}"
+    )
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(_clip(cell, width) for cell, width in zip(cells, widths, strict=True))
+
+
+def _clip(text: str, width: int) -> str:
+    short = text if len(text) < width else text[: width - 3] + ".."
+    return short.ljust(width)

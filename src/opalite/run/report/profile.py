@@ -1,0 +1,159 @@
+"""Profile: every launch of some runs, summed by node and by kernel, against the device's measured peaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from ...cl.events import LaunchTimes
+from ...plan.program import LaunchStep
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch of one run."""
+
+    run: int
+    index: int  # position among the program's launches
+    node: str
+    kernel: str
+    times: LaunchTimes
+    flops: float
+    nbytes: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """Launches of one node or kernel: median seconds a run, share of the device time, work done a second."""
+
+    name: str
+    launches: int
+    seconds: float
+    share: float
+    flops: float
+    nbytes: float
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s reached."""
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s of necessary traffic."""
+        return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What the device reached in a measurement: multiply-add rate and copy bandwidth."""
+
+    flops: float
+    bandwidth: float
+
+    def attainable(self, flops: float, nbytes: float) -> float:
+        """Least seconds that the work can take (roofline)."""
+        return max(flops / self.flops, nbytes / self.bandwidth)
+
+
+@dataclass
+class Profile:
+    """Records of several runs of one model on one device."""
+
+    device: str
+    records: list[LaunchRecord] = field(default_factory=list)
+    wall_s: list[float] = field(default_factory=list)
+    peaks: Peaks | None = None
+    queueing: list[str] = field(default_factory=list)  # how launches reach the device when nothing is profiled
+
+    @property
+    def runs(self) -> int:
+        """How many runs were recorded."""
+        return len({r.run for r in self.records})
+
+    @property
+    def device_s(self) -> float:
+        """Median seconds a run that launches were running; 0 where nothing was launched."""
+        return median(sum_by_run(self.records) or [0.0])
+
+    def by_node(self) -> list[Row]:
+        """One row a launch position, in execution order."""
+        return self._rows(lambda r: (r.index, r.node), lambda key: str(key[1]), keep_order=True)
+
+    def by_kernel(self) -> list[Row]:
+        """One row a kernel, the most expensive first."""
+        return self._rows(lambda r: (0, r.kernel), lambda key: str(key[1]), keep_order=False)
+
+    def _rows(
+        self,
+        key: Callable[[LaunchRecord], tuple[int, str]],
+        name: Callable[[tuple[int, str]], str],
+        keep_order: bool,
+    ) -> list[Row]:
+        groups: dict[tuple[int, str], list[LaunchRecord]] = {}
+        for r in self.records:
+            groups.setdefault(key(r), []).append(r)
+        runs = max(self.runs, 1)
+        rows = []
+        total = 0.0
+        for k, records in groups.items():
+            seconds = median(sum_by_run(records))
+            total += seconds
+            flops = sum(r.flops for r in records) / runs
+            nbytes = sum(r.nbytes for r in records) / runs
+            rows.append(Row(name(k), len(records) // runs, seconds, 0.0, flops, nbytes))
+        shared = [Row(r.name, r.launches, r.seconds, r.seconds / (total or 1.0), r.flops, r.nbytes) for r in rows]
+        return shared if keep_order else sorted(shared, key=lambda r: -r.seconds)
+
+    def to_chrome_trace(self) -> str:
+        """JSON that chrome://tracing and Perfetto open: one track for waiting, one for running launches."""
+        start = min((r.times.queued for r in self.records), default=0.0)
+        events: list[dict[str, object]] = [
+            {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": self.device}},
+            {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "queued"}},
+            {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "running"}},
+        ]
+        for r in self.records:
+            args = {"kernel": r.kernel, "run": r.run, "GFLOP": r.flops / 1e9, "MB": r.nbytes / 1e6}
+            for track, begin, end in ((1, r.times.queued, r.times.start), (2, r.times.start, r.times.end)):
+                events.append(
+                    {
+                        "ph": "X",
+                        "pid": 1,
+                        "tid": track,
+                        "name": r.node or r.kernel,
+                        "cat": r.kernel,
+                        "ts": (begin - start) * 1e6,
+                        "dur": max(end - begin, 0.0) * 1e6,
+                        "args": args,
+                    }
+                )
+        return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+class Recorder:
+    """Adds the launches of the present run to a profile."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._run = 0
+        self._index = 0
+
+    def start(self, run: int) -> None:
+        """Begin run number `run`."""
+        self._run, self._index = run, 0
+
+    def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
+        record = LaunchRecord(self._run, self._index, step.node, step.kernel, times, step.flops, step.nbytes)
+        self._profile.records.append(record)
+        self._index += 1
+
+
+def sum_by_run(records: Iterable[LaunchRecord]) -> Sequence[float]:
+    """Seconds of the records of each run."""
+    sums: dict[int, float] = {}
+    for r in records:
+        sums[r.run] = sums.get(r.run, 0.0) + r.times.seconds
+    return list(sums.values())
