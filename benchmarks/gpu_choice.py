@@ -19,7 +19,7 @@ from typing import Any
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device_family import PTX_MMA
-from opalite.kernels.base import kernels_for
+from opalite.kernels.registry import kernels_for
 
 from .gpu_kernels import LAYERS, Layer
 

@@ -28,8 +28,10 @@ from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
-from opalite.kernels import mma, mma_stages
-from opalite.kernels.base import Binding, Kernel, ceil_div, kernels_for
+from opalite.kernels.base import Binding, Kernel, ceil_div
+from opalite.kernels.mma.tiles import stages as mma_stages
+from opalite.kernels.mma.tiles import tiles as mma
+from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.ops.expr import evaluate, parse_expr, trace
 from opalite.ops.view import Movement

@@ -16,7 +16,8 @@ import numpy as np
 import pyopencl as cl
 
 from opalite.cl.runtime import Runtime, find_runtime
-from opalite.kernels.base import Kernel, kernels_for
+from opalite.kernels.base import Kernel
+from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, time_node
 
 PEAK = """

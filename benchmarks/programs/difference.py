@@ -1,9 +1,13 @@
-"""Two records of programs side by side: what differs first in each program, and how their sources differ."""
+"""Two records of programs side by side: what differs first in each program, and how their sources differ.
+
+Comments of sources are not compared.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from .lines import ONLY_SHOWN, Record
+from .lines import ONLY_SHOWN, Record, digest
 
 MOST_LINES = 60  # of the difference of two sources
 SHORT = 160  # characters of a value that is shown whole
@@ -38,9 +42,10 @@ def compare(before: Path, after: Path) -> Difference:
     shown once.
     """
     found = Difference()
-    sources = _Sources(before, after)
+    sides = ((before, _Code(before / "sources")), (after, _Code(after / "sources")))
+    sources = _Sources(*(code for _, code in sides))
     for name in sorted(_names(after)):
-        old, new = (_read(folder / f"{name}.jsonl") for folder in (before, after))
+        old, new = (_read(folder / f"{name}.jsonl", code) for folder, code in sides)
         if old == new:
             found.equal += 1
             if any(line.record["step"] == "failure" for line in new):
@@ -70,11 +75,41 @@ class _Line:
         return cls(json.dumps({k: v for k, v in record.items() if k not in ONLY_SHOWN}, sort_keys=True), record)
 
 
-def _read(path: Path) -> list[_Line]:
+class _Code:
+    """The sources of one record, without comments."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._texts: dict[str, str] = {}  # by digest of the text
+        self._keys: dict[str, str] = {}  # that digest by the record's key
+
+    def key(self, recorded: str) -> str:
+        """Digest of what the source under `recorded` is but for its comments."""
+        if recorded not in self._keys:
+            text = without_comments((self._folder / f"{recorded}.cl").read_text())
+            self._keys[recorded] = digest(text.encode())
+            self._texts[self._keys[recorded]] = text
+        return self._keys[recorded]
+
+    def text(self, key: str) -> str:
+        return self._texts[key]
+
+
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def without_comments(text: str) -> str:
+    """OpenCL C without comments, blanks at the end of a line, and empty lines."""
+    code = _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else " ", text)
+    return "".join(f"{line.rstrip()}\n" for line in code.splitlines() if line.strip())
+
+
+def _read(path: Path, code: _Code) -> list[_Line]:
     """Nothing for a program that was not recorded."""
     if not path.is_file():
         return []
-    return [_Line.of(json.loads(line)) for line in path.read_text().splitlines()]
+    records: list[Record] = [json.loads(line) for line in path.read_text().splitlines()]
+    return [_Line.of({**r, "source": code.key(r["source"])} if "source" in r else r) for r in records]
 
 
 def _explain(name: str, old: list[_Line], new: list[_Line], sources: _Sources) -> Iterator[str]:
@@ -119,8 +154,8 @@ def _short(x: Any) -> str:
 class _Sources:
     """The sources of two records; remembers which differences were shown."""
 
-    def __init__(self, before: Path, after: Path) -> None:
-        self._folders = before / "sources", after / "sources"
+    def __init__(self, before: _Code, after: _Code) -> None:
+        self._codes = before, after
         self._shown: set[tuple[str, str]] = set()
 
     def is_shown(self, old: str, new: str) -> bool:
@@ -132,7 +167,7 @@ class _Sources:
             yield "    (the difference of the sources stands above)"
             return
         self._shown.add((old, new))
-        a, b = ((f / f"{key}.cl").read_text().splitlines() for f, key in zip(self._folders, (old, new), strict=True))
+        a, b = (code.text(key).splitlines() for code, key in zip(self._codes, (old, new), strict=True))
         lines = list(difflib.unified_diff(a, b, f"{old}.cl", f"{new}.cl", lineterm="", n=2))
         yield from (f"    {line}" for line in lines[:MOST_LINES])
         if len(lines) > MOST_LINES:

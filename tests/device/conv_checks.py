@@ -12,7 +12,8 @@ import numpy as np
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.base import Kernel, kernels_for
+from opalite.kernels.base import Kernel
+from opalite.kernels.registry import kernels_for
 from opalite.ops.expr import evaluate
 from opalite.run.execute.node import run_node
 

@@ -11,7 +11,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir import DType
 from opalite.kernels import kernels_for
-from opalite.kernels.elementwise_flat import ElementwiseFlat
+from opalite.kernels.elementwise.flat import ElementwiseFlat
 from opalite.ops.expr import Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
 from opalite.ops.functions import FUNCTIONS, Result
 from opalite.run.execute.node import make_node, run_node

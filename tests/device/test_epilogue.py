@@ -12,7 +12,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, IMAGE, DType, Layout, Node, Place, Target, TensorType, Value, packed
 from opalite.kernels.base import Weight
-from opalite.kernels.epilogue import (
+from opalite.kernels.codegen.epilogue import (
     Epilogue,
     epilogue_refusal,
     operand_fits,

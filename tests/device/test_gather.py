@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.kernels.base import kernels_for
+from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, run_node
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
-from opalite.kernels.base import Binding, Kernel, kernels_for
+from opalite.kernels.base import Binding, Kernel
+from opalite.kernels.registry import kernels_for
 from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node, run_node
 

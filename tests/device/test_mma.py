@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
-from opalite.kernels.mma import find_tile
+from opalite.kernels.mma.tiles import find_tile
 from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node
 

@@ -100,7 +100,7 @@ def test_results_are_the_ordinary_ones(rt: Runtime) -> None:
 
 
 def test_few_declarations_are_left(rt: Runtime) -> None:
-    text, _ = pocl_header_of(rt).program(program_text("matmul_flat.cl"), "")
+    text, _ = pocl_header_of(rt).program(program_text("matmul/flat.cl"), "")
     assert "float16 __ovld vload16" in text.replace("__purefn ", "")
     assert text.count("__ovld") < 2000, "of 16,000"
 

@@ -19,7 +19,8 @@ from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, DType, Node
-from opalite.kernels.base import Kernel, Launch, Params, flat_binding, kernels_for
+from opalite.kernels.base import Kernel, Launch, Params, flat_binding
+from opalite.kernels.registry import kernels_for
 from opalite.ops.expr import call
 from opalite.run.api.compile import compile_model
 from opalite.run.execute.node import make_node
@@ -167,7 +168,7 @@ def test_the_command_reports_each_layer_and_the_whole(tmp_path: Path) -> None:
 class Doubling(Kernel):
     """The flat elementwise kernel, made wrong in the way that `params["HOW"]` says."""
 
-    op, source = "Elementwise", "elementwise_flat.cl"
+    op, source = "Elementwise", "elementwise/flat.cl"
     own = next(k for k in kernels_for("Elementwise") if k.name == "ElementwiseFlat")
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:

@@ -27,7 +27,7 @@ kernel void f(global const REAL *x, global const float4 *w, SIZE count, float fa
 
 
 class Probe(Kernel):
-    op, source = "Softmax", "softmax.cl"
+    op, source = "Softmax", "norm/softmax.cl"
 
 
 class Names:
@@ -98,7 +98,7 @@ def test_what_is_not_declared_is_refused(changes: dict[str, Arg], expected: str)
     with pytest.raises(KernelError) as refused:
         lowered(changes)
     assert expected.replace("np.int64(3)", repr(np.int64(3))) in str(refused.value)
-    assert str(refused.value).startswith("kernel Probe, f of softmax.cl: ")
+    assert str(refused.value).startswith("kernel Probe, f of norm/softmax.cl: ")
 
 
 def test_what_is_declared_must_be_given() -> None:

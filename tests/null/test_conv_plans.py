@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value
-from opalite.kernels.base import Binding, kernels_for
+from opalite.kernels.base import Binding
+from opalite.kernels.registry import kernels_for
 from opalite.ops.base import get_op
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opalite.ir.device import DeviceInfo
-from opalite.kernels import conv_tiles
-from opalite.kernels.conv_tiles import find_tile, tile_refusal
+from opalite.kernels.conv import tiles as conv_tiles
+from opalite.kernels.conv.tiles import find_tile, tile_refusal
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
 CPU = dataclasses.replace(DeviceInfo.from_json((FOLDER / "pocl_avx512.json").read_text()), compute_units=2)

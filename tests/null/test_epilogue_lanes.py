@@ -9,7 +9,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.kernels.base import Binding
-from opalite.kernels.epilogue import keeps_zeros
+from opalite.kernels.codegen.epilogue import keeps_zeros
 from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo, DType
-from opalite.kernels.codegen import generate, generation_refusal
-from opalite.kernels.elementwise_flat import make_walk
-from opalite.kernels.vectors import WIDTHS, Vec, compute_type, load, number, store
+from opalite.kernels.codegen.generate import generate, generation_refusal
+from opalite.kernels.codegen.vectors import WIDTHS, Vec, compute_type, load, number, store
+from opalite.kernels.elementwise.flat import make_walk
 from opalite.ops.expr import (
     Builder,
     Expr,

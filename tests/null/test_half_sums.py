@@ -14,8 +14,9 @@ from opalite.ir import DeviceInfo, Graph, Node
 from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.base import Launch, kernels_for
+from opalite.kernels.base import Launch
 from opalite.kernels.launches import launches_of, sums_in_half
+from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.precision import set_precision

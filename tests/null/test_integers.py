@@ -11,7 +11,7 @@ from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import Levels
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.base import kernels_for
+from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text
 from opalite.ops.affine import dequantized, quantized
 from opalite.passes.pipeline import optimise, place

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.kernels.base import Kernel, all_kernels, kernels_for, register
+from opalite.kernels.base import Kernel
+from opalite.kernels.registry import all_kernels, kernels_for, register
 from opalite.ops.base import all_ops
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device_family import PTX_MMA
-from opalite.kernels.mma import find_tile, pack_weights, tile_illegal
+from opalite.kernels.mma.tiles import find_tile, pack_weights, tile_illegal
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[1] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 
 
 def test_lanes_hold_what_the_instruction_expects() -> None:
-    """mma.m16n8k16 as the PTX manual defines it, fed as mma_tile.cl feeds it."""
+    """mma.m16n8k16 as the PTX manual defines it, fed as mma/tile.cl feeds it."""
     rng = np.random.default_rng(0)
     filters, rows = (rng.integers(-8, 8, (n, 9, 4)).astype(np.float16) for n in (20, 16))
     packed = pack_weights(filters)

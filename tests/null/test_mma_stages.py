@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
-from opalite.kernels.mma import pack_weights
-from opalite.kernels.mma_cost import FEWEST_POSITIONS, mma_seconds
-from opalite.kernels.mma_stages import (
+from opalite.kernels.mma.cost import FEWEST_POSITIONS, mma_seconds
+from opalite.kernels.mma.stages import (
     find_tile,
     group_size,
     legal_tiles,
@@ -23,6 +22,7 @@ from opalite.kernels.mma_stages import (
     tile_illegal,
     tile_size,
 )
+from opalite.kernels.mma.tiles import pack_weights
 from opalite.ops.base import Cost
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[1] / "fixtures" / "devices" / "nvidia_h200.json").read_text())

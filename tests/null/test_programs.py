@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.programs.difference import compare
+from benchmarks.programs.difference import compare, without_comments
 from benchmarks.programs.record import Job, graphs_of, record
 
 import onnx
@@ -85,17 +85,33 @@ def test_a_changed_source_is_shown_once(models, tmp_path):
     )
     key, count = used.most_common(1)[0]
     assert count > 1
-    (new / "sources" / "changed.cl").write_text((new / "sources" / f"{key}.cl").read_text() + "// more\n")
+    (new / "sources" / "changed.cl").write_text((new / "sources" / f"{key}.cl").read_text() + "int more;\n")
     for path in files:
         path.write_text(path.read_text().replace(key, "changed").replace('"entry": "softmax', '"entry": "soft_max'))
     found = compare(old, new)
-    assert "\n".join(found.lines).count("// more") == 1
+    assert "\n".join(found.lines).count("+int more;") == 1
     assert sum("entry: softmax" in line for line in found.lines) == len(found.differing)
     for path in files:
         path.write_text(path.read_text().replace("soft_max", "softmax"))
     found = compare(old, new)
     assert len(found.differing) == count
     assert found.lines.count("  only sources differ, as shown above") == count - 1
+
+
+def test_comments_alone_are_no_difference(models, tmp_path):
+    old = recorded(models[:1], tmp_path / "old")
+    new = shutil.copytree(old, tmp_path / "new")
+    for path in new.glob("sources/*.cl"):
+        text = path.read_text()
+        path.write_text(f"/* of\nmore lines */ {text} // that ends\n")
+        path.rename(path.with_name(f"other-{path.name}"))
+    for path in new.glob("*/*.jsonl"):
+        path.write_text(path.read_text().replace('"source": "', '"source": "other-'))
+    assert not compare(old, new).differing
+
+
+def test_what_a_text_holds_is_no_comment():
+    assert without_comments('asm("a; // b" : "=r"(x)); // c\n\n/* d */ e;\n') == 'asm("a; // b" : "=r"(x));\n  e;\n'
 
 
 def test_names_alone_are_no_difference(models, tmp_path):
@@ -120,14 +136,14 @@ def test_a_changed_source_of_another_checkout_shows(models, tmp_path):
     """The other package is taken from its folder: its sources are what changed, in one kernel's line."""
     other = tmp_path / "other" / "src"
     shutil.copytree(ROOT / "src" / "opalite", other / "opalite", ignore=shutil.ignore_patterns("__pycache__"))
-    common = other / "opalite" / "kernels" / "common.cl"
-    common.write_text(f"{common.read_text()}// another line\n")
+    common = other / "opalite" / "kernels" / "include" / "common.cl"
+    common.write_text(f"{common.read_text()}int another_line;\n")
     options = ("--devices", "mali_g76", "--precisions", "fp32", "--jobs", "1", models[0])
     same = run("--against", str(ROOT / "src"), *options)
     assert (same.returncode, same.stdout.splitlines()[-1]) == (0, "1 of 1 programs are equal"), same.stderr
     changed = run("--against", str(other), *options)
     assert (changed.returncode, changed.stdout.splitlines()[-1]) == (1, "0 of 1 programs are equal"), changed.stderr
-    assert "-// another line" in changed.stdout
+    assert "-int another_line;" in changed.stdout
 
 
 def test_a_record_is_kept_and_compared_later(models, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opalite.ir.device import DeviceInfo
-from opalite.kernels.row_groups import row_width
+from opalite.kernels.reduce.row_groups import row_width
 
 CPU = DeviceInfo(name="cpu", kind="cpu", native_float_width=16)
 GPU = DeviceInfo(name="gpu", kind="gpu")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value, packed
-from opalite.kernels.base import kernels_for
-from opalite.kernels.epilogue import packed_epilogue
-from opalite.kernels.scalars import lift_literals
+from opalite.kernels.codegen.epilogue import packed_epilogue
+from opalite.kernels.codegen.scalars import lift_literals
+from opalite.kernels.registry import kernels_for
 from opalite.ops.base import get_op
 from opalite.ops.expr import Expr, Sym, evaluate, trace
 

@@ -67,10 +67,10 @@ def test_a_condition_beyond_integers_is_an_error() -> None:
 def test_parameters_follow_defines_and_prelude() -> None:
     defines = {"STORAGE": 1, "HAS_BIAS": False}
     prelude = "#define EPILOGUE_PARAMS , global const float *e1, const int e1_0\n"
-    plain = find_signature("conv_rows.cl", "", defines, "conv_rows")
+    plain = find_signature("conv/rows.cl", "", defines, "conv_rows")
     assert plain[0] == Parameter("x", "global", "half")
     assert "bias" not in {p.name for p in plain}
-    more = find_signature("conv_rows.cl", prelude, {"STORAGE": 0, "HAS_BIAS": True}, "conv_rows")
+    more = find_signature("conv/rows.cl", prelude, {"STORAGE": 0, "HAS_BIAS": True}, "conv_rows")
     assert [p.name for p in more] == [p.name for p in (*plain[:2],)] + ["bias"] + [p.name for p in plain[2:]] + [
         "e1",
         "e1_0",
@@ -80,6 +80,6 @@ def test_parameters_follow_defines_and_prelude() -> None:
 
 def test_a_missing_kernel_is_named() -> None:
     with pytest.raises(
-        ValueError, match=r"declaration of conv_x in conv_rows.cl is not understood: there is no kernel"
+        ValueError, match=r"declaration of conv_x in conv/rows.cl is not understood: there is no kernel"
     ):
-        find_signature("conv_rows.cl", "", {}, "conv_x")
+        find_signature("conv/rows.cl", "", {}, "conv_x")

@@ -92,5 +92,9 @@ def test_workers_need_not_sleep():
 
 def test_helpers_of_kernels_belong_to_their_source():
     # Sources are linked with each other, where an inline function that is not static meets its namesakes.
-    for path in Path(opalite.kernels.__file__).parent.glob("*.cl"):
-        assert not re.search(r"^inline ", read_source(path.name), re.MULTILINE), path.name
+    folder = Path(opalite.kernels.__file__).parent
+    paths = sorted(folder.rglob("*.cl"))
+    assert len(paths) > 50
+    for path in paths:
+        source = read_source(path.relative_to(folder).as_posix())
+        assert not re.search(r"^inline ", source, re.MULTILINE), path

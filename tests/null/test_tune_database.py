@@ -15,7 +15,8 @@ import pytest
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.base import Binding, Kernel, kernels_for
+from opalite.kernels.base import Binding, Kernel
+from opalite.kernels.registry import kernels_for
 from opalite.passes.precision import set_precision
 from opalite.tune import digest, files
 from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
@@ -112,8 +113,8 @@ def test_another_precision_misses(lookup: Lookup) -> None:
 def test_a_changed_source_misses(lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
     node = conv_node()
     put(lookup, node)
-    own = digest._read
-    monkeypatch.setattr(digest, "_read", lambda name: own(name) + (b"//" if name == "conv_tile.cl" else b""))
+    own = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: own(path) + (b"//" if path.match("conv/tile.cl") else b""))
     digest._digest.cache_clear()
     try:
         assert lookup.seconds(node, *kernel_of(node)) is None
@@ -126,10 +127,16 @@ def test_a_changed_source_misses(lookup: Lookup, monkeypatch: pytest.MonkeyPatch
 
 def test_a_digest_covers_what_a_kernel_is_made_of() -> None:
     kernel = next(k for k in kernels_for("Conv") if k.name == "ConvPointwise")
-    files = files_of(kernel.source, ("conv_packed",))
-    expected = {"common.cl", "conv_pointwise.cl", "conv_tile.cl", "conv_packed.py", "conv_tiles.py", "epilogue.py"}
-    assert expected <= set(files)
-    assert "softmax.cl" not in files
+    files = files_of(kernel.source, (type(kernel).__module__,))
+    own = {"conv/packed.py", "conv/pointwise.cl", "conv/tile.cl", "conv/common.cl", "conv/tiles.py"}
+    shared = {"include/common.cl", "include/prefetch.cl", "codegen/epilogue.py", "codegen/generate.py", "base.py"}
+    assert own | shared <= set(files)
+    assert not {"norm/softmax.cl", "norm/softmax.py", "conv/winograd.py"} & set(files)
+
+
+def test_a_digest_covers_what_a_kernel_puts_in_front() -> None:
+    kernel = next(k for k in kernels_for("TopK"))
+    assert "include/line_order.cl" in files_of(kernel.source, (type(kernel).__module__,))
 
 
 def test_signatures_hold_what_a_time_depends_on() -> None:

@@ -29,7 +29,7 @@ _FP16_TRIAL = """
 kernel void trial(global half *x) { x[0] = x[0] * x[1] + (half)1; }
 """
 
-# What kernels with half sums use besides: common.cl with ACC_HALF.
+# What kernels with half sums use besides: include/common.cl with ACC_HALF.
 _HALF_VECTORS_TRIAL = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 kernel void trial(global half *x, global const float *f) {
@@ -42,7 +42,7 @@ kernel void trial(global half *x, global const float *f) {
 }
 """
 
-# What they use where half_functions.cl brings those functions: arithmetic, and functions of one's own on halves.
+# What they use where include/half_functions.cl brings those functions: arithmetic, and own functions on halves.
 _HALF_TYPES_TRIAL = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 typedef half4 half4_at __attribute__((aligned(2)));

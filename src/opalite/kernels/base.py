@@ -6,18 +6,17 @@ never asks for a vendor: it turns a node and a set of parameters into `Launch` r
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout
-from ..ops.base import Cost, all_ops
+from ..ops.base import Cost
 
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
@@ -165,38 +164,6 @@ def uniform_binding(node: Node, layout: Layout) -> Binding:
         tuple(None if v is None else layout for v in node.inputs),
         tuple(layout for _ in node.outputs),
     )
-
-
-_KERNELS: dict[str, list[Kernel]] = {}
-_K = TypeVar("_K", bound=type[Kernel])
-
-
-def register(cls: _K) -> _K:
-    """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
-    if cls.op not in all_ops():
-        raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, which is no canonical operator; {_names(cls.op)}")
-    known = _KERNELS.setdefault(cls.op, [])
-    if any(k.name == cls.__name__ for k in known):
-        raise ValueError(f"kernel {cls.__name__} is registered twice")
-    known.append(cls())
-    return cls
-
-
-def _names(op: str) -> str:
-    """Words that tell which operators there are, and which of them `op` may have meant."""
-    close = difflib.get_close_matches(op, all_ops(), 3)
-    meant = f"is it {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(sorted(all_ops()))}"
-
-
-def kernels_for(op: str) -> Sequence[Kernel]:
-    """Every kernel of an operator, in order of registration."""
-    return _KERNELS.get(op, ())
-
-
-def all_kernels() -> Iterator[Kernel]:
-    """Every registered kernel."""
-    return itertools.chain.from_iterable(_KERNELS.values())
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -13,12 +13,12 @@ from .sources import STORAGE, read_source
 
 
 def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-    """`kernel.launch`, summing halves in half (ACC_HALF of common.cl) where node and kernel do."""
+    """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do."""
     launches = kernel.launch(node, params, device)
     if not sums_in_half(kernel, node, device):
         return launches
     half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
-    functions = "" if device.half_functions else read_source("half_functions.cl")
+    functions = "" if device.half_functions else read_source("include/half_functions.cl")
     return [
         replace(x, defines={**x.defines, **half}, prelude=functions + x.prelude) if _holds_half(x, node) else x
         for x in launches

@@ -26,30 +26,30 @@ STORAGE = {
     DType.INT16: 10,
     DType.UINT16: 11,
 }
-"""The STORAGE define of common.cl for each element type that arithmetic kernels hold."""
+"""The STORAGE define of include/common.cl for each element type that arithmetic kernels hold."""
 
 ELEMENT = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 """OpenCL type that moves an element of so many bytes, whatever it means."""
 
 
-_INCLUDE = re.compile(r'^#include "(\w+\.cl)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 
 @cache
 def read_source(name: str) -> str:
-    """Text of a `.cl` file of this folder, with its `#include "NAME.cl"` lines replaced by those files."""
+    """Text of the `.cl` file at a path below kernels/, `#include "FOLDER/NAME.cl"` lines replaced by those files."""
     return _INCLUDE.sub(lambda m: read_source(m[1]), (_FOLDER / name).read_text())
 
 
 def program_text(source: str, prelude: str = "") -> str:
-    """Full program: common.cl's types, the generated prelude, then the kernel's own file."""
+    """Full program: include/common.cl's types, the generated prelude, then the kernel's own file."""
     return "".join(program_parts(source, prelude))
 
 
 def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
     """`program_text` in pieces, of which only the generated one is new to each launch.
 
-    The prelude comes after common.cl's types but before its empty default epilogue.
+    The prelude comes after include/common.cl's types but before its empty default epilogue.
     """
     head, rest = _common()
     if not prelude:
@@ -58,15 +58,15 @@ def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
 
 
 def prelude_guard(prelude: str) -> str:
-    """common.cl with the prelude after its types but before its empty default epilogue."""
+    """include/common.cl with the prelude after its types but before its empty default epilogue."""
     head, rest = _common()
     return f"{head}{prelude}\n{rest}\n"
 
 
 @cache
 def _common() -> tuple[str, str]:
-    """common.cl before and from its default epilogue on."""
-    head, marker, tail = read_source("common.cl").partition("#ifndef EPILOGUE_PARAMS")
+    """include/common.cl before and from its default epilogue on."""
+    head, marker, tail = read_source("include/common.cl").partition("#ifndef EPILOGUE_PARAMS")
     return head, marker + tail
 
 

@@ -7,7 +7,7 @@ graph's text form shows:
 
 %k is the result of instruction k; the last instruction is the result; an Expr without instructions returns $0.
 Each instruction carries its dtype. What the functions mean, in NumPy (`evaluate`) and in OpenCL C (emitted by
-kernels/codegen.py), one table says: functions.py.
+kernels/codegen/generate.py), one table says: functions.py.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Result(Enum):
 class How(Enum):
     """OpenCL forms that are more than a text."""
 
-    HELPER = "helper"  # a call of the function of that name in kernels/expr_helpers.py
-    OWN = "own"  # written by kernels/codegen.py
+    HELPER = "helper"  # a call of the function of that name in kernels/codegen/helpers.py
+    OWN = "own"  # written by kernels/codegen/generate.py
 
 
 @dataclass(frozen=True)

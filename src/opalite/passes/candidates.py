@@ -12,7 +12,8 @@ from ..ir.device_family import UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Memory, packed
-from ..kernels.base import Binding, Kernel, kernels_for
+from ..kernels.base import Binding, Kernel
+from ..kernels.registry import kernels_for
 from ..ops.base import Cost
 
 

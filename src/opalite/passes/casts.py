@@ -15,7 +15,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
 from ..kernels.base import Binding
-from ..kernels.images import blocks_to_texels
+from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
 from ..ops.base import get_op
 from .candidates import Choice, Measured, Option, find_options

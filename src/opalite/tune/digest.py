@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,45 +13,60 @@ from .. import kernels
 from ..kernels.base import Kernel
 
 _FOLDER = Path(kernels.__file__).parent
-_IMPORT = re.compile(r"^from \.(\w+) import", re.MULTILINE)
-_SOURCE = re.compile(r'"(\w+\.cl)"')
+_ROOT = _FOLDER.parents[len(kernels.__name__.split(".")) - 1]
+_INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 
 def kernel_digest(kernel: Kernel) -> str:
     """The kernel's name and a digest of every file that its code comes from."""
-    modules = {_module(cls) for cls in type(kernel).__mro__}
-    return f"{kernel.name}:{_digest(kernel.source, tuple(sorted(m for m in modules if m)))}"
-
-
-def _module(cls: type) -> str:
-    package, _, name = cls.__module__.rpartition(".")
-    return name if package == kernels.__name__ else ""
+    return f"{kernel.name}:{_digest(kernel.source, tuple(cls.__module__ for cls in type(kernel).__mro__))}"
 
 
 @cache
 def _digest(source: str, modules: tuple[str, ...]) -> str:
     sha = hashlib.sha256()
     for name in files_of(source, modules):
-        sha.update(name.encode() + _read(name))
+        sha.update(name.encode() + (_FOLDER / name).read_bytes())
     return sha.hexdigest()[:16]
 
 
 def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
-    """Files of kernels/ behind a kernel: its modules, those that they import in turn, and the .cl files they name."""
-    waiting = ["common.cl", source, *(f"{m}.py" for m in modules)]
-    found: set[str] = set()
+    """Files below kernels/ that a kernel comes from, as paths from there: `source` and what it includes, `modules`
+    (absolute names; those from elsewhere are passed over), what they import in turn, and the .cl files they name."""
+    waiting = [_FOLDER / "include/common.cl", _FOLDER / source, *filter(None, map(_module_file, modules))]
+    found: set[Path] = set()
     while waiting:
-        name = waiting.pop()
-        if name in found or not (_FOLDER / name).is_file():
-            continue
-        found.add(name)
-        text = _read(name).decode()
-        waiting += _SOURCE.findall(text)
-        if name.endswith(".py"):
-            waiting += [f"{m}.py" for m in _IMPORT.findall(text)]
-    return sorted(found)
+        path = waiting.pop()
+        if path not in found and path.is_file():
+            found.add(path)
+            waiting += _behind(path)
+    return sorted(path.relative_to(_FOLDER).as_posix() for path in found)
 
 
 @cache
-def _read(name: str) -> bytes:
-    return (_FOLDER / name).read_bytes()
+def _behind(path: Path) -> tuple[Path, ...]:
+    """The files below kernels/ that the one at `path` names."""
+    if path.suffix == ".cl":
+        return tuple(_FOLDER / name for name in _INCLUDE.findall(path.read_text()))
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    sources = [_FOLDER / text for text in texts if text.endswith(".cl") and len(text.split()) == 1]
+    return (*sources, *(file for n in nodes for name in _imported(n, path) if (file := _module_file(name)) is not None))
+
+
+def _imported(node: ast.AST, path: Path) -> Iterator[str]:
+    """Absolute names of what an import statement in the file at `path` may mean: modules, or what lies in them."""
+    if isinstance(node, ast.Import):
+        yield from (a.name for a in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        package = path.parent.relative_to(_ROOT).parts
+        base = package[: len(package) - node.level + 1] if node.level else ()
+        module = ".".join((*base, *([node.module] if node.module else [])))
+        yield module
+        yield from (f"{module}.{a.name}" for a in node.names)
+
+
+def _module_file(name: str) -> Path | None:
+    """The file of a module of kernels/; None for a package, and for what lies elsewhere."""
+    path = (_ROOT / name.replace(".", "/")).with_suffix(".py")
+    return path if path.is_relative_to(_FOLDER) and path.is_file() else None

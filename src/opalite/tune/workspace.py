@@ -15,7 +15,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..kernels.arguments import lower
 from ..kernels.base import Grid, Kernel, Launch, Local, Params, Scratch, Weight
-from ..kernels.images import blocks_to_texels, texels_to_blocks
+from ..kernels.image.layout import blocks_to_texels, texels_to_blocks
 from ..kernels.launches import launches_of
 from ..kernels.packing import pack_array, unpack_array
 from ..kernels.sources import option_text, program_text

@@ -1,0 +1,1 @@
+"""Scaled dot-product attention: one operator, a kernel for each kind of device."""

@@ -1,0 +1,91 @@
+"""An Attention node as its kernels see it: sizes, places of the operands, refusals, defines and arguments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.attention import gives_nan, operand_view, output_axes
+from ...ops.view import View
+from ..base import Arg
+from ..sources import STORAGE
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes of an Attention node, and how q, k, v and y lie in memory, each as a View of B, H, S or T, D or Dv."""
+
+    batches: int
+    heads: int
+    shared: int  # heads of k and v
+    queries: int
+    keys: int
+    size: int  # elements of a head of q and k
+    columns: int  # elements of a head of v and y
+    places: tuple[View, View, View, View]
+
+    @property
+    def step_args(self) -> tuple[int, ...]:
+        """The arguments for PLACES of attention/common.cl."""
+        return tuple(step for view in self.places for step in (view.offset, *view.strides[:3]))
+
+
+def problem_of(node: Node) -> Problem:
+    """The Problem of an Attention node."""
+    q, k, v = (operand_view(node.attrs, node.input(i).shape, i) for i in range(3))
+    axes = output_axes(node.attrs)
+    y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
+    batches, heads, queries, size = q.shape
+    return Problem(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3], (q, k, v, y))
+
+
+def mask_strides(node: Node) -> tuple[int, int, int, int]:
+    """Elements from one b, h, s and t to the next in the mask; 0 where it broadcasts."""
+    mask = node.get(3)
+    if mask is None:
+        return 0, 0, 0, 0
+    shape = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+    b, h, s, t = (0 if size == 1 else math.prod(shape[i + 1 :]) for i, size in enumerate(shape))
+    return b, h, s, t
+
+
+def attention_refusal(node: Node) -> str | None:
+    """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows."""
+    largest = max(v.type.count for v in (*node.inputs, *node.outputs) if v is not None)
+    if largest >= 1 << 31:
+        return f"a tensor of {largest} elements is beyond 32-bit indices"
+    for name, view in zip("qkvy", problem_of(node).places, strict=True):
+        if view.strides[3] != 1 and view.shape[3] > 1:
+            return f"the elements of a row of {name} lie {view.strides[3]} apart, not side by side"
+    return None
+
+
+def attention_defines(node: Node) -> dict[str, Any]:
+    """Defines that attention kernels share."""
+    mask = node.get(3)
+    return {
+        "STORAGE": STORAGE[node.y.type.storage],
+        "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
+        "CAUSAL": bool(node.attrs["causal"]),
+        "SOFTCAP": bool(node.attrs["softcap"]),
+        "BLIND_NAN": gives_nan(node.attrs, problem_of(node).keys),
+    }
+
+
+def attention_args(node: Node) -> tuple[Arg, ...]:
+    """Kernel arguments that attention kernels share: tensors, sizes, places, then the mask's steps in b, h and s."""
+    p = problem_of(node)
+    mask: Arg = node.get(3) or node.x
+    sizes = (p.batches, p.heads, p.heads // p.shared, p.queries, p.keys, p.size, p.columns)
+    return (node.x, node.input(1), node.input(2), mask, node.y, *sizes, *p.step_args, *mask_strides(node)[:3])
+
+
+def factors(node: Node) -> tuple[np.generic, np.generic]:
+    """Scale and soft cap in the type that the kernel computes in."""
+    kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
+    return kind(node.attrs["scale"]), kind(node.attrs["softcap"])

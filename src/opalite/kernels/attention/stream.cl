@@ -1,0 +1,195 @@
+// y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on CPUs.
+// One work-item takes `rows` queries (a multiple of MR) of one head through all keys, WIDTH = 2 * PACK keys at a time,
+// so that scores never leave the cache. The softmax runs along: where a later block raises a row's maximum, what was
+// summed before is scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Grid: (ceil(S / rows), H, B), groups of
+// one work-item.
+//   MR        rows of a register tile
+//   MASK      0 none, 1 a mask whose elements lie side by side along t, 2 one element for all t
+//   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
+//   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
+//   work      local memory, see the pointers into it; columns is Dv rounded up to WIDTH
+#include "attention/common.cl"
+#include "include/block_transpose.cl"
+#include "include/reduce_lanes.cl"
+#ifndef MR
+#define MR 8
+#define MASK 0
+#define CAUSAL 0
+#define SOFTCAP 0
+#endif
+#ifndef EXPV
+#define EXPV exp
+#define EXP1 exp
+#endif
+#ifndef TANHV
+#define TANHV tanh
+#endif
+#define NV 2
+#define WIDTH (NV * PACK)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define GET(p, i) VLOAD(PACK, i, p)
+#define PUT(p, i, v) VSTORE(PACK, v, i, p)
+#if STORAGE == 2
+#define FIRST_LANES(valid) CONVERT_N(PACK, long)(LANES < (int)(valid))
+#else
+#define FIRST_LANES(valid) (LANES < (int)(valid))
+#endif
+
+// The statement that follows for each vector of a register tile: row i, vector j.
+#define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; ++i)
+#define EACH_VECTOR _Pragma("unroll") for (int j = 0; j < NV; ++j)
+
+// WIDTH keys from t on, `step` elements apart, as k[D][WIDTH], zeros past T.
+static inline void stage_keys(global const REAL *k, int step, local ACC *kt, int t, int T, int D) {
+    for (int j = 0; j < NV; ++j) {
+        const int first = t + j * PACK;
+        int d = 0;
+        for (; d + PACK <= D; d += PACK) {
+            ACCV block[PACK];
+            #pragma unroll
+            for (int i = 0; i < PACK; ++i) block[i] = first + i < T ? LOADV(k, (first + i) * step + d) : (ACCV)0;
+            transpose(block);
+            #pragma unroll
+            for (int i = 0; i < PACK; ++i) PUT(kt, (d + i) * WIDTH + j * PACK, block[i]);
+        }
+        for (; d < D; ++d)
+            for (int i = 0; i < PACK; ++i)
+                kt[d * WIDTH + j * PACK + i] = first + i < T ? LOAD(k, (first + i) * step + d) : (ACC)0;
+    }
+}
+
+// `count` rows of `size` elements, `step` apart, as rows of `pitch` elements, times `scale`; zeros past the size and up
+// to `all` rows.
+static inline void stage_rows(global const REAL *x, int step, local ACC *out, int count, int all, int size, int pitch,
+                              ACC scale) {
+    for (int r = 0; r < all; ++r) {
+        int c = 0;
+        if (r < count) {
+            for (; c + PACK <= size; c += PACK) PUT(out, r * pitch + c, LOADV(x, r * step + c) * scale);
+            for (; c < size; ++c) out[r * pitch + c] = LOAD(x, r * step + c) * scale;
+        }
+        for (; c < pitch; ++c) out[r * pitch + c] = 0;
+    }
+}
+
+// p[MR][WIDTH]: products of MR queries with WIDTH keys.
+static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p, int D) {
+    ACCV sum[MR][NV];
+    EACH_ROW EACH_VECTOR sum[i][j] = (ACCV)0;
+    #pragma unroll 1
+    for (int d = 0; d < D; ++d) {
+        ACCV kv[NV];
+        EACH_VECTOR kv[j] = GET(kt, d * WIDTH + j * PACK);
+        EACH_ROW EACH_VECTOR sum[i][j] += (ACCV)qs[i * D + d] * kv[j];
+    }
+    EACH_ROW EACH_VECTOR PUT(p, i * WIDTH + j * PACK, sum[i][j]);
+}
+
+// PACK elements of a row of the mask from key t on.
+static inline ACCV mask_lanes(global const REAL *mask, int t, int T) {
+#if MASK == 2
+    return (ACCV)LOAD(mask, 0);
+#else
+    if (t + PACK <= T) return LOADV(mask, t);
+    ACC lanes[PACK];
+    for (int l = 0; l < PACK; ++l) lanes[l] = t + l < T ? LOAD(mask, t + l) : (ACC)0;
+    return VLOAD(PACK, 0, lanes);
+#endif
+}
+
+// Turns scores p[WIDTH] of keys from t on into exponentials, adds them to sums[PACK] and raises `most`, the row's
+// largest score so far. Keys from `seen` on do not count. Returns the factor for what was summed before.
+static inline ACC soften(local ACC *p, local ACC *sums, local ACC *most, global const REAL *mask, int t, int T,
+                         int seen, ACC softcap) {
+    ACCV x[NV];
+    EACH_VECTOR {
+        const int first = t + j * PACK;
+        x[j] = GET(p, j * PACK);
+#if SOFTCAP
+        x[j] = TANHV(x[j] / softcap) * softcap;
+#endif
+#if MASK
+        x[j] += mask_lanes(mask, first, T);
+#endif
+        if (first + PACK > seen) x[j] = FIRST_LANES(seen - first) ? x[j] : (ACCV)(-INFINITY);
+    }
+    const ACC before = *most, largest = LARGER(FOLD_LANES(LARGER, LARGER(x[0], x[1])), before);
+    // A row that has seen nothing yet stays at zero.
+    const ACC shift = largest == (ACC)(-INFINITY) ? (ACC)0 : largest, keep = EXP1(before - shift);
+    ACCV sum = GET(sums, 0) * keep;
+    EACH_VECTOR {
+        x[j] = EXPV(x[j] - shift);
+        sum += x[j];
+        PUT(p, j * PACK, x[j]);
+    }
+    PUT(sums, 0, sum);
+    *most = largest;
+    return keep;
+}
+
+// y[MR][columns] = y * keep + p[MR][WIDTH] v[WIDTH][columns].
+static inline void add_values(local const ACC *p, local const ACC *vs, local ACC *y, const ACC *keep, int columns) {
+    for (int c = 0; c < columns; c += WIDTH) {
+        ACCV sum[MR][NV];
+        EACH_ROW EACH_VECTOR sum[i][j] = GET(y, i * columns + c + j * PACK) * keep[i];
+        #pragma unroll 1
+        for (int l = 0; l < WIDTH; ++l) {
+            ACCV vv[NV];
+            EACH_VECTOR vv[j] = GET(vs, l * columns + c + j * PACK);
+            EACH_ROW EACH_VECTOR sum[i][j] += (ACCV)p[i * WIDTH + l] * vv[j];
+        }
+        EACH_ROW EACH_VECTOR PUT(y, i * columns + c + j * PACK, sum[i][j]);
+    }
+}
+
+__attribute__((reqd_work_group_size(1, 1, 1)))
+kernel void attention_stream(global const REAL *restrict q, global const REAL *restrict k,
+                             global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
+                             int batches, int heads, int sharing, int S, int T, int D, int Dv, PLACES, int mask_b,
+                             int mask_h, int mask_s, int rows, ACC scale, ACC softcap, local ACC *work) {
+    const int s0 = get_global_id(0) * rows, h = get_global_id(1), b = get_global_id(2);
+    if (s0 >= S || h >= heads || b >= batches) return;
+    const int count = min(rows, S - s0), all = (count + MR - 1) / MR * MR, columns = (Dv + WIDTH - 1) / WIDTH * WIDTH;
+    q = HEAD(q, b, h) + s0 * q_s;
+    k = HEAD(k, b, h / sharing);
+    v = HEAD(v, b, h / sharing);
+    y = HEAD(y, b, h) + s0 * y_s;
+    mask += (size_t)b * mask_b + (size_t)h * mask_h;
+    local ACC *qs = work;                        // [rows][D], scaled
+    local ACC *kt = qs + rows * D;               // [D][WIDTH]
+    local ACC *vs = kt + D * WIDTH;              // [WIDTH][columns]
+    local ACC *sum_y = vs + WIDTH * columns;     // [rows][columns]
+    local ACC *p = sum_y + rows * columns;       // [MR][WIDTH]
+    local ACC *sums = p + MR * WIDTH;            // [rows][PACK], of exponentials
+    local ACC *most = sums + rows * PACK;        // [rows]
+
+    stage_rows(q, q_s, qs, count, all, D, D, scale);
+    for (int i = 0; i < all * columns; i += PACK) PUT(sum_y, i, (ACCV)0);
+    for (int r = 0; r < all; ++r) {
+        PUT(sums, r * PACK, (ACCV)0);
+        most[r] = -INFINITY;
+    }
+    const int keys = CAUSAL ? min(T, s0 + count) : T;
+    for (int t = 0; t < keys; t += WIDTH) {
+        stage_keys(k, k_s, kt, t, T, D);
+        stage_rows(v + (size_t)t * v_s, v_s, vs, min(WIDTH, T - t), WIDTH, Dv, columns, (ACC)1);
+        for (int r = 0; r < all; r += MR) {
+            ACC keep[MR];
+            score(qs + r * D, kt, p, D);
+            #pragma unroll 1
+            for (int i = 0; i < MR; ++i) {
+                const int s = min(s0 + r + i, S - 1), seen = CAUSAL ? min(T, s + 1) : T;
+                keep[i] = soften(p + i * WIDTH, sums + (r + i) * PACK, most + r + i, mask + (size_t)s * mask_s, t, T,
+                                 seen, softcap);
+            }
+            add_values(p, vs, sum_y + r * columns, keep, columns);
+        }
+    }
+    for (int r = 0; r < count; ++r) {
+        const ACCV parts = GET(sums, r * PACK);
+        const ACC total = SUM_LANES(parts), factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;
+        int c = 0;
+        for (; c + PACK <= Dv; c += PACK) STOREV(y, r * y_s + c, GET(sum_y, r * columns + c) * factor);
+        for (; c < Dv; ++c) STORE(y, r * y_s + c, sum_y[r * columns + c] * factor);
+    }
+}

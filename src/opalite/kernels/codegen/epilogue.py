@@ -1,0 +1,369 @@
+"""The epilogue: a fused elementwise chain as macros that a kernel calls just before it stores.
+
+The kernel's signature ends with EPILOGUE_PARAMS and takes `Epilogue.args` last; EPILOGUE is the chain on ACCV and
+EPILOGUE1 on one ACC. Three families of coordinates exist:
+
+- packed: (v, n, c, s, C, S): batch, channel block, spatial index; number of blocks and spatial size. With a flat
+  output the blocks are channels and a vector is PACK neighbours along the spatial axis; EPILOGUE1 exists only there.
+- rows: (v, r, c, R, C): row and first column of the output as a matrix of C columns.
+- image: (v, n, c, h, w, C, H, W): batch, channel block, row and column of a texel; number of blocks, height, width.
+  Operands that are computed are images, constants are buffers. There is no EPILOGUE1.
+
+A vector call must lie wholly inside the tensor. Lanes past C are masked by the kernel, after the epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT, IMAGE, Layout, packed
+from ...ops.expr import Expr, bind, evaluate
+from ..base import Arg, Weight
+from .generate import generate
+from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
+from .vectors import WIDTHS, compute_type, load, pointer_type
+
+_COORDS = {
+    "packed": ("n", "c", "s", "C", "S"),
+    "rows": ("r", "c", "R", "C"),
+    "image": ("n", "c", "h", "w", "C", "H", "W"),
+}
+
+
+_RESULTS = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT8, DType.UINT8)
+"""What epilogues may turn integer sums into."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Generated macros for a launch's `prelude` and the kernel arguments they need; empty if there is no chain."""
+
+    prelude: str = ""
+    args: tuple[Arg, ...] = ()
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where an operand's element lies: `index` in terms of the coordinates, {0}, {1}... being int arguments `ints`.
+
+    `vector`: PACK elements from there on, else one for all lanes. `blocks`: the operand is channel-packed as the
+    output is. `texel`: its coordinates "x, y" where the operand is held as an image.
+    """
+
+    index: str
+    vector: bool
+    blocks: bool = False
+    ints: tuple[int, ...] = ()
+    texel: str = ""
+
+
+# -- What fits -------------------------------------------------------------------------------------------------
+
+
+def operand_fits(shape: Sequence[int], out_shape: Sequence[int], kind: str, columns: int | None = None) -> bool:
+    """Whether a value of `shape` can be an operand of an epilogue on `out_shape`.
+
+    `kind` is "packed", "rows" or "image", the family of coordinates. `columns` of a rows kernel is the size of its
+    innermost loop, by default the last dimension.
+    """
+    return _access(shape, out_shape, kind, columns, 1) is not None
+
+
+def operand_layout(shape: Sequence[int], out_shape: Sequence[int], kind: str, layout: Layout) -> Layout:
+    """Layout that a non-constant operand of `shape` must have where the output is in `layout`."""
+    if kind == "image":
+        return IMAGE if math.prod(shape) != 1 else FLAT
+    access = _access(shape, out_shape, kind, None, layout.pack) if kind == "packed" else None
+    return packed(layout.pack) if access is not None and access.blocks else FLAT
+
+
+def operand_layouts(node: Node, kind: str, layout: Layout) -> tuple[Layout | None, ...]:
+    """Binding of the operands $1, $2... of `node`'s epilogue: None for constants."""
+    return tuple(
+        None if v is None or v.is_const else operand_layout(v.shape, node.y.shape, kind, layout)
+        for v in node.inputs[node.op.arity :]
+    )
+
+
+def epilogue_refusal(node: Node, kind: str, columns: int | None = None) -> str | None:
+    """Why the epilogue of `node` cannot be computed in coordinates of `kind`, or None (also if there is none)."""
+    expr = _chain(node)
+    if expr is None:
+        return None
+    if node.op.sums is not None:
+        if expr.dtype not in _RESULTS:
+            return f"its epilogue gives {expr.dtype}, which kernels with sums in {node.op.sums} do not store"
+    elif not node.y.dtype.is_float or expr.dtype is not node.y.dtype:
+        return f"its epilogue gives {expr.dtype} from {node.y.dtype}; only the same float type is possible"
+    if expr.uses_coords:
+        return "its epilogue depends on the position in the output"
+    used = {*expr.dtypes, *(i.dtype for i in expr.instrs)}
+    if DType.FLOAT64 in used and node.y.dtype is not DType.FLOAT64:
+        return "its epilogue needs double precision"
+    for i, v in enumerate(_operands(node), 1):
+        if not v.dtype.on_device:
+            return f"its epilogue operand ${i} is {v.dtype}"
+        if v.type.count == 1:
+            continue
+        if not operand_fits(v.shape, node.y.shape, kind, columns):
+            return f"its epilogue operand ${i} {v.type} does not broadcast to {node.y.type} in a simple way"
+        if kind == "packed" and not v.is_const and _misaligned(v.shape, node.y.shape):
+            return f"its epilogue operand ${i} {v.type} has no packed layout like that of {node.y.type}"
+        if kind == "image" and not v.is_const and v.type.count != 1 and not (len(v.shape) == 4 and v.dtype.is_float):
+            return f"its epilogue operand ${i} {v.type} cannot be held as an image"
+    return None
+
+
+def keeps_zeros(node: Node) -> bool:
+    """Whether the epilogue makes zero of a zero in lanes past the last channel, so that no kernel need mask them.
+
+    Operands that are channel-packed hold zeros there; what others give there is not known.
+    """
+    expr = _chain(node)
+    if expr is None:
+        return True
+    arrays = [np.zeros((), node.y.dtype.np)]
+    for v in _operands(node):
+        if v.data is not None and v.type.count == 1:
+            arrays.append(v.data.reshape(()))
+        elif not v.is_const and v.type.layout.pack > 1 and v.shape == node.y.shape:
+            arrays.append(np.zeros((), v.dtype.np))
+        else:
+            return False
+    return not evaluate(expr, arrays, ()).any()
+
+
+def _chain(node: Node) -> Expr | None:
+    expr: Expr | None = node.attrs.get("epilogue")
+    return expr if expr is not None and expr.instrs else None
+
+
+def _operands(node: Node) -> list[Value]:
+    return [v for v in node.inputs[node.op.arity :] if v is not None]
+
+
+def _misaligned(shape: Sequence[int], out_shape: Sequence[int]) -> bool:
+    """Whether the channels are not on axis 1 of the operand itself, so that packing it would pack another axis."""
+    c = out_shape[1]
+    return len(shape) != len(out_shape) and c > 1 and _aligned(shape, len(out_shape))[1] == c
+
+
+def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def _access(shape: Sequence[int], out_shape: Sequence[int], kind: str, columns: int | None, pack: int) -> Access | None:
+    if len(shape) > len(out_shape):
+        return None
+    dims = _aligned(shape, len(out_shape))
+    if any(d not in (1, o) for d, o in zip(dims, out_shape, strict=True)):
+        return None
+    if math.prod(shape) == 1:
+        return Access("0", False)
+    if kind == "packed":
+        return _packed_access(dims, tuple(out_shape), pack)
+    if kind == "image":
+        return _image_access(dims, tuple(out_shape))
+    return _rows_access(dims, tuple(out_shape), out_shape[-1] if columns is None else columns)
+
+
+def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int) -> Access | None:
+    if len(out) < 2:
+        return None
+    spatial = dims[2:] == out[2:]
+    if not spatial and any(d != 1 for d in dims[2:]):
+        return None
+    index = "n" if dims[0] > 1 else "0"
+    blocks = dims[1] == out[1]
+    if blocks:
+        index = f"{index} * C + c"
+    if spatial:
+        index = f"({index}) * S + s"
+    if pack == 1:
+        return Access(index, spatial)
+    return Access(f"({index}) * PACK", True, True) if blocks else Access(index, False)
+
+
+def _image_access(dims: tuple[int, ...], out: tuple[int, ...]) -> Access | None:
+    """Any axis of N,C,H,W may be missing."""
+    if len(out) != 4:
+        return None
+    held = [letter if d == o else "" for letter, d, o in zip("nchw", dims, out, strict=True)]
+
+    def flatten(parts: Sequence[tuple[str, str]]) -> str:
+        """Index over the axes held, as (coordinate, size) from the outermost on."""
+        index = ""
+        for coordinate, size in parts:
+            if coordinate:
+                index = f"({index}) * {size} + {coordinate}" if index else coordinate
+        return index or "0"
+
+    n, c, h, w = held
+    index = flatten([(n, "N"), (c, "C"), (h, "H"), (w, "W")])
+    texel = f"{flatten([(c, 'C'), (w, 'W')])}, {flatten([(n, 'N'), (h, 'H')])}"
+    return Access(f"({index}) * PACK" if c else index, bool(c), bool(c), texel=texel)
+
+
+def _rows_access(dims: tuple[int, ...], out: tuple[int, ...], columns: int) -> Access | None:
+    split, size = len(out), 1
+    while split > 0 and size < columns:
+        split -= 1
+        size *= out[split]
+    if size != columns:
+        return None
+    along = dims[split:] == out[split:]
+    if not along and any(d != 1 for d in dims[split:]):
+        return None
+    rows = [(d, o) for d, o in zip(dims[:split], out[:split], strict=True) if o != 1]
+    held = [i for i, (d, _) in enumerate(rows) if d != 1]
+    ints: tuple[int, ...] = ()
+    index = "0"
+    if held:
+        first, last = held[0], held[-1] + 1
+        if last - first != len(held):
+            return None
+        index = "r"
+        if last < len(rows):
+            index = f"{index} / {{{len(ints)}}}"
+            ints += (math.prod(o for _, o in rows[last:]),)
+        if first > 0:
+            index = f"{index} % {{{len(ints)}}}"
+            ints += (math.prod(o for _, o in rows[first:last]),)
+    if along and columns > 1:
+        return Access(f"({index}) * C + c", True, ints=ints)
+    return Access(index, False, ints=ints)
+
+
+# -- Generation ------------------------------------------------------------------------------------------------
+
+
+def packed_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
+    """Macros in coordinates (v, n, c, s, C, S) for the layout that `node.y` has."""
+    return _epilogue(node, device, "packed", None)
+
+
+def rows_epilogue(node: Node, device: DeviceInfo, columns: int | None = None, *, aligned: bool = False) -> Epilogue:
+    """Macros in coordinates (v, r, c, R, C); `columns` as in `operand_fits`; `aligned`: PACK divides c and C."""
+    return _epilogue(node, device, "rows", columns, aligned=aligned)
+
+
+def image_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
+    """Macros in coordinates (v, n, c, h, w, C, H, W); they need image/texels.cl in front."""
+    return _epilogue(node, device, "image", None)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One operand in generated code: its kernel parameters, their arguments, and how to read it at a width."""
+
+    params: tuple[str, ...]
+    args: tuple[Arg, ...]
+    value: Value
+    name: str
+    access: Access | None  # None: passed by value
+    aligned: bool = False  # vectors begin at multiples of their width
+
+    def read(self, width: int) -> str:
+        """Expression of the operand's value in `width` lanes."""
+        t = compute_type(self.value.dtype, width)
+        if self.access is None:
+            return f"({t})({self.name})"
+        if self.value.type.layout.is_image:
+            return f"{'READ' if self.access.blocks else 'READ_FIRST'}({self.name}, {self.access.texel})"
+        index = self.access.index.format(*(f"{self.name}_{k}" for k in range(len(self.access.ints))))
+        lanes = width if self.access.vector else 1
+        whole = self.access.blocks or self.aligned
+        text = load(self.value.type.storage, self.value.dtype, lanes, self.name, f"({index})", aligned=whole)
+        return text if lanes == width else f"({t})({text})"
+
+
+def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *, aligned: bool = False) -> Epilogue:
+    expr = _chain(node)
+    if expr is None:
+        return Epilogue()
+    pack = 1 if kind == "rows" else node.y.type.layout.pack
+    values = _operands(node)
+    literals = {i: literal(v) for i, v in enumerate(values, 1) if is_round(v)}
+    expr, lifted = lift_literals(bind(expr, literals))
+    values += lifted
+    operands = {
+        i: _operand(v, f"e{i}", node.y.shape, kind, columns, pack) for i, v in enumerate(values, 1) if i not in literals
+    }
+    operands = {i: replace(o, aligned=aligned) for i, o in operands.items()}
+    coords = _COORDS[kind]
+    params = "".join(f", {p}" for o in operands.values() for p in o.params)
+    names = "".join(f", {p.split()[-1].lstrip('*')}" for o in operands.values() for p in o.params)
+    helpers: dict[str, str] = {}
+    # Mesa's rusticl reads the kernel's first image for any image that a function it calls was given.
+    has_images = any(o.value.type.layout.is_image for o in operands.values() if o.access is not None)
+    inline = "__attribute__((always_inline)) static inline" if has_images else "static inline"
+
+    def function(name: str, acc: str, width: int) -> str:
+        t = compute_type(node.op.sums or node.y.dtype, width)
+        own = acc if node.op.sums is None else str(t)
+        code = generate(expr, width, [f"x{i}" for i in range(len(expr.dtypes))], device=device)
+        helpers.update(code.helpers)
+        reads = "".join(
+            f"    const {compute_type(o.value.dtype, width)} x{i} = {o.read(width)};\n" for i, o in operands.items()
+        )
+        result = f"CONVERT_N({width}, ACC)({code.result})"
+        return (
+            f"{inline} {acc} {name}({own} v, {', '.join(f'int {c}' for c in coords)}{params}) {{\n"
+            f"    const {t} x0 = {t.convert('v')};\n{reads}{code.body()}    return {result};\n}}\n"
+        )
+
+    call = f"(v, {', '.join(coords)}{names})"
+    macros = [
+        f"#define EPILOGUE_PARAMS {params}",
+        f"#define EPILOGUE_ARGS {names}",
+        f"#define EPILOGUE(v, {', '.join(coords)}) epilogue{call}",
+    ]
+    if pack > 1:
+        body = function("epilogue", "ACCV", pack)
+    else:
+        macros.append(f"#define EPILOGUE1(v, {', '.join(coords)}) epilogue1{call}")
+        body = function("epilogue1", "ACC", 1)
+        for width in WIDTHS:
+            body += f"#if PACK == {width}\n{function('epilogue', 'ACCV', width)}#endif\n"
+    text = "".join(helpers.values()) + body + "\n".join(macros) + "\n"
+    return Epilogue(text, tuple(a for o in operands.values() for a in o.args))
+
+
+def _operand(v: Value, name: str, out_shape: tuple[int, ...], kind: str, columns: int | None, pack: int) -> _Operand:
+    if is_scalar(v):
+        t = compute_type(v.dtype, 1)
+        return _Operand((f"const {t} {name}",), (scalar_arg(v),), v, name, None)
+    access = _access(v.shape if v.type.count != 1 else (), out_shape, kind, columns, pack)
+    assert access is not None, f"{v!r} does not fit an epilogue on {out_shape}"
+    arg: Arg = v
+    if v.data is not None and access.blocks:
+        dims = _aligned(v.shape, len(out_shape))
+        arg = Weight(
+            v, f"blocks{pack}:{'x'.join(map(str, dims))}:{v.type.storage}", _packer(dims, pack, v.type.storage)
+        )
+    if v.type.layout.is_image:
+        return _Operand((f"read_only image2d_t {name}",), (arg,), v, name, access)
+    params = [f"global const {pointer_type(v.type.storage)} *{name}"]
+    params += [f"const int {name}_{k}" for k in range(len(access.ints))]
+    return _Operand(tuple(params), (arg, *access.ints), v, name, access)
+
+
+def _packer(dims: tuple[int, ...], pack: int, storage: DType) -> Any:
+    """Function that brings a constant of shape N,C,D... into blocks of `pack` channels, padded with zeros."""
+
+    def fn(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        n, c, *rest = dims
+        blocks = -(-c // pack)
+        out = np.zeros((n, blocks * pack, *rest), storage.np)
+        out[:, :c] = data.reshape(dims)
+        return np.ascontiguousarray(np.moveaxis(out.reshape(n, blocks, pack, *rest), 2, -1))
+
+    return fn

@@ -1,0 +1,1 @@
+"""Convolutions, plain, depthwise and transposed, on row-major and on channel-packed tensors."""

@@ -1,0 +1,45 @@
+"""Depthwise convolution on channel-packed tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Arg, Array, Weight, ceil_div
+from ..registry import register
+from .channelwise import ChannelwisePacked
+from .filters import bias_weight
+from .packed import packed_refusal
+
+
+@register
+class DepthwisePacked(ChannelwisePacked):
+    """Conv with one filter for each channel (group = C = M), NCHWc to NCHWc."""
+
+    half_sums = True
+    op = "Conv"
+    efficiency = 0.3
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        channels = (node.x.shape[1], node.y.shape[1])
+        if channels != (node.attrs["group"],) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        return packed_refusal(node)
+
+    def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
+        storage, bias = node.x.type.storage, node.get(2)
+
+        def blocks(data: Array) -> Array:
+            taps = data.reshape(data.shape[0], -1)
+            padded = np.zeros((ceil_div(taps.shape[0], pack) * pack, taps.shape[1]), storage.np)
+            padded[: taps.shape[0]] = taps
+            return np.ascontiguousarray(padded.reshape(-1, pack, taps.shape[1]).swapaxes(1, 2))
+
+        filters = Weight(node.input(1), f"depthwise filter o{pack} {storage}", blocks)
+        return (filters,) if bias is None else (filters, bias_weight(bias, pack, storage))
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}

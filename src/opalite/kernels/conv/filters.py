@@ -1,0 +1,104 @@
+"""Filters and biases in the forms that channel-packed convolutions read, and how groups fill channel blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ..base import Array, Weight, ceil_div
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A grouped convolution as channel blocks see it.
+
+    `merged` neighbouring groups of the node count as one whose filters are zero off the diagonal, so that each group's
+    channels are whole blocks of `in_pack` and `pack` (or there is one group, padded at its end). A tile of output
+    blocks goes through those input blocks alone that its own channels' groups lie in (`reach`).
+    """
+
+    count: int
+    merged: int
+    channels: int  # input channels of one (merged) group
+    filters: int  # output channels of one (merged) group
+    in_pack: int
+    pack: int
+
+    @property
+    def in_blocks(self) -> int:
+        """Input blocks of one group."""
+        return ceil_div(self.channels, self.in_pack)
+
+    @property
+    def out_blocks(self) -> int:
+        """Output blocks of one group."""
+        return ceil_div(self.filters, self.pack)
+
+    def reach(self, tile: int) -> float:
+        """Input blocks that a tile of `tile` output blocks meets, on average; of all others its filters are zero."""
+        own, filters, met = self.channels // self.merged, self.filters // self.merged, 0
+        starts = range(0, self.filters, tile * self.pack)
+        for start in starts:
+            last = min(start + tile * self.pack, self.filters) - 1
+            met += ceil_div((last // filters + 1) * own, self.in_pack) - start // filters * own // self.in_pack
+        return met / len(starts)
+
+    @classmethod
+    def of(cls, node: Node, in_pack: int, pack: int) -> Groups:
+        """The fewest merged groups that fill blocks."""
+        count = node.attrs["group"]
+        cg, mg = node.x.shape[1] // count, node.y.shape[1] // count
+        for merged in range(1, count + 1):
+            whole = merged * cg % in_pack == 0 and merged * mg % pack == 0
+            if count % merged == 0 and (whole or merged == count):
+                break
+        return cls(count // merged, merged, merged * cg, merged * mg, in_pack, pack)
+
+
+def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:
+    """`filters` [groups * M/g, C/g, K...] in the order in which work-items read them for tiles of `tile` output blocks.
+
+    That is [groups, ceil(out_blocks / tile), in_blocks, taps, in_pack, tile, pack].
+    """
+    g = groups
+    taps = int(np.prod(filters.shape[2:], dtype=np.int64))
+    mg, cg = g.filters // g.merged, g.channels // g.merged
+    tiles = ceil_div(g.out_blocks, tile)
+    dense = np.zeros((g.count, tiles * tile * g.pack, g.in_blocks * g.in_pack, taps), storage.np)
+    parts = filters.reshape(g.count, g.merged, mg, cg, taps)
+    for i in range(g.merged):
+        dense[:, i * mg : (i + 1) * mg, i * cg : (i + 1) * cg] = parts[:, i]
+    blocks = dense.reshape(g.count, tiles, tile, g.pack, g.in_blocks, g.in_pack, taps)
+    return np.ascontiguousarray(blocks.transpose(0, 1, 4, 6, 5, 2, 3))
+
+
+def filter_weight(w: Value, groups: Groups, tile: int, storage: DType, transposed: bool = False) -> Weight:
+    """`w` [M,C/g,K...], or [C,M/g,K...] where `transposed`, packed by `pack_filters`."""
+
+    def pack(data: Array) -> Array:
+        if transposed:
+            count = groups.count * groups.merged
+            parts = data.reshape(count, data.shape[0] // count, *data.shape[1:]).swapaxes(1, 2)
+            data = parts.reshape(-1, *parts.shape[2:])
+        return pack_filters(data, groups, tile, storage)
+
+    order = "cm" if transposed else "mc"
+    form = (
+        f"filter {order} {groups.count}x{groups.merged} groups i{groups.in_pack} o{groups.pack} tile {tile} {storage}"
+    )
+    return Weight(w, form, pack)
+
+
+def bias_weight(bias: Value, pack: int, storage: DType) -> Weight:
+    """`bias` [M] padded with zeros to whole blocks of `pack`."""
+
+    def padded(data: Array) -> Array:
+        out: np.ndarray[Any, Any] = np.zeros(ceil_div(data.size, pack) * pack, storage.np)
+        out[: data.size] = data
+        return out
+
+    return Weight(bias, f"bias o{pack} {storage}", padded)

@@ -1,0 +1,51 @@
+"""Convolution of channel-packed halves on NVIDIA's matrix units, through inline PTX."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import packed_epilogue
+from ..mma.conv import PACK, MmaConv, conv_sizes, filter_quads
+from ..mma.tiles import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
+from ..registry import register
+from ..sources import STORAGE
+from ..window import Window
+from .filters import bias_weight
+
+
+@register
+class ConvMma(MmaConv):
+    """Operands straight into registers; few tiles share out their steps over warps."""
+
+    source = "conv/mma.cl"
+    space: ClassVar[Space] = SPACE
+    staged = False
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return tile_illegal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        positions, channels, quads = conv_sizes(node)
+        return find_tile(positions, channels, ceil_div(quads, QUADS), device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
+        positions, channels, quads = conv_sizes(node)
+        blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (x, Weight(node.input(1), "filter mma", _pack_filters))
+        args += () if bias is None else (bias_weight(bias, PACK, y.type.storage),)
+        args += (y, positions, ceil_div(channels, 16), ceil_div(quads, QUADS), in_blocks, blocks, channels)
+        args += (*win.size, *win.out, *win.begin, *epilogue.args)
+        defines = win.defines() | tile_defines(params)
+        defines |= {"PACK": PACK, "HAS_BIAS": bias is not None, "MASK": channels % PACK != 0}
+        defines["STORAGE"] = STORAGE[y.type.storage]
+        grid, group = tile_grid(params, positions, channels)
+        return [Launch("conv_mma", args, grid, group, defines, epilogue.prelude)]
+
+
+def _pack_filters(data: Array) -> Array:
+    return pack_weights(filter_quads(data))

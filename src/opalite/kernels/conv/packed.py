@@ -1,0 +1,216 @@
+"""Direct convolution on channel-packed tensors: the workhorse for CPUs and GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import FLAT, Layout, packed
+from ...ops.base import Cost
+from ..base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import epilogue_refusal, keeps_zeros, operand_layouts, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import PACKED_TYPES, Window, block_size, empty_refusal, find_span, window_refusal, window_seconds
+from .filters import Groups, bias_weight, filter_weight
+from .tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
+
+_MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
+_MOST_UNROLLED = 8  # filter columns that are unrolled
+MAX_MERGE = 64  # groups that may count as one; the filters grow by this factor
+
+
+def packed_refusal(node: Node) -> str | None:
+    """Why channel-packed convolutions do not take `node`, whatever its shape; None if they do."""
+    if node.x.dtype not in PACKED_TYPES:
+        return f"channel-packed tensors do not hold {node.x.dtype}"
+    for i in (1, 2):
+        v = node.get(i)
+        if v is not None and not v.is_const:
+            return f"input {i} is not constant, so it cannot be packed ahead of time"
+    return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+
+
+@register
+class ConvPacked(Kernel):
+    """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks."""
+
+    half_sums = True
+    op = "Conv"
+    source = "conv/packed.cl"
+    entry: ClassVar[str] = "conv_packed"
+    space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
+    efficiency = 0.8
+    unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
+    chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
+    banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
+
+    def in_pack(self, pack: int) -> int:
+        """Channels in a block of x where y has blocks of `pack`."""
+        return pack
+
+    def in_layout(self, device: DeviceInfo) -> Layout:
+        """Layout of x."""
+        return packed(device.pack)
+
+    def lines(self, win: Window) -> tuple[int, int]:
+        """(neighbouring output positions from which tiles are cut, number of such lines in a channel)."""
+        d, h, w = win.out
+        return w, d * h
+
+    def sizes(self, win: Window) -> tuple[int, ...]:
+        """Sizes as the kernel takes them, before the epilogue's arguments."""
+        return (*win.size, *win.out, *win.begin)
+
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        """The defines that depend on the filter, for tiles of `tw` columns."""
+        _, run, step = win.runs()
+        columns = (tw - 1) * win.strides[2] + (win.kernel[2] - 1) * win.dilations[2] + 1
+        table = {"IN_PACK": groups.in_pack, "RUN": run, "STEP": step, "DIRECT": 0, "UNROLL_K": 1}
+        if (
+            groups.in_pack == 1
+            and device.one_address_space
+            and storage in (DType.FLOAT32, DType.INT32)
+            and columns <= _MOST_STAGED
+        ):
+            run = win.kernel[2]
+            table |= {"RUN": run, "STEP": 1, "DIRECT": 1, "UNROLL_K": run if run <= _MOST_UNROLLED else 1}
+        return win.defines() | table
+
+    def filters(self, node: Node, groups: Groups, tile: int) -> Weight:
+        """The filters for tiles of `tile` output blocks."""
+        return filter_weight(node.input(1), groups, tile, node.x.type.storage)
+
+    def groups(self, node: Node, device: DeviceInfo) -> Groups:
+        """How the node's groups fill channel blocks."""
+        pack = block_size(node, device)
+        return Groups.of(node, self.in_pack(pack), pack)
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = packed_refusal(node)
+        if why is not None:
+            return why
+        merged = self.groups(node, device).merged
+        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        y = packed(device.pack)
+        constants = (None,) * len(node.inputs[1:3])
+        return (Binding((self.in_layout(device), *constants, *operand_layouts(node, "packed", y)), (y,)),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        if not device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
+            return "a GPU unrolls a whole block"
+        return tile_refusal(params["TW"], params["TB"], block_size(node, device), device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        win, groups = Window.of(node), self.groups(node, device)
+        columns, rows = self.lines(win)
+        rows *= node.x.shape[0] * groups.count
+        reach = groups.reach if self.banded and groups.merged > 1 else None
+        staged = self.staged(win, groups)
+        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, staged, reach=reach)
+        return {"TW": tw, "TB": tb, "UNROLL": self.unroll if device.is_cpu else 1}
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        """What copying one pixel's input costs, in multiply-adds of one block of outputs."""
+        return 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        groups = self.groups(node, device)
+        met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
+        waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
+        padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * node.x.type.nbytes
+        return window_seconds(cost.flops * waste, cost.bytes + padding, self.efficiency, device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, bias, y = node.x, node.get(2), node.y
+        storage, win, g = x.type.storage, Window.of(node), self.groups(node, device)
+        columns, rows = self.lines(win)
+        tw, tb = min(params["TW"], columns), params["TB"]
+        tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
+        row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
+        rows = g.in_blocks * win.kernel[0] * win.kernel[1]
+        span = find_span(tiles, blocks * x.shape[0], device, rows * row_bytes)
+        chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, device)
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (x, self.filters(node, g, tb))
+        args += () if bias is None else (bias_weight(bias, g.pack, storage),)
+        args += (
+            y,
+            span,
+            *(chunks.args if self.chunked else ()),
+            x.shape[0],
+            g.count,
+            g.channels,
+            g.in_blocks,
+            g.out_blocks,
+            y.shape[1],
+            *((g.channels // g.merged, g.filters // g.merged) if self.banded and g.merged > 1 else ()),
+            *self.sizes(win),
+            *epilogue.args,
+        )
+        defines = self.window_defines(win, g, tw, node.x.type.storage, device) | {
+            "PACK": g.pack,
+            "TW": tw,
+            "TB": tb,
+            "UNROLL": min(params["UNROLL"], g.in_pack),
+            "GROUP": chunks.group if self.chunked else 1,
+            "IN_REGISTERS": not device.is_cpu,
+            "BANDED": self.banded and g.merged > 1,
+            "HAS_BIAS": bias is not None,
+            "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
+            "STORAGE": STORAGE[storage],
+        }
+        grid = (ceil_div(tiles, span), blocks, x.shape[0])
+        work_group = (1, 1, 1) if device.is_cpu else None
+        return [Launch(self.entry, args, grid, work_group, defines, epilogue.prelude)]
+
+
+@register
+class ConvFirst(ConvPacked):
+    """NCHW to NCHWc, for inputs of few channels: reads the row-major input as it is, wasting no lanes."""
+
+    efficiency = 0.78
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.1  # at the ends of rows only
+
+    def in_pack(self, pack: int) -> int:
+        return 1
+
+    def in_layout(self, device: DeviceInfo) -> Layout:
+        return FLAT
+
+
+@register
+class ConvPointwise(ConvPacked):
+    """1x1 filters of stride 1: a matrix product over positions, whatever rows they lie in."""
+
+    source = "conv/pointwise.cl"
+    entry = "conv_pointwise"
+    efficiency = 0.85
+    unroll = 2
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return super().refuse(node, device) or (None if Window.of(node).is_pointwise else "the filter is not 1x1")
+
+    def lines(self, win: Window) -> tuple[int, int]:
+        return math.prod(win.out), 1
+
+    def sizes(self, win: Window) -> tuple[int, ...]:
+        return (math.prod(win.out),)
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.0
+
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        return {}

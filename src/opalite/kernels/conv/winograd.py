@@ -1,0 +1,226 @@
+"""Winograd's minimal filtering on channel-packed tensors: 3x3 convolutions with a quarter of the multiplications."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import packed
+from ...ops.base import Cost
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import Window, block_size, find_span, window_seconds
+from .filters import Groups, bias_weight, pack_filters
+from .packed import packed_refusal
+from .tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
+
+FILTER_TRANSFORM = {
+    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24,
+}
+"""The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
+
+CACHE_SPEEDUP = 5  # how much faster than main memory transformed tiles move, as they stay in a cache
+_CPU_EFFICIENCY = 0.85  # measured on Emerald Rapids, one core and two, as the next two
+_FETCH_SPEEDUP = 1.2  # how much faster filters come that a CPU fetches while it multiplies by others
+_STREAMED = 0.5  # what a weight vector costs beyond its load where it comes from the second-level cache (find_tile)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of a node, and its matrix products as the groups of a pointwise convolution over them."""
+
+    count: int
+    sides: tuple[int, int]  # in a column and in a row of one image
+    strip: int  # tiles that are transformed before the next ones begin
+    elements: int  # of one transformed tile
+    in_blocks: int
+    out_blocks: int
+    filters: int  # numbers that the transformed filters hold
+    groups: Groups
+
+    @classmethod
+    def of(cls, node: Node, device: DeviceInfo, f: int, strip_mib: int) -> Tiles:
+        """Tiles of `f` x `f` outputs in strips of at most `strip_mib` MiB transformed, or as much as the filters."""
+        pack = block_size(node, device)
+        plain, elements = Groups.of(node, pack, pack), (f + 2) ** 2
+        _, h, w = Window.of(node).out
+        sides = (ceil_div(h, f), ceil_div(w, f))
+        count = node.x.shape[0] * sides[0] * sides[1]
+        in_blocks, out_blocks = plain.count * plain.in_blocks, plain.count * plain.out_blocks
+        groups = Groups(elements * plain.count, 1, plain.channels, plain.filters, pack, pack)
+        filters = groups.count * groups.in_blocks * groups.out_blocks * pack**2
+        # Each strip reads all filters once more, so that one smaller than them would not pay.
+        strip_bytes = max(strip_mib << 20, filters * 4)
+        strips = max(1, ceil_div(count * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
+        return cls(count, sides, max(1, ceil_div(count, strips)), elements, in_blocks, out_blocks, filters, groups)
+
+
+@register
+class ConvWinograd(Kernel):
+    """Transforms tiles of x, multiplies each of their elements by transformed filters over channels, transforms back.
+
+    F outputs along each side of a tile: 4 needs the fewest multiplications, 2 less memory for filters. Images are
+    taken in strips whose transformed tiles hold at most STRIP MiB, or as much as the filters if that is more.
+    """
+
+    op = "Conv"
+    source = "conv/winograd.cl"
+    space: ClassVar[Space] = {
+        "F": (4, 2),
+        "TW": TILE_WIDTHS,
+        "TB": TILE_BLOCKS,
+        "UNROLL": (1, 2, 4),
+        "STRIP": (4, 1, 2, 8, 64),
+    }
+    efficiency = 0.7
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = packed_refusal(node)
+        if why is not None:
+            return why
+        win = Window.of(node)
+        if win.kernel != (1, 3, 3) or win.strides != (1, 1, 1) or win.dilations[1:] != (1, 1):
+            return "only 3x3 filters of stride 1 without dilation have this form"
+        if win.size[0] != 1 or win.out[0] != 1:
+            return "the images have a depth"
+        if not node.x.dtype.is_float:
+            return f"the transformed filters are fractions, the tensors {node.x.dtype}"
+        if node.attrs.get("exact"):
+            return "the transformed filters are fractions, and the sums must be exact"
+        merged = Groups.of(node, device.pack, device.pack).merged
+        return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        layout = packed(device.pack)
+        constants = (None,) * len(node.inputs[1:3])
+        return (Binding((layout, *constants, *operand_layouts(node, "packed", layout)), (layout,)),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        if not device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
+            return "a GPU unrolls a whole block"
+        return tile_refusal(params["TW"], params["TB"], block_size(node, device), device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        f, strip = min(self.space["F"], key=lambda f: self._estimate(node, device, f)), self._strip(device)
+        t = Tiles.of(node, device, f, strip)
+        streamed = _STREAMED if device.is_cpu else 0.0
+        tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, device, streamed=streamed)
+        return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
+
+    def _strip(self, device: DeviceInfo) -> int:
+        """STRIP: what a CPU's caches hold, or as much as a GPU needs to be filled."""
+        return int(self.space["STRIP"][0 if device.is_cpu else -1])
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return min(self._estimate(node, device, f) for f in self.space["F"])
+
+    def _estimate(self, node: Node, device: DeviceInfo, f: int) -> float:
+        """Seconds with tiles of `f` x `f` outputs."""
+        t = Tiles.of(node, device, f, self._strip(device))
+        tiles = 2 * t.count * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
+        efficiency, speedup = (_CPU_EFFICIENCY, _FETCH_SPEEDUP) if device.is_cpu else (self.efficiency, 1.0)
+        nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters / speedup + 4 * tiles / CACHE_SPEEDUP
+        more_launches = 3 * ceil_div(t.count, t.strip) - 1
+        seconds = window_seconds(2.0 * t.count * t.filters, nbytes, efficiency, device)
+        return seconds + more_launches * device.launch_s
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        tiles = Tiles.of(node, device, params["F"], params["STRIP"])
+        steps = _Steps(node, params, device, tiles)
+        launches = []
+        for first in range(0, tiles.count, tiles.strip):
+            count = min(tiles.strip, tiles.count - first)
+            launches += [steps.input(first, count), steps.product(count), steps.output(first, count)]
+        return launches
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The launches that take one strip of tiles through."""
+
+    node: Node
+    params: Params
+    device: DeviceInfo
+    tiles: Tiles
+
+    def _memory(self, name: str, blocks: int) -> Scratch:
+        """Scratch memory of a strip's transformed tiles in `blocks` channel blocks."""
+        t = self.tiles
+        return Scratch(name, t.strip * t.elements * blocks * t.groups.pack * 4)
+
+    @property
+    def _v(self) -> Scratch:
+        return self._memory("tiles", self.tiles.in_blocks)
+
+    @property
+    def _m(self) -> Scratch:
+        return self._memory("products", self.tiles.out_blocks)
+
+    def input(self, first: int, count: int) -> Launch:
+        """Transform `count` tiles of x from tile `first` on."""
+        win, t = Window.of(self.node), self.tiles
+        sizes = (first, count, t.in_blocks, *t.sides, *win.size[1:], *win.begin[1:])
+        return self._transform("winograd_input", (self.node.x, self._v), count, t.in_blocks, sizes)
+
+    def product(self, count: int) -> Launch:
+        """Multiply `count` transformed tiles by the filters, each element by itself."""
+        g, tw, tb = self.tiles.groups, min(self.params["TW"], count), self.params["TB"]
+        positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
+        span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
+        filters = transformed_filters(self.node, g, self.params["F"], tb)
+        grid = (ceil_div(positions, span), blocks, 1)
+        defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
+        if self.device.is_cpu:
+            ahead = max(1, round(tb * g.pack / min(positions, span)))  # so that a panel fetches as much as it has
+            args: tuple[Arg, ...] = (self._v, filters, self._m, span, ahead)
+            args += (g.count, g.channels, g.in_blocks, g.out_blocks, count)
+            return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_product.cl")
+        sizes = (1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
+        args = (self._v, filters, self._m, span, g.in_blocks, 0, *sizes)
+        defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
+        return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
+
+    def output(self, first: int, count: int) -> Launch:
+        """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
+        win, t, bias, y = Window.of(self.node), self.tiles, self.node.get(2), self.node.y
+        epilogue = packed_epilogue(self.node, self.device)
+        memory: tuple[Arg, ...] = (self._m,)
+        memory += () if bias is None else (bias_weight(bias, t.groups.pack, self.node.x.type.storage),)
+        sizes = (first, count, t.out_blocks, y.shape[1], *t.sides, *win.out[1:], *epilogue.args)
+        return self._transform("winograd_output", (*memory, y), count, t.out_blocks, sizes, epilogue.prelude)
+
+    def _transform(
+        self, entry: str, memory: tuple[Arg, ...], count: int, blocks: int, sizes: tuple[Arg, ...], prelude: str = ""
+    ) -> Launch:
+        pack, span = self.tiles.groups.pack, find_span(count, blocks, self.device)
+        defines = {
+            "F": self.params["F"],
+            "PACK": pack,
+            "STORAGE": STORAGE[self.node.x.type.storage],
+            "HAS_BIAS": self.node.get(2) is not None,
+            "MASK": self.node.y.shape[1] % pack != 0,
+        }
+        group = (1, 1) if self.device.is_cpu else None
+        return Launch(entry, (*memory, span, *sizes), (ceil_div(count, span), blocks), group, defines, prelude)
+
+
+def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:
+    """The weights of `node` as u = G g G^T, in the order in which the matrix products read them."""
+
+    def transform(data: Array) -> Array:
+        g = FILTER_TRANSFORM[f]
+        kernel = data.reshape(*data.shape[:2], 3, 3).astype(np.float64)
+        elements = np.einsum("ai,mcij,bj->abmc", g, kernel, g)
+        return pack_filters(elements.reshape(-1, data.shape[1], 1), groups, tile, DType.FLOAT32)
+
+    form = f"winograd {f} {groups.count} groups i{groups.in_pack} o{groups.pack} tile {tile}"
+    return Weight(node.input(1), form, transform)

@@ -1,0 +1,1 @@
+"""Expressions over whole tensors, and random numbers."""

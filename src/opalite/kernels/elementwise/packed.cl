@@ -1,0 +1,26 @@
+// y = expr(x, ...) on channel-packed tensors: the expression is the node's epilogue, applied to a loaded x.
+// Needs PACK; TAIL says that the last block has lanes past C.  blocks is ceil(C / PACK), rows is N * blocks and spatial the
+// number of positions of a channel.  A work-item takes `each_rows` rows of `each` positions.
+#include "include/aligned_blocks.cl"
+#ifndef TAIL
+#define TAIL 1
+#endif
+
+kernel void elementwise_packed(global const REAL *x, global REAL *y, int channels, int blocks, int spatial, int rows,
+                               int each, int each_rows EPILOGUE_PARAMS) {
+    const int first = get_global_id(0) * each, last = min(first + each, spatial);
+    const int row0 = get_global_id(1) * each_rows, row1 = min(row0 + each_rows, rows);
+    for (int row = row0; row < row1; ++row) {
+        const int n = row / blocks;
+        const int cb = row - n * blocks;
+        const size_t start = (size_t)row * spatial * PACK;
+        for (int s = first; s < last; ++s) {
+            ACCV v = LOADV(x, start + (size_t)s * PACK);
+            v = EPILOGUE(v, n, cb, s, blocks, spatial);
+#if TAIL
+            v = MASK_LANES(v, channels - cb * PACK);
+#endif
+            STOREV(y, start + (size_t)s * PACK, v);
+        }
+    }
+}

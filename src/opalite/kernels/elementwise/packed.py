@@ -1,0 +1,94 @@
+"""Elementwise on channel-packed tensors: the expression becomes the epilogue of a copy."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import packed
+from ...ops.expr import Builder, Expr, In, Ref
+from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+
+PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16)
+
+
+@register
+class ElementwisePacked(Kernel):
+    """One operand has the output's shape and is copied through the expression; others broadcast as epilogues allow."""
+
+    op = "Elementwise"
+    source = "elementwise/packed.cl"
+    space: ClassVar[Space] = {"EACH": (16, 8, 4, 2, 1, 64)}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if len(node.y.shape) not in (3, 4, 5):
+            return f"a tensor of rank {len(node.y.shape)} has no channels to pack"
+        if node.y.dtype not in PACKED_TYPES:
+            return f"packed tensors hold floats, not {node.y.dtype}"
+        if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
+            return "operands have other element types than the result"
+        expr: Expr = node.attrs["expr"]
+        if expr.uses_coords:
+            return "the expression depends on coordinates"
+        main = main_operand(node)
+        if main is None:
+            return "no operand that is not constant has the output's shape"
+        return epilogue_refusal(as_epilogue(node, main), "packed")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        y = packed(device.pack)
+        main = main_operand(node)
+        assert main is not None
+        rest = iter(operand_layouts(as_epilogue(node, main), "packed", y))
+        return (Binding(tuple(y if i == main else next(rest) for i in range(len(node.inputs))), (y,)),)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"EACH": 32 if device.is_cpu else 1}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        main = main_operand(node)
+        assert main is not None
+        pack = node.y.type.layout.pack
+        n, channels, *rest = node.y.shape
+        spatial, blocks = math.prod(rest), ceil_div(channels, pack)
+        each = max(1, min(params["EACH"], spatial))
+        each_rows = max(1, params["EACH"] // each)
+        epilogue = packed_epilogue(as_epilogue(node, main), device)
+        defines = {
+            "STORAGE": STORAGE[node.y.type.storage],
+            "PACK": pack,
+            "TAIL": channels % pack != 0,
+        }
+        x = node.input(main)
+        args = (x, node.y, channels, blocks, spatial, n * blocks, each, each_rows, *epilogue.args)
+        grid = (ceil_div(spatial, each), ceil_div(n * blocks, each_rows))
+        return [Launch("elementwise_packed", args, grid, defines=defines, prelude=epilogue.prelude)]
+
+
+def main_operand(node: Node) -> int | None:
+    """Number of the operand that the kernel streams: of the output's shape, and not constant."""
+    for i, v in enumerate(node.inputs):
+        if v is not None and v.shape == node.y.shape and not v.is_const:
+            return i
+    return None
+
+
+def as_epilogue(node: Node, main: int) -> Node:
+    """The node seen as a copy of operand `main` with the whole expression as epilogue. The graph does not see it."""
+    expr: Expr = node.attrs["expr"]
+    order = [main, *(i for i in range(len(node.inputs)) if i != main)]
+    b = Builder([expr.dtypes[i] for i in order])
+    refs: list[Ref] = [In(order.index(i)) for i in range(len(order))]
+    view = copy.copy(node)
+    view.inputs = [node.inputs[i] for i in order]
+    view.attrs = {"epilogue": b.finish(b.inline(expr, refs))}
+    return view

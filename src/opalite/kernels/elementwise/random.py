@@ -1,0 +1,49 @@
+"""Random numbers in flat layout."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.random import KINDS, uniform_bits
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..registry import register
+from ..sources import ELEMENT, STORAGE
+from ..workgroups import group_refusal
+
+
+@register
+class RandomPhilox(Kernel):
+    """One work-item for each block of four numbers."""
+
+    op = "Random"
+    source = "elementwise/random.cl"
+    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        attrs, y = node.attrs, node.y
+        count = y.type.count
+        blocks = ceil_div(count, 4)
+        key = (np.uint32(attrs["seed"] & 0xFFFFFFFF), np.uint32(attrs["seed"] >> 32 & 0xFFFFFFFF))
+        defines: dict[str, Any] = {"KIND": KINDS.index(attrs["kind"])}
+        if attrs["kind"] == "bernoulli":
+            x, stored = node.x, y.type.storage
+            one = np.ones((), stored.np).view(f"uint{8 * stored.size}")
+            defines |= {"ELEM": ELEMENT[stored.size], "ONE": f"{int(one)}ul"}
+            defines |= {"STORAGE": STORAGE[x.type.storage], "BITS": uniform_bits(x.dtype)}
+            return [Launch("random_bernoulli", (x, y, blocks, count, *key), (blocks,), (params["WG"],), defines)]
+        defines |= {"STORAGE": STORAGE[y.type.storage], "BITS": uniform_bits(y.dtype)}
+        if attrs["kind"] == "uniform":
+            line = (attrs["low"], attrs["high"] - attrs["low"])
+        else:
+            line = (attrs["mean"], attrs["scale"])
+        number = np.float64 if y.type.storage is DType.FLOAT64 else np.float32
+        args = (y, blocks, count, *key, *(number(v) for v in line))
+        return [Launch("random_real", args, (blocks,), (params["WG"],), defines)]

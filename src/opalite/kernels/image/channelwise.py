@@ -1,0 +1,91 @@
+"""Depthwise convolution and pooling of tensors held as images: four pixels to a work-item, as in MNN."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import image_epilogue
+from ..pool.direct import kind_defines
+from ..registry import register
+from .conv import bias_texels
+from .layout import ImageKernel, image_prelude, image_window, texture_refusal
+
+
+class _Channelwise(ImageKernel):
+    """Windows over each channel by itself; a work-item owns TW columns of one block."""
+
+    source = "image/channelwise.cl"
+    space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
+    efficiency = 0.3
+
+    def constants(self, node: Node) -> tuple[Arg, ...]:
+        """Kernel arguments between input and output."""
+        return ()
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        """The defines that say what is computed over a window."""
+        return kind_defines(node)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        win, epilogue = image_window(node), image_epilogue(node, device)
+        batch, channels, oh, ow = node.y.shape
+        blocks = ceil_div(channels, 4)
+        _, run, step = win.runs()
+        args: tuple[Arg, ...] = (node.x, *self.constants(node), node.y, blocks, channels, batch * oh)
+        args += (*win.size[1:], oh, ow, *win.begin[1:], *win.end[1:], *epilogue.args)
+        defines = {**win.defines(), **self.kind(node), "TW": params["TW"], "RUN": run, "STEP": step}
+        grid = (ceil_div(ow, params["TW"]), batch * oh, blocks)
+        return [Launch("image_channelwise", args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
+
+
+@register
+class ImageDepthwise(_Channelwise):
+    """Conv with one filter for each channel (group = C = M)."""
+
+    op = "Conv"
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = super().refuse(node, device)
+        if why is not None:
+            return why
+        channels = (node.x.shape[1], node.y.shape[1])
+        if channels != (node.attrs["group"],) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        why = texture_refusal(device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
+        return None if why is None else f"its filter {why}"
+
+    def constants(self, node: Node) -> tuple[Arg, ...]:
+        storage, bias = node.x.type.storage, node.get(2)
+        filters = depthwise_texels(node.input(1), storage)
+        return (filters,) if bias is None else (filters, bias_texels(bias, storage))
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}
+
+
+@register
+class ImagePool(_Channelwise):
+    """Maximum, average and Lp pooling without indices."""
+
+    op = "Pool"
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return "positions of the maxima are asked for" if len(node.outputs) > 1 else super().refuse(node, device)
+
+
+def depthwise_texels(w: Value, storage: DType) -> Weight:
+    """`w` [C,1,KH,KW] as an image: taps along the width, channel blocks along the height."""
+
+    def texels(data: Array) -> Array:
+        channels, taps = data.shape[0], int(np.prod(data.shape[1:]))
+        padded: Array = np.zeros((ceil_div(channels, 4) * 4, taps), storage.np)
+        padded[:channels] = data.reshape(channels, taps)
+        return np.ascontiguousarray(padded.reshape(-1, 4, taps).swapaxes(1, 2))
+
+    return Weight(w, f"image depthwise filter {storage}", texels, image=True)

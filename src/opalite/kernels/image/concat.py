@@ -1,0 +1,54 @@
+"""Concatenation along channels of tensors held as images."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import IMAGE
+from ..base import Arg, Binding, Launch, Params, ceil_div, uniform_binding
+from ..registry import register
+from .layout import ImageKernel, image_prelude, image_refusal
+
+MAX_INPUTS = 8  # images that a kernel can read on every device with images (OpenCL's embedded profile)
+
+
+@register
+class ImageConcat(ImageKernel):
+    """All inputs in one launch: an output texel may hold channels of several of them."""
+
+    op = "Concat"
+    source = "image/concat.cl"
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.attrs["axis"] != 1:
+            return f"channels are axis 1, the inputs are joined along axis {node.attrs['axis']}"
+        inputs = [v for v in node.inputs if v is not None]
+        if len(inputs) > MAX_INPUTS:
+            return f"{len(inputs)} inputs; a kernel reads at most {MAX_INPUTS} images"
+        return image_refusal(device, node.y.type, *(v.type for v in inputs))
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        return (uniform_binding(node, IMAGE),)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        n, channels, height, width = node.y.shape
+        inputs = [v for v in node.inputs if v is not None]
+        starts = [0, *itertools.accumulate(v.shape[1] for v in inputs)][:-1]
+        blocks = ceil_div(channels, 4)
+        args: tuple[Arg, ...] = (*inputs, *starts[1:], node.y, channels, blocks, width, n * height)
+        defines = {"ALIGNED": all(s % 4 == 0 for s in starts)}
+        prelude = image_prelude(node) + _inputs(len(inputs))
+        return [Launch("image_concat", args, (blocks * width, n * height), defines=defines, prelude=prelude)]
+
+
+def _inputs(count: int) -> str:
+    """INPUTS and SOURCE for `count` inputs."""
+    params = [f"read_only image2d_t x{i}" for i in range(count)] + [f"int c{i}" for i in range(1, count)]
+    choice = "READER(x0, c)"
+    for i in range(1, count):
+        choice = f"((c) >= c{i} ? READER(x{i}, (c) - c{i}) : {choice})"
+    return f"#define INPUTS {', '.join(params)}\n#define SOURCE(c, READER) {choice}\n"

@@ -1,0 +1,90 @@
+"""Convolution of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ops.base import Cost
+from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import image_epilogue
+from ..conv.filters import Groups, bias_weight, filter_weight
+from ..registry import register
+from .layout import ImageKernel, image_prelude, image_window, texture_refusal
+
+MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
+
+
+@register
+class ImageConv(ImageKernel):
+    """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
+
+    half_sums = True
+    op = "Conv"
+    source = "image/conv.cl"
+    space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
+    efficiency = 0.8
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = super().refuse(node, device)
+        if why is not None:
+            return why
+        groups = Groups.of(node, 4, 4)
+        if groups.merged > MAX_MERGE:
+            return f"{groups.merged} groups would have to be merged to fill texels"
+        height, width, _ = _filter_shape(node.input(1), groups)
+        why = texture_refusal(device, width, height)
+        return None if why is None else f"its filter {why}"
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        blocks = Groups.of(node, 4, 4).out_blocks
+        items = node.y.type.count // 16
+        # Two blocks share the columns that are read, where enough work-items remain.
+        return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * device.compute_units else 1}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        g = Groups.of(node, 4, 4)
+        waste = g.merged * g.out_blocks * g.pack / g.filters
+        return super().seconds(node, device, Cost(cost.flops * waste, cost.bytes))
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, bias, y = node.x, node.get(2), node.y
+        win, g, storage = image_window(node), Groups.of(node, 4, 4), node.x.type.storage
+        batch, m, oh, ow = y.shape
+        tw, tb = params["TW"], min(params["TB"], g.out_blocks)
+        epilogue = image_epilogue(node, device)
+        args: tuple[Arg, ...] = (x, filter_texels(node.input(1), g, storage))
+        args += () if bias is None else (bias_texels(bias, storage),)
+        args += (y, g.count, g.in_blocks, g.out_blocks, m, batch * oh, *win.size[1:], oh, ow, *win.begin[1:])
+        defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, "BOUNDS": not win.is_pointwise}
+        grid = (ceil_div(ow, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
+        return [
+            Launch("image_conv", (*args, *epilogue.args), grid, defines=defines, prelude=image_prelude(node, epilogue)),
+        ]
+
+
+def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
+    taps = int(np.prod(w.shape[2:]))
+    return groups.count * groups.out_blocks * taps, groups.in_blocks * 4, 4
+
+
+def filter_texels(w: Value, groups: Groups, storage: DType) -> Weight:
+    """`w` [M,C/g,KH,KW] as an image: input channels along the width, output blocks and taps along the height."""
+    packed = filter_weight(w, groups, 1, storage)
+    shape = _filter_shape(w, groups)
+
+    def texels(data: Array) -> Array:
+        # From [groups, out_blocks, in_blocks, taps, in_pack, 1, pack] to [groups, out_blocks, taps, in_blocks, ...].
+        return np.ascontiguousarray(packed.fn(data).swapaxes(2, 3).reshape(shape))
+
+    return Weight(w, f"image {packed.form}", texels, image=True)
+
+
+def bias_texels(bias: Value, storage: DType) -> Weight:
+    """`bias` [M] as an image of one row: a texel for each block."""
+    packed = bias_weight(bias, 4, storage)
+    return Weight(bias, f"image {packed.form}", lambda data: packed.fn(data).reshape(1, -1, 4), image=True)

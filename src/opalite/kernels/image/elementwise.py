@@ -1,0 +1,53 @@
+"""Elementwise on tensors held as images: the expression becomes the epilogue of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import IMAGE
+from ...ops.expr import Expr
+from ..base import Binding, Launch, Params, ceil_div
+from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
+from ..elementwise.packed import as_epilogue, main_operand
+from ..registry import register
+from .layout import ImageKernel, image_prelude, image_refusal
+
+
+@register
+class ImageElementwise(ImageKernel):
+    """One operand has the output's shape and is copied through the expression; any axis of the others may be 1."""
+
+    op = "Elementwise"
+    source = "image/elementwise.cl"
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = image_refusal(device, node.y.type)
+        if why is not None:
+            return why
+        if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
+            return "operands have other element types than the result"
+        expr: Expr = node.attrs["expr"]
+        if expr.uses_coords:
+            return "the expression depends on coordinates"
+        main = main_operand(node)
+        if main is None:
+            return "no operand that is not constant has the output's shape"
+        return epilogue_refusal(as_epilogue(node, main), "image")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        main = main_operand(node)
+        assert main is not None
+        rest = iter(operand_layouts(as_epilogue(node, main), "image", IMAGE))
+        return (Binding(tuple(IMAGE if i == main else next(rest) for i in range(len(node.inputs))), (IMAGE,)),)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        main = main_operand(node)
+        assert main is not None
+        epilogue = image_epilogue(as_epilogue(node, main), device)
+        n, channels, height, width = node.y.shape
+        blocks = ceil_div(channels, 4)
+        args = (node.input(main), node.y, channels, blocks, height, width, n * height, *epilogue.args)
+        return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(node, epilogue))]

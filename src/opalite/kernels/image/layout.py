@@ -1,0 +1,109 @@
+"""What kernels on image2d tensors share: what an image can hold, the layouts they bind, and their prelude.
+
+Texels are read and written as float4 whatever the image stores: half images convert by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import IMAGE
+from ...ir.types import TensorType
+from ...ops.base import Cost
+from ..base import Array, Binding, Kernel
+from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts
+from ..sources import read_source
+from ..window import Window
+
+TEXTURE_GAIN = 1.5
+"""Estimated speed-up where the device prefers images: texels go through a cache that buffers go round."""
+
+IMAGE_TYPES = (DType.FLOAT32, DType.FLOAT16)
+"""Element types that texels hold."""
+
+
+def image_refusal(device: DeviceInfo, *types: TensorType) -> str | None:
+    """Why tensors of `types` cannot be images on `device`, or None."""
+    if not device.image_support:
+        return "the device has no images"
+    for t in types:
+        if t.dtype not in IMAGE_TYPES:
+            return f"images hold floats, not {t.dtype}"
+        if len(t.shape) != 4:
+            return f"images hold tensors N,C,H,W, not {t}"
+        if t.count == 0:
+            return f"{t} has no elements, and there are no empty images"
+        why = texture_refusal(device, *IMAGE.image_size(t.shape))
+        if why is not None:
+            return f"{t} {why}"
+    return None
+
+
+def texture_refusal(device: DeviceInfo, width: int, height: int) -> str | None:
+    """Why an image of `width` × `height` texels exceeds the device's limits, or None."""
+    if device.fits_image(width, height):
+        return None
+    limit = "×".join(map(str, device.image2d_max))
+    return f"would be an image of {width}×{height} texels; the device allows {limit}"
+
+
+def image_window(node: Node) -> Window:
+    """The window of a Conv or Pool node whose last axis stays the width even where nothing happens along it."""
+    a = node.attrs
+    kernel = a["kernel"] if node.op.name == "Pool" else node.input(1).shape[2:]
+    (_, _, *size), (_, _, *out) = node.x.shape, node.y.shape
+    return Window(
+        kernel=(1, *kernel),
+        strides=(1, *a["strides"]),
+        dilations=(1, *a["dilations"]),
+        begin=(0, *a["pads"][:2]),
+        end=(0, *a["pads"][2:]),
+        size=(1, size[0], size[1]),
+        out=(1, out[0], out[1]),
+    )
+
+
+def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
+    """Text in front of a kernel on images: access to texels, then the epilogue."""
+    half = node.y.type.storage is DType.FLOAT16
+    own = "" if epilogue is None else epilogue.prelude
+    return f"#define HALF_TEXELS {int(half)}\n{read_source('image/texels.cl')}{own}"
+
+
+class ImageKernel(Kernel):
+    """A kernel whose first input and output are images; the operator's other inputs are constants."""
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = image_refusal(device, node.x.type, node.y.type)
+        if why is not None:
+            return why
+        for i in range(1, node.op.arity):
+            v = node.get(i)
+            if v is not None and not v.is_const:
+                return f"input {i} is not constant, so it cannot be packed ahead of time"
+        return epilogue_refusal(node, "image") if node.op.takes_epilogue else None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        constants = (None,) * len(node.inputs[1 : node.op.arity])
+        return (Binding((IMAGE, *constants, *operand_layouts(node, "image", IMAGE)), (IMAGE,)),)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        work = cost.flops / (device.peak_flops * self.efficiency) + cost.bytes / device.bandwidth
+        return work / (TEXTURE_GAIN if device.prefers_images else 1.0) + device.launch_s
+
+
+def blocks_to_texels(blocks: Array) -> Array:
+    """[N, C/4, H, W, 4] as an image's rows: [N * H, C/4 * W, 4]."""
+    n, cb, h, w, _ = blocks.shape
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3, 4).reshape(n * h, cb * w, 4))
+
+
+def texels_to_blocks(rows: Array, shape: Sequence[int]) -> Array:
+    """The inverse of `blocks_to_texels` for a tensor of logical `shape` N,C,H,W."""
+    n, c, h, w = shape
+    return np.ascontiguousarray(rows.reshape(n, h, -(-c // 4), w, 4).transpose(0, 2, 1, 3, 4))

@@ -1,0 +1,48 @@
+"""Sum, mean, maximum and minimum over height and width of tensors held as images."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Launch, Params, Space, ceil_div
+from ..codegen.epilogue import image_epilogue
+from ..registry import register
+from ..workgroups import group_refusal
+from .layout import ImageKernel, image_prelude
+
+KINDS = ("sum", "mean", "max", "min")
+
+
+@register
+class ImageReduce(ImageKernel):
+    """A work-group, one work-item on a CPU, walks all positions of one channel block."""
+
+    op = "Reduce"
+    source = "image/reduce.cl"
+    space: ClassVar[Space] = {"SIDE": (8, 4, 16, 1)}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        a = node.attrs
+        if a["kind"] not in KINDS:
+            return f"{a['kind']} is not among {', '.join(KINDS)}"
+        if tuple(a["axes"]) != (2, 3) or not a["keepdims"]:
+            return f"only axes 2 and 3, kept with size 1, got {a['axes']}"
+        return super().refuse(node, device)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["SIDE"] ** 2, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"SIDE": 1} if device.is_cpu else super().defaults(node, device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        n, channels, height, width = node.x.shape
+        side, blocks = params["SIDE"], ceil_div(channels, 4)
+        epilogue = image_epilogue(node, device)
+        args = (node.x, node.y, channels, blocks, height, width, *epilogue.args)
+        defines = {"KIND": KINDS.index(node.attrs["kind"]), "SIDE": side}
+        grid, group = (blocks * side, side, n), (side, side, 1)
+        return [Launch("image_reduce", args, grid, group, defines, image_prelude(node, epilogue))]

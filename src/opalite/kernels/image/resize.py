@@ -1,0 +1,48 @@
+"""Resize of tensors held as images, in every mode, along height and width."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.resize import resized_axes
+from ...ops.resize_taps import Taps, is_untouched
+from ..base import Array, Launch, Params, ceil_div
+from ..registry import register
+from .layout import ImageKernel, image_prelude
+
+
+@register
+class ImageResize(ImageKernel):
+    """Taps and their weights come from tables, so that one program serves all sizes and modes."""
+
+    op = "Resize"
+    source = "image/resize.cl"
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        attrs = node.attrs
+        if len(node.x.shape) == 4 and not (is_untouched(attrs, 0) and is_untouched(attrs, 1)):
+            return f"texels need N and C kept, got {node.x.type} to {attrs['sizes']}"
+        if attrs["coordinate"] == "tf_crop_and_resize":
+            return "an extrapolation value would fill the lanes past the last channel"
+        return super().refuse(node, device)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        n, channels, ih, iw = node.x.shape
+        oh, ow = node.y.shape[2:]
+        taps = resized_axes(node.attrs, node.x.shape)
+        rows, row_weight = _table(taps.get(2), ih)
+        columns, column_weight = _table(taps.get(3), iw)
+        blocks = ceil_div(channels, 4)
+        tables = (rows.ravel(), row_weight.ravel(), columns.ravel(), column_weight.ravel())
+        args = (node.x, node.y, *tables, rows.shape[1], columns.shape[1], blocks, n * oh, ih, iw, oh, ow)
+        return [Launch("image_resize", args, (blocks * ow, n * oh), prelude=image_prelude(node))]
+
+
+def _table(taps: Taps | None, size: int) -> tuple[Array, Array]:
+    """(positions int32, weights float32), each [out, taps]; one to one where there are no taps."""
+    if taps is None:
+        return np.arange(size, dtype=np.int32)[:, None], np.ones((size, 1), np.float32)
+    return taps.index, taps.weight

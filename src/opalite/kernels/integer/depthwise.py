@@ -1,0 +1,77 @@
+"""Depthwise convolution of 8-bit integers on channel-packed tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.place import packed
+from ...ops.base import Cost
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import Window, block_size
+from .dot4 import digest, dot_seconds
+from .window import integer_binding, integer_refusal, less_zero, padded, zero_define
+
+
+@register
+class IntegerDepthwise(Kernel):
+    """NCHWc to NCHWc with one filter for each channel (group = C = M); a work-item owns TW columns of one block."""
+
+    op = "IntegerConv"
+    source = "integer/depthwise.cl"
+    space: ClassVar[Space] = {"TW": (2, 1, 4, 7)}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        channels = (node.x.shape[1], node.y.shape[1])
+        if channels != (node.attrs["group"],) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        return integer_refusal(node) or epilogue_refusal(node, "packed")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        return (integer_binding(node, packed(device.pack)),)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        win = Window.of(node)
+        items = node.x.shape[0] * ceil_div(node.y.shape[1], device.pack) * win.out[0] * win.out[1] * win.out[2]
+        enough = device.compute_units * max(device.wave_size, 32) * 8
+        return {"TW": next((tw for tw in (4, 2) if items // tw >= enough and tw <= win.out[2]), 1)}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return dot_seconds(device, cost, 0.05)
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, w, bias, x_zero, y = node.x, node.input(1), node.get(2), node.get(3), node.y
+        win, pack, channels = Window.of(node), block_size(node, device), y.shape[1]
+        blocks = ceil_div(channels, pack)
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (x, _filters(w, node.get(4), pack))
+        args += () if bias is None else (Weight(bias, f"integer bias o{pack}", lambda data: padded(data, pack)),)
+        if x_zero is not None:
+            args += (x_zero if x_zero.data is None else int(x_zero.data.reshape(())),)
+        args += (y, x.shape[0], blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
+        defines = win.defines() | {"PACK": pack, "HAS_BIAS": bias is not None, "X_ZERO": zero_define(x_zero)}
+        defines |= {"MASK": channels % pack != 0, "A_SIGNED": x.dtype is DType.INT8, "TW": params["TW"]}
+        defines["STORAGE"] = STORAGE[y.type.storage]
+        d, h, width = win.out
+        grid = (ceil_div(width, params["TW"]) * d * h, blocks, x.shape[0])
+        return [Launch("integer_depthwise", args, grid, None, defines, epilogue.prelude)]
+
+
+def _filters(w: Value, zero: Value | None, pack: int) -> Weight:
+    """Filters [C,1,K...] less their zero points as int32[blocks, taps, pack]."""
+
+    def blocks(data: Array) -> Array:
+        taps = less_zero(data, zero).reshape(data.shape[0], -1)
+        padded = np.zeros((ceil_div(taps.shape[0], pack) * pack, taps.shape[1]), np.int32)
+        padded[: taps.shape[0]] = taps
+        return np.ascontiguousarray(padded.reshape(-1, pack, taps.shape[1]).swapaxes(1, 2))
+
+    return Weight(w, f"integer depthwise filter o{pack} less {digest(zero)}", blocks)

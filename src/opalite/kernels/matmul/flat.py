@@ -1,0 +1,74 @@
+"""MatMul for every element type, size and stride: the general kernel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import epilogue_refusal, rows_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from .problem import Problem, problem_of
+
+
+def common_refusal(node: Node, device: DeviceInfo) -> str | None:
+    """What no matrix product kernel can serve: its epilogue, or sizes beyond 32-bit indices."""
+    largest = max(t.count for t in (node.x.type, node.input(1).type, node.y.type))
+    if largest >= 1 << 31:
+        return f"a tensor of {largest} elements is beyond 32-bit indices"
+    return epilogue_refusal(node, "rows")
+
+
+def common_defines(node: Node, problem: Problem, pack: int) -> dict[str, Any]:
+    """Defines that all matrix product kernels share."""
+    return {
+        "STORAGE": STORAGE[node.y.type.storage],
+        "PACK": pack,
+        "TRANS_A": problem.trans_a,
+    }
+
+
+def fallback_params(device: DeviceInfo) -> dict[str, Any]:
+    """Parameters of a kernel whose work-items take PACK neighbours: on a GPU, neighbours go to neighbours."""
+    return {"PACK": device.pack if device.is_cpu else 1}
+
+
+@register
+class MatmulFlat(Kernel):
+    """One work-item for each vector of a row; no reuse beyond what caches give."""
+
+    half_sums = True
+    op = "MatMul"
+    source = "matmul/flat.cl"
+    space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}
+    efficiency = 0.06
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return common_refusal(node, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return fallback_params(device)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        # A GPU's work-items that own a whole sum each wait for memory most of the time. A CPU walks down columns, a
+        # page or more at each step: half to a quarter of the bandwidth was measured.
+        if device.is_cpu:
+            return super().seconds(node, device, Cost(cost.flops, 2 * cost.bytes))
+        return super().seconds(node, device, cost) * 20
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        p = problem_of(node)
+        epilogue = rows_epilogue(node, device)
+        sizes = (max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb)
+        return [
+            Launch(
+                "matmul_flat",
+                (node.x, node.input(1), node.y, p.table(), *sizes, *epilogue.args),
+                (ceil_div(p.n, params["PACK"]), p.m, p.batches),
+                defines=common_defines(node, p, params["PACK"]) | {"TRANS_B": p.trans_b},
+                prelude=epilogue.prelude,
+            )
+        ]

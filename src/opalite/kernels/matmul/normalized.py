@@ -1,0 +1,68 @@
+"""Products of normalised rows with a constant right side on matrix units: no launch for the normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Arg, Array, Params, Weight, ceil_div
+from ..mma.stages import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
+from ..registry import register
+from .problem import problem_of
+from .staged import MatmulStaged
+
+_OPERATIONS = 32.0  # for each element of a that a work-group looks at: 1.6 us at 197 rows, 12 at 1576, on an H200
+
+
+@register
+class MatmulNormalized(MatmulStaged):
+    """MatmulStaged that adds up rows and their squares while they pass by, and applies them to the sums."""
+
+    op = "NormalizedMatMul"
+    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        why = super().refuse(node, device)
+        if why is None and not any(_fits(p) for p in legal_tiles(device)):
+            return f"no stages with their rows' statistics fit the {device.local_mem} bytes of local memory"
+        return why
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        if not _fits(params):
+            return "the statistics of rows do not fit the stages' memory beside the partial sums"
+        return super().illegal(node, params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        p = problem_of(node)
+        tiles = (t for t in legal_tiles(device) if _fits(t))
+        return min(tiles, key=lambda t: tile_cycles(t, p.m, p.n, p.k // 4, device, paired=True))
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        """That of the product, and every column of tiles looks at all rows."""
+        p = problem_of(node)
+        columns = tile_size(find_tile(p.m, p.n, p.k // 4, device, paired=True))[1]
+        looks = p.m * p.k * ceil_div(p.n, columns)
+        return super().seconds(node, device, cost) + looks * _OPERATIONS / device.peak_flops
+
+    def further_args(self, node: Node) -> tuple[Arg, ...]:
+        p = problem_of(node)
+
+        def sums(data: Array) -> Array:
+            matrix = data.reshape(data.shape[-2:]).astype(np.float16).astype(np.float32)
+            return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
+
+        key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
+        return (Weight(node.input(1), key, sums), float(node.attrs["epsilon"]))
+
+
+def _fits(params: Params) -> bool:
+    """Whether statistics lie in the stages' memory: first those of all warps, then the rows' beside partial sums."""
+    rows, columns = tile_size(params)
+    parts = 8 * rows * params["NW"] * params["SPLIT"]
+    sums = 4 * rows * columns * params["SPLIT"] if params["SPLIT"] > 1 else 0
+    return max(int(parts), int(sums)) + 8 * rows <= stage_bytes(params)

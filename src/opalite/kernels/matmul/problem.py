@@ -1,0 +1,82 @@
+"""A MatMul node as its kernels see it: sizes, strides, and batch dimensions merged as far as they go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.graph import Node
+from ...ir.types import Shape
+from ...ops.matmul import matrix_dims
+from ..base import Array
+
+
+@dataclass(frozen=True)
+class Problem:
+    """y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], z running over `batch`.
+
+    batch: (size, matrices of a, matrices of b) from one index to the next, outermost first; a step of 0 broadcasts.
+    a_count, b_count: matrices that a and b hold.
+    """
+
+    m: int
+    n: int
+    k: int
+    trans_a: bool
+    trans_b: bool
+    batch: tuple[tuple[int, int, int], ...]
+    a_count: int
+    b_count: int
+
+    @property
+    def batches(self) -> int:
+        """Number of products."""
+        return math.prod(size for size, _, _ in self.batch)
+
+    @property
+    def lda(self) -> int:
+        """Elements from one stored row of `a` to the next."""
+        return self.m if self.trans_a else self.k
+
+    @property
+    def ldb(self) -> int:
+        """Elements from one stored row of `b` to the next."""
+        return self.k if self.trans_b else self.n
+
+    def table(self, b_matrix: int | None = None) -> Array:
+        """The batch as int32[dims, 3]: size, step in a, step in b, in elements; `b_matrix`: elements of one b."""
+        a_size, b_size = self.m * self.k, self.k * self.n if b_matrix is None else b_matrix
+        return np.array([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)], np.int32)
+
+
+def problem_of(node: Node) -> Problem:
+    """The Problem of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
+    a, b = node.x.shape, node.input(1).shape
+    trans_a, trans_b = bool(node.attrs["trans_a"]), bool(node.attrs["trans_b"])
+    m, k = matrix_dims(a, trans_a)
+    n = matrix_dims(b, trans_b)[1]
+    a_count, b_count = math.prod(a[:-2]), math.prod(b[:-2])
+    batch = merge_batch(node.y.shape[:-2], a[:-2], b[:-2])
+    if b_count == 1 and not trans_a:
+        return Problem(m * a_count, n, k, trans_a, trans_b, (), 1, 1)
+    return Problem(m, n, k, trans_a, trans_b, batch, a_count, b_count)
+
+
+def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], ...]:
+    """(size, step in a, step in b) of each batch dimension, neighbours that step as one merged, in whole matrices."""
+    merged: list[tuple[int, int, int]] = []
+    steps_a, steps_b = _steps(a, len(out)), _steps(b, len(out))
+    for size, sa, sb in zip(out, steps_a, steps_b, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1:] == (sa * size, sb * size):
+            size *= merged.pop()[0]
+        merged.append((size, sa, sb))
+    return tuple(merged)
+
+
+def _steps(shape: Shape, rank: int) -> list[int]:
+    full = (1,) * (rank - len(shape)) + tuple(shape)
+    return [0 if size == 1 else math.prod(full[i + 1 :]) for i, size in enumerate(full)]

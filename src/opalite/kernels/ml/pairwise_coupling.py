@@ -1,0 +1,32 @@
+"""PairwiseCoupling: a work-item for each row."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Kernel, Launch, Params, Space
+from ..registry import register
+from ..sources import STORAGE
+
+_MOST = 256  # classes whose probabilities a work-item holds
+
+
+@register
+class CouplingRows(Kernel):
+    """Probabilities and gradients of a row are private."""
+
+    op = "PairwiseCoupling"
+    source = "ml/pairwise_coupling.cl"
+    space: ClassVar[Space] = {}
+    efficiency = 0.01
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        k = node.y.shape[1]
+        return None if k <= _MOST else f"{k} classes are more than the {_MOST} that fit private memory"
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        rows, k = node.y.shape
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "K": k}
+        return [Launch("pairwise_coupling", (node.x, node.y, rows, max(100, k)), (rows,), defines=defines)]

@@ -1,0 +1,72 @@
+"""TreeEnsemble in flat layout: some rows a work-item, tree by tree; few rows share out the trees."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.tree_ensemble import MISSING_IS_YES
+from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE
+
+_KINDS = {"sum": 0, "average": 0, "min": 1, "max": 2}
+
+
+@register
+class TreeRows(Kernel):
+    """Work-items take ROWS rows at a time through their trees, EACH times."""
+
+    op = "TreeEnsemble"
+    source = "ml/tree_ensemble.cl"
+    space: ClassVar[Space] = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
+    efficiency = 0.005
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        computed = [v.producer for v in node.inputs[1:] if v is not None and v.data is None]
+        return "the trees are not constant" if computed else None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        rows, trees = node.x.shape[0], node.input(3).type.count
+        if not device.is_cpu:
+            wanted = 64 * 32 * device.compute_units  # work-items that keep a GPU busy
+            return {"ROWS": 1, "EACH": 1, "PARTS": max(1, min(trees // 4, 64, wanted // max(1, rows)))}
+        lanes = 8 if rows >= 8 else max(1, 1 << (rows.bit_length() - 1))
+        each = max(1, min(16, rows // (lanes * 4 * device.compute_units)))
+        groups = ceil_div(rows, lanes * each)
+        steps = rows * trees * int(node.attrs["depth"])  # a part must be worth its launch
+        parts = max(1, min(device.compute_units // max(1, groups), trees, steps // 2000))
+        return {"ROWS": lanes, "EACH": each, "PARTS": parts}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, limits, nodes, roots, leaves, targets, weights = (node.input(i) for i in range(7))
+        rows, features = x.shape
+        flags = np.asarray(nodes.data)[:, 1]
+        inner = flags[np.asarray(nodes.data)[:, 2] != np.arange(len(flags))] & 7
+        rule = int(inner[0]) if inner.size and (inner == inner[0]).all() else -1 if inner.size else 0
+        trees, columns = roots.type.count, int(node.attrs["columns"])
+        parts = max(1, min(params["PARTS"], trees))
+        defines = {
+            "STORAGE": STORAGE[x.type.storage],
+            "RULE": rule,
+            "MISSING": bool((flags & MISSING_IS_YES).any()),
+            "KIND": _KINDS[node.attrs["aggregate"]],
+            "ROWS": params["ROWS"],
+            "WHOLE": parts == 1,
+        }
+        double = x.type.storage is DType.FLOAT64
+        number = np.float64 if double else np.float32
+        scale = number(1 / max(1, trees) if node.attrs["aggregate"] == "average" else 1)
+        sums = Scratch("sums", max(1, parts * rows * columns) * (8 if double else 4))
+        arrays = (x, limits, nodes, roots, leaves, targets, weights, node.y, sums)
+        sizes = (rows, features, trees, columns, parts, params["EACH"], scale)
+        grid = (ceil_div(rows, params["ROWS"] * params["EACH"]), parts)
+        launches = [Launch("tree_ensemble", (*arrays, *sizes), grid, defines=defines)]
+        if parts > 1:
+            count = rows * columns
+            launches.append(Launch("tree_parts", (sums, node.y, count, parts, scale), (count,), defines=defines))
+        return launches

@@ -1,0 +1,41 @@
+"""What kernels for matrix units take: operands straight into registers (tiles.py) or from stages (stages.py)."""
+
+from __future__ import annotations
+
+import math
+
+from ...ir.device import DeviceInfo
+from ...ops.base import Cost
+from ..base import ceil_div
+from ..window import Window
+from . import stages as mma_stages
+from . import tiles as mma
+
+FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
+_EFFICIENCY = 3.0  # of the peak without matrix units
+_OVERLAP = 0.95  # of the time to move the bytes, so that ties go to the kernels with the least arithmetic
+
+
+def copies_pair(win: Window) -> bool:
+    """Whether neighbours from an even position on are neighbours in x, where 16 bytes are then aligned."""
+    return win.is_pointwise and math.prod(win.size) % 2 == 0
+
+
+def mma_seconds(
+    positions: int, channels: int, quads: int, device: DeviceInfo, cost: Cost, *, staged: bool, paired: bool = False
+) -> float:
+    """Expected time of one of the two kinds for `positions` x `channels` results of `quads` quads of terms.
+
+    Their own estimates order the two. What the better one is expected to take is a share of the device's peak, as with
+    all other kernels, whose estimates are optimistic alike. `paired` as for the tiles with stages.
+    """
+    best = max(cost.flops / (device.peak_flops * _EFFICIENCY), cost.bytes / device.bandwidth * _OVERLAP)
+    if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
+        return best + device.launch_s
+    steps = ceil_div(quads, mma.QUADS)
+    tile = mma.find_tile(positions, channels, steps, device)
+    direct = mma.tile_cycles(tile, positions, channels, steps, device)
+    tile = mma_stages.find_tile(positions, channels, quads, device, paired=paired)
+    stages = mma_stages.tile_cycles(tile, positions, channels, quads, device, paired=paired)
+    mine = stages if staged else direct
+    return best * mine / min(direct, stages) + device.launch_s

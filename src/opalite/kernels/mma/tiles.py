@@ -1,0 +1,136 @@
+"""Tiles of the kernels for NVIDIA's matrix units (mma/tile.cl): parameters, packed weights, and which tile to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.device_family import PTX_MMA
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ..base import Array, Space, ceil_div
+
+ROWS = 16  # positions of a tile
+COLUMNS = 16  # output channels of a tile
+QUADS = 4  # groups of four input channels in one step
+WAVE = 32
+MOST_ITEMS = 256  # the limit that the driver reports for these kernels, even where they require more
+
+SPACE: Space = {
+    "WM": (1, 2, 4),
+    "WN": (1, 2, 4, 3),
+    "PW": (1, 2, 4),
+    "NW": (1, 2, 4),
+    "SPLIT": (1, 2, 4, 8),
+    "STAGES": (2, 4),
+}
+
+# Clock cycles of one multiprocessor of an H200, fitted together with those of stages.py to some 700 tiles of layers
+# of common networks, so that choices lose little; off by a fifth in the mean. benchmarks/gpu_choice.py compares what
+# they choose with what was measured.
+_MULTIPLY = 2.0  # one pair of mma.m16n8k16
+_LOAD_ROWS = 18.0  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
+_LOAD_WEIGHTS = 6.83  # 16 channels of a step
+_LATENCY = 1118.0  # until the loads on their way have arrived
+_L2_BYTES = 130.0  # bytes a clock that the caches give one multiprocessor
+_REDUCE = 500.0  # adding up partial sums
+_STORE = 0.673  # one result through the epilogue to memory
+_BEGIN_AND_END = 4500.0  # until the first loads arrive, and from the last stores to the next launch
+_MIXED = 0.068  # share of each of the busy, the waiting and the fetching time that hides behind none of the others
+_EVEN = 0.052  # how far a last, partly filled turn of work-groups counts by its share alone
+_REGISTERS = 65536
+
+
+def mma_refusal(node: Node, device: DeviceInfo) -> str | None:
+    """Why no kernel for matrix units takes `node`, whatever its shape; None if one may."""
+    if PTX_MMA not in device.quirks:
+        return "the driver builds no inline PTX with mma.sync"
+    if node.y.type.storage is not DType.FLOAT16:
+        return f"matrix units multiply halves, here {node.y.type.storage} is stored"
+    if not node.input(1).is_const:
+        return "input 1 is not constant, so it cannot be packed ahead of time"
+    return None
+
+
+def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
+    """Why a work-group cannot hold tiles of `params`, or None."""
+    area, warps = params["WM"] * params["WN"], params["PW"] * params["NW"] * params["SPLIT"]
+    if warps * WAVE > MOST_ITEMS:
+        return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
+    if _registers(params) * warps * WAVE > _REGISTERS or _registers(params) > 255:
+        return "the tiles exceed the registers"
+    if params["SPLIT"] > 1 and warps * area * ROWS * COLUMNS * 4 > device.local_mem:
+        return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
+    return None
+
+
+def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> dict[str, int]:
+    """The tile with the least estimated time for `positions` x `channels` results of `steps` steps."""
+    return min(legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={})
+
+
+def legal_tiles(steps: int, device: DeviceInfo) -> Iterator[dict[str, int]]:
+    """Tiles worth considering for `steps` steps."""
+    for wm, wn, warps_p, warps_n, split in _SHAPES:
+        params = {"WM": wm, "WN": wn, "PW": warps_p, "NW": warps_n, "SPLIT": split, "STAGES": 4 if wm * wn <= 4 else 2}
+        if split <= steps and tile_illegal(params, device) is None:
+            yield params
+
+
+_SHAPES = tuple(
+    (wm, wn, warps_p, warps_n, split)
+    for wm in (1, 2, 4)
+    for wn in (1, 2, 3, 4)
+    for warps_p, warps_n in ((1, 1), (2, 1), (2, 2), (4, 1), (1, 2), (4, 2))
+    for split in (1, 2, 4, 8)
+    if 2 <= warps_p * warps_n * split <= 8
+)
+
+
+def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps: int, device: DeviceInfo) -> float:
+    """Estimated clock cycles: the busiest of matrix units, caches and waiting, work-groups shared out evenly."""
+    wm, wn, split = params["WM"], params["WN"], params["SPLIT"]
+    rows, columns = ROWS * wm * params["PW"], COLUMNS * wn * params["NW"]
+    groups = ceil_div(positions, rows) * ceil_div(channels, columns)
+    warps = params["PW"] * params["NW"] * split
+    resident = max(1, min(64 // warps, _REGISTERS // (_registers(params) * warps * WAVE)))
+    turns, waves = ceil_div(steps, split), ceil_div(groups, device.compute_units)
+    per_unit = (1 - _EVEN) * waves + _EVEN * max(1.0, groups / device.compute_units)
+    busy = max(_MULTIPLY * wm * wn, _LOAD_ROWS * wm + _LOAD_WEIGHTS * wn) * turns * warps * per_unit
+    waiting = _LATENCY * ceil_div(turns, params["STAGES"]) * ceil_div(waves, resident)
+    fetched = (rows + columns) * steps * QUADS * 8 * per_unit / _L2_BYTES
+    steady = max(busy, waiting, fetched) + _MIXED * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
+    return _BEGIN_AND_END + steady + _STORE * rows * columns * per_unit
+
+
+def _registers(params: Mapping[str, int]) -> int:
+    """Registers of a work-item: sums, operands on their way, and addresses."""
+    wm, wn = params["WM"], params["WN"]
+    return 8 * wm * wn + params["STAGES"] * 4 * (wm + wn) + 14 * wm + 2 * wn + 32
+
+
+def pack_weights(quads: Array) -> Array:
+    """[channels, quads of inputs, 4] as the lanes read it: float16[tiles, steps, 32 lanes, 8]."""
+    channels, count, _ = quads.shape
+    tiles, steps = ceil_div(channels, COLUMNS), ceil_div(count, QUADS)
+    dense = np.zeros((tiles * COLUMNS, steps * QUADS, 4), np.float16)
+    dense[:channels, :count] = quads
+    # Channel 4h + 2j + l of a tile is column 2h + l of fragment j; lane 4 * column + t holds quad t.
+    split = dense.reshape(tiles, 4, 2, 2, steps, QUADS, 4)
+    packed = split.transpose(0, 4, 1, 3, 5, 2, 6)
+    return np.ascontiguousarray(packed.reshape(tiles, steps, WAVE, 8))
+
+
+def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
+    """The defines of mma/tile.cl."""
+    return {name: params[name] for name in SPACE}
+
+
+def tile_grid(params: Mapping[str, int], positions: int, channels: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(grid, work-group) for results of `positions` x `channels`."""
+    group = WAVE * params["PW"] * params["NW"] * params["SPLIT"]
+    across = ceil_div(positions, ROWS * params["WM"] * params["PW"])
+    return (across * group, ceil_div(channels, COLUMNS * params["WN"] * params["NW"])), (group, 1)

@@ -1,0 +1,1 @@
+"""Moving elements: copies between views, transposes, padding, gathering, scattering, casts of layout."""

@@ -1,0 +1,133 @@
+"""Gather, GatherElements and GatherND in flat layout, for every element type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ..base import Array, Kernel, Launch, Params, Space, ceil_div
+from ..registry import register
+from ..sources import ELEMENT, read_source
+from ..workgroups import group_refusal
+
+ROW_BYTES = {True: 64, False: 16}
+"""Bytes that one work-item moves at once: a vector register on a CPU (True), a 128-bit access on a GPU."""
+
+
+def row_params(node: Node, device: DeviceInfo) -> dict[str, Any]:
+    """Untuned parameters of kernels that copy rows: wide accesses, and on a CPU several for each work-item."""
+    width = min(16, ROW_BYTES[device.is_cpu] // node.y.type.storage.size)
+    return {"VEC": width, "UNROLL": 16 if device.is_cpu else 1, "WG": 64}
+
+
+def row_defines(node: Node, params: Params) -> dict[str, Any]:
+    """The defines of move/index_rows.cl."""
+    return {
+        "ELEM": ELEMENT[node.y.type.storage.size],
+        "INDEX": "long" if node.input(1).dtype is DType.INT64 else "int",
+        "VEC": params["VEC"],
+        "SPAN": span(params),
+    }
+
+
+def span(params: Params) -> int:
+    """Elements of a row that one work-item copies."""
+    return int(params["VEC"] * params["UNROLL"])
+
+
+def axis_table(sizes: Sequence[int], strides: Sequence[int]) -> Array:
+    """(size, stride) pairs int32[2 * rank] for a kernel's loop over axes, neighbours that step as one axis merged."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            size *= merged.pop()[0]
+        merged.append((size, stride))
+    return np.array(merged or [(1, 0)], np.int32).ravel()
+
+
+def row_strides(shape: Sequence[int]) -> list[int]:
+    """Elements from one position to the next along each axis of a row-major tensor."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+class _RowKernel(Kernel):
+    """What the three kernels share: parameters and source."""
+
+    source = "move/gather.cl"
+    space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return row_params(node, device)
+
+    def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> list[Launch]:
+        x, indices, y = node.x, node.input(1), node.y
+        prelude = read_source("move/index_rows.cl")
+        all_args = (x, indices, y, *args)
+        return [Launch(entry, all_args, (items,), (params["WG"],), row_defines(node, params), prelude)]
+
+
+@register
+class GatherRows(_RowKernel):
+    """Gather: copies the row that each index names."""
+
+    op = "Gather"
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, axis, count = node.x, node.attrs["axis"], node.input(1).type.count
+        inner = math.prod(x.shape[axis + 1 :])
+        chunks = ceil_div(inner, span(params))
+        items = math.prod(x.shape[:axis]) * count * chunks
+        return self._launch("gather", node, params, items, items, chunks, count, x.shape[axis], inner)
+
+
+@register
+class GatherElementwise(_RowKernel):
+    """GatherElements: one element for each work-item."""
+
+    op = "GatherElements"
+    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"WG": 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, axis, items = node.x, node.attrs["axis"], node.y.type.count
+        strides = row_strides(x.shape)
+        axes = axis_table(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
+        whole = {**params, "VEC": 1, "UNROLL": 1}
+        return self._launch(
+            "gather_elements", node, whole, items, axes, items, len(axes) // 2, x.shape[axis], strides[axis]
+        )
+
+
+@register
+class GatherTuples(_RowKernel):
+    """GatherND: copies the row that each tuple of coordinates names."""
+
+    op = "GatherND"
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, indices, batch = node.x, node.input(1), node.attrs["batch_dims"]
+        depth = indices.shape[-1]
+        inner = math.prod(x.shape[batch + depth :])
+        axes = [(size, stride) for size, stride in zip(x.shape, row_strides(x.shape), strict=True)]
+        table = np.array(axes[batch : batch + depth] or [(1, 0)], np.int32).ravel()
+        rows = math.prod(indices.shape[:-1])
+        chunks = ceil_div(inner, span(params))
+        items = rows * chunks
+        per_batch = math.prod(indices.shape[batch:-1])
+        batch_stride = math.prod(x.shape[batch:])
+        return self._launch(
+            "gather_nd", node, params, items, table, items, chunks, depth, per_batch, batch_stride, inner
+        )

@@ -1,0 +1,85 @@
+"""Pad, all four modes, on row-major and on channel-packed tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import packed
+from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
+from ..codegen.vectors import Vec
+from ..registry import register
+from ..sources import ELEMENT
+from .copies import MAX_AXES, accesses, row_major
+
+MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3}
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@register
+class PadRows(Kernel):
+    """Rows of the output: border, then x, then border. Packed tensors move a channel block as one element."""
+
+    op = "Pad"
+    source = "move/pad.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        axes = len(_axes(node, 1))
+        return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        flat, layout, rank = flat_binding(node), packed(device.pack), len(node.x.shape)
+        if rank not in (3, 4, 5) or not node.x.dtype.is_float:
+            return (flat,)
+        pads = node.attrs["pads"]
+        # The lanes past C must stay zero, whatever the border holds.
+        fills = node.attrs["mode"] == "constant" and node.attrs.get("value", 0) != 0 and node.x.shape[1] % layout.pack
+        if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
+            return (flat,)
+        return flat, Binding((layout,), (layout,))
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"VEC": 16, "EACH": 256} if device.is_cpu else {"VEC": 1, "EACH": 1}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        pack, storage = node.y.type.layout.pack, node.x.type.storage
+        axes = _axes(node, pack)
+        columns, begin, wide = axes[-1]
+        vec = params["VEC"] if pack == 1 else 1
+        while vec > max(1, columns):
+            vec //= 2
+        element = Vec(ELEMENT[storage.size], pack)
+        load, store = accesses(storage.size, vec)
+        defines = {"T": element, "V": element.base, "MODE": MODES[node.attrs["mode"]], "OUTER": len(axes) - 1}
+        prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
+        value = np.asarray(node.attrs.get("value", 0)).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
+        rows = math.prod(a[2] for a in axes[:-1])
+        args: list[Arg] = [node.x, node.y, value, columns, begin, wide, params["EACH"], rows]
+        for (extent, first, padded), stride in zip(axes[:-1], row_major([a[0] for a in axes]), strict=False):
+            args += [extent, first, padded, np.int64(stride)]
+        grid = (ceil_div(wide, params["EACH"]), rows)
+        return [Launch("pad", tuple(args), grid, defines={**defines, "VEC": vec}, prelude=prelude)]
+
+
+def _axes(node: Node, pack: int) -> list[tuple[int, int, int]]:
+    """(extent of x, begin of the border, extent of y) of each axis in elements or, packed, in channel blocks.
+
+    Axes without border are merged into the one before.
+    """
+    x, y, pads = list(node.x.shape), list(node.y.shape), node.attrs["pads"]
+    if pack > 1:
+        x[1] = y[1] = ceil_div(x[1], pack)
+    axes: list[tuple[int, int, int]] = []
+    for extent, begin, padded in zip(x, pads[: len(x)], y, strict=True):
+        if axes and extent == padded and axes[-1][0] == axes[-1][2]:
+            axes[-1] = (axes[-1][0] * extent, 0, axes[-1][2] * padded)
+        else:
+            axes.append((extent, begin, padded))
+    return axes or [(1, 0, 1)]

@@ -1,0 +1,64 @@
+// y = x in another layout and storage type.  One work-item moves the lanes of one output block at one spatial position.
+//   SRC_PACK, DST_PACK   channels in a block: 1 is row-major; images have 4
+//   SRC_IMAGE, DST_IMAGE whether the side is an image2d: block cb of row h of batch n starts at texel (cb * W, n * H + h)
+//   LOAD1(p, i), STORE1(p, i, v), VALUE: generated accesses and the type between them
+#ifndef SRC_PACK
+#define SRC_PACK 1
+#define DST_PACK 4
+#define SRC_IMAGE 0
+#define DST_IMAGE 0
+#define VALUE float
+#define SRC_T float
+#define DST_T float
+#define LOAD1(p, i) ((p)[i])
+#define STORE1(p, i, v) ((p)[i] = (v))
+#endif
+#if SRC_IMAGE || DST_IMAGE
+#include "image/texels.cl"
+#endif
+#if SRC_IMAGE
+#define SRC_PARAM read_only image2d_t x
+#else
+#define SRC_PARAM global const SRC_T *x
+#endif
+#if DST_IMAGE
+#define DST_PARAM write_only image2d_t y
+#else
+#define DST_PARAM global DST_T *y
+#endif
+
+// channels: C; rows, width: H and W of the spatial extent as a matrix; blocks: ceil(C / DST_PACK); outer: N * blocks
+kernel void place_cast(SRC_PARAM, DST_PARAM, int channels, int rows, int width, int blocks, int outer) {
+    const int s = get_global_id(0);
+    const int nb = get_global_id(1);
+    const int spatial = rows * width;
+    if (s >= spatial || nb >= outer) return;
+    const int n = nb / blocks;
+    const int c0 = (nb - n * blocks) * DST_PACK;
+    VALUE v[DST_PACK];
+#pragma unroll
+    for (int k = 0; k < DST_PACK; ++k) {
+        const int c = c0 + k;
+        v[k] = (VALUE)0;
+        if (c < channels) {
+#if SRC_IMAGE
+            const float4 texel = READ(x, c / 4 * width + s % width, n * rows + s / width);
+            v[k] = (VALUE)(c % 4 == 0 ? texel.x : c % 4 == 1 ? texel.y : c % 4 == 2 ? texel.z : texel.w);
+#else
+            const int source_blocks = (channels + SRC_PACK - 1) / SRC_PACK;
+            const size_t i = (((size_t)n * source_blocks + c / SRC_PACK) * spatial + s) * SRC_PACK + c % SRC_PACK;
+            v[k] = LOAD1(x, i);
+#endif
+        }
+    }
+#if DST_IMAGE
+    WRITE(y, c0 / 4 * width + s % width, n * rows + s / width,
+          (float4)((float)v[0], (float)v[1], (float)v[2], (float)v[3]));
+#else
+    const size_t o = ((size_t)nb * spatial + s) * DST_PACK;
+#pragma unroll
+    for (int k = 0; k < DST_PACK; ++k) {
+        STORE1(y, o + k, v[k]);
+    }
+#endif
+}

@@ -1,0 +1,188 @@
+"""ScatterElements and ScatterND in flat layout: walks over the updates of each place, or its last update by atomics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ...ops.scatter import REDUCTIONS
+from ..base import Array, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE, read_source
+from ..workgroups import group_refusal
+from .gather import axis_table, row_defines, row_params, row_strides, span
+
+_OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min": "min"}
+
+
+class _ScatterKernel(Kernel):
+    """Parameters, defines and launches that all four kernels share."""
+
+    source = "move/scatter.cl"
+    space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return row_params(node, device)
+
+    def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> Launch:
+        defines = row_defines(node, params)
+        reduction, stored = node.attrs["reduction"], node.y.type.storage
+        if stored is DType.BOOL:
+            reduction, stored = _OF_BOOLEANS[reduction], DType.UINT8
+        defines["REDUCTION"] = REDUCTIONS.index(reduction)
+        defines["STORAGE"] = STORAGE[stored]
+        return Launch(entry, args, (items,), (params["WG"],), defines, read_source("move/index_rows.cl"))
+
+
+class _Walk(_ScatterKernel):
+    """Copy x, then let each work-item apply the updates of its own places in order: exact for every reduction."""
+
+    def _copy(self, node: Node, params: Params) -> Launch:
+        count = node.y.type.count
+        spans = ceil_div(count, span(params))
+        return self._launch("copy_all", node, params, spans, node.x, node.y, spans, count)
+
+    def _walks(self, node: Node) -> tuple[int, int]:
+        """(independent walks, steps of each)."""
+        raise NotImplementedError
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        walks, steps = self._walks(node)
+        at_once, step = (device.compute_units, 5e-9) if device.is_cpu else (256 * device.compute_units, 5e-7)
+        return cost.bytes / device.bandwidth + ceil_div(walks, at_once) * steps * step + 2 * device.launch_s
+
+
+class _Last(_ScatterKernel):
+    """Without reduction: find the last update of each place by atomic maxima, then write every row once."""
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return None if node.attrs["reduction"] == "none" else "of each place it keeps the last update only"
+
+    def _launches(self, node: Node, params: Params, inner: int, find: str, finds: int, *args: Any) -> list[Launch]:
+        """Launches for y as rows of `inner` elements; `find` with `args` after the scratch marks them."""
+        x, indices, updates, y = node.x, node.input(1), node.input(2), node.y
+        rows = y.type.count // max(inner, 1)
+        last = Scratch("last", 4 * rows)
+        chunks = ceil_div(inner, span(params))
+        items = rows * chunks
+        return [
+            self._launch("no_update", node, params, rows, last, rows),
+            self._launch(find, node, params, finds, indices, last, *args),
+            self._launch("take_last", node, params, items, x, updates, last, y, items, chunks, inner),
+        ]
+
+    def _row_length(self, node: Node) -> int:
+        """Elements in what one update writes."""
+        raise NotImplementedError
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        rows = (node.x.type.count + node.input(2).type.count) / max(self._row_length(node), 1)
+        each = 1e-8 / device.compute_units if device.is_cpu else 0.0
+        return cost.bytes / device.bandwidth + rows * each + 3 * device.launch_s
+
+
+def _tuples(node: Node) -> tuple[Array, int, int, int]:
+    """Of a ScatterND: (size, stride in rows) of each coordinate; tuples; coordinates in a tuple; elements in a row."""
+    shape, indices = node.x.shape, node.input(1).shape
+    depth = indices[-1]
+    pairs = list(zip(shape[:depth], row_strides(shape[:depth]), strict=True))
+    return np.array(pairs or [(1, 0)], np.int32).ravel(), math.prod(indices[:-1]), depth, math.prod(shape[depth:])
+
+
+@register
+class ScatterElementsLast(_Last):
+    """ScatterElements without reduction, in three launches that are parallel over elements."""
+
+    op = "ScatterElements"
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"VEC": 1, "UNROLL": 1, "WG": 64}
+
+    def _row_length(self, node: Node) -> int:
+        return 1
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        indices, axis = node.input(1), node.attrs["axis"]
+        strides = row_strides(node.x.shape)
+        axes = axis_table(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
+        finds = indices.type.count
+        return self._launches(
+            node, params, 1, "last_elements", finds, axes, finds, len(axes) // 2, node.x.shape[axis], strides[axis]
+        )
+
+
+@register
+class ScatterElementsWalk(_Walk):
+    """ScatterElements with any reduction; a work-item owns a line along the axis."""
+
+    op = "ScatterElements"
+
+    def _walks(self, node: Node) -> tuple[int, int]:
+        indices = node.input(1)
+        steps = indices.shape[node.attrs["axis"]]
+        return indices.type.count // max(steps, 1), steps
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, indices, updates, y, axis = node.x, node.input(1), node.input(2), node.y, node.attrs["axis"]
+        lines, length = self._walks(node)
+        strides, steps = row_strides(x.shape), row_strides(indices.shape)
+        others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
+        table = np.array(others or [(1, 0, 0)], np.int32).ravel()
+        walk = self._launch(
+            "walk_elements",
+            node,
+            params,
+            lines,
+            indices,
+            updates,
+            y,
+            table,
+            lines,
+            len(table) // 3,
+            length,
+            steps[axis],
+            x.shape[axis],
+            strides[axis],
+        )
+        return [self._copy(node, params), walk]
+
+
+@register
+class ScatterNDLast(_Last):
+    """ScatterND without reduction, in three launches that are parallel over rows and their spans."""
+
+    op = "ScatterND"
+
+    def _row_length(self, node: Node) -> int:
+        return _tuples(node)[3]
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        axes, count, depth, inner = _tuples(node)
+        return self._launches(node, params, inner, "last_tuples", count, axes, count, depth)
+
+
+@register
+class ScatterNDWalk(_Walk):
+    """ScatterND with any reduction; a work-item owns a span of columns and walks all tuples."""
+
+    op = "ScatterND"
+
+    def _walks(self, node: Node) -> tuple[int, int]:
+        _, count, _, inner = _tuples(node)
+        return inner, count
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        axes, count, depth, inner = _tuples(node)
+        spans = ceil_div(inner, span(params))
+        indices, updates, y = node.input(1), node.input(2), node.y
+        walk = self._launch("walk_tuples", node, params, spans, indices, updates, y, axes, count, depth, inner)
+        return [self._copy(node, params), walk]

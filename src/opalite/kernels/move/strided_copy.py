@@ -1,0 +1,162 @@
+"""Transpose, Slice and Concat as copies between strided views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node, Value
+from ...ir.place import Layout, packed
+from ...ops.base import Cost
+from ..base import Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
+from ..registry import register
+from ..sources import ELEMENT
+from .copies import MAX_AXES, Copy, accesses, row_major
+
+_SHORT = 8  # an inner axis shorter than this is not worth a loop
+
+
+def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
+    """The launch of one copy from x's memory to y's."""
+    c = copy.merged()
+    inner = _inner_axis(c)
+    lines = c.without(inner)
+    columns, xs, ys = c.extents[inner], c.source[inner], c.target[inner]
+    contiguous = xs == ys == 1
+    vec = params["VEC"]
+    while vec > 1 and (not contiguous or vec > columns):
+        vec //= 2
+    items = params["ITEMS"] if contiguous else 4 * params["ITEMS"]
+    load, store = accesses(x.type.storage.size, vec)
+    defines: dict[str, Any] = {
+        "T": ELEMENT[x.type.storage.size],
+        "AXES": len(lines.extents),
+        "CONTIGUOUS": contiguous,
+        "VEC": vec,
+        "ITEMS": items,
+    }
+    prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n"
+    starts = np.int64(copy.source_start), np.int64(copy.target_start)
+    args = (x, y, *starts, columns, np.int64(xs), np.int64(ys), lines.count, *lines.axis_args)
+    grid = (ceil_div(columns, vec * items), lines.count)
+    return Launch("strided_copy", args, grid, defines=defines, prelude=prelude)
+
+
+def _inner_axis(copy: Copy) -> int:
+    """Axis that a work-item runs along: the target's innermost, or a longer one where that is short and strided."""
+    last = len(copy.extents) - 1
+    if copy.extents[last] >= _SHORT or copy.source[last] == copy.target[last] == 1:
+        return last
+    return max(range(last + 1), key=lambda k: (copy.extents[k] >= _SHORT and copy.source[k] == 1, copy.extents[k]))
+
+
+class StridedCopy(Kernel):
+    """What Transpose, Slice and Concat share."""
+
+    source = "move/strided_copy.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(node, 1)):
+            return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
+        return None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"VEC": 16, "ITEMS": 4} if device.is_cpu else {"VEC": 4, "ITEMS": 1}
+
+    def copies(self, node: Node, pack: int) -> list[Copy]:
+        """One copy for each input, in elements of the layout with blocks of `pack`."""
+        raise NotImplementedError
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        pack = node.y.type.layout.pack
+        inputs = [v for v in node.inputs if v is not None]
+        return [
+            copy_launch(x, node.y, copy, params)
+            for x, copy in zip(inputs, self.copies(node, pack), strict=True)
+            if x.type.count
+        ]
+
+
+@register
+class TransposeCopy(StridedCopy):
+    """Reads strided, writes in order."""
+
+    op = "Transpose"
+
+    def copies(self, node: Node, pack: int) -> list[Copy]:
+        return [transpose_copy(node)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        copy = transpose_copy(node).merged()
+        in_order = copy.source[-1] == copy.target[-1] == 1
+        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (1 if in_order else 6)))
+
+
+def transpose_copy(node: Node) -> Copy:
+    """A Transpose of row-major tensors as a copy."""
+    strides = row_major(node.x.shape)
+    return Copy(node.y.shape, tuple(strides[p] for p in node.attrs["perm"]), row_major(node.y.shape))
+
+
+@register
+class SliceCopy(StridedCopy):
+    """Row-major, or packed where whole channel blocks are taken."""
+
+    op = "Slice"
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        a = node.attrs
+        layout = packed(device.pack)
+        whole = len(node.x.shape) in (3, 4) and a["steps"][1] == 1 and a["starts"][1] % device.pack == 0
+        ends = a["starts"][1] + a["sizes"][1] if whole else 0
+        if whole and (ends == node.x.shape[1] or a["sizes"][1] % device.pack == 0):
+            return flat_binding(node), Binding((layout,), (layout,))
+        return (flat_binding(node),)
+
+    def copies(self, node: Node, pack: int) -> list[Copy]:
+        a = node.attrs
+        starts, steps = list(a["starts"]), list(a["steps"])
+        x_shape, y_shape = _blocks(node.x.shape, pack), _blocks(node.y.shape, pack)
+        if pack > 1:
+            starts[1] //= pack
+            starts, steps = [*starts, 0], [*steps, 1]
+        strides = row_major(x_shape)
+        first = sum(s * k for s, k in zip(starts, strides, strict=True))
+        return [Copy(y_shape, tuple(s * k for s, k in zip(steps, strides, strict=True)), row_major(y_shape), first)]
+
+
+@register
+class ConcatCopy(StridedCopy):
+    """One copy for each input; packed where the inputs fill whole channel blocks."""
+
+    op = "Concat"
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        flat = flat_binding(node)
+        inputs = [v for v in node.inputs if v is not None]
+        if len(node.y.shape) not in (3, 4) or not node.y.dtype.is_float or any(v.is_const for v in inputs):
+            return (flat,)
+        if node.attrs["axis"] == 1 and any(v.shape[1] % device.pack for v in inputs[:-1]):
+            return (flat,)
+        layout = packed(device.pack)
+        return flat, Binding((layout,) * len(inputs), (layout,))
+
+    def copies(self, node: Node, pack: int) -> list[Copy]:
+        axis = node.attrs["axis"]
+        target = row_major(_blocks(node.y.shape, pack))
+        found, start = [], 0
+        for v in node.inputs:
+            assert v is not None
+            shape = _blocks(v.shape, pack)
+            found.append(Copy(shape, row_major(shape), target, 0, start * target[axis]))
+            start += shape[axis]
+        return found
+
+
+def _blocks(shape: tuple[int, ...], pack: int) -> tuple[int, ...]:
+    return Layout(pack).storage_shape(shape)

@@ -1,0 +1,171 @@
+"""Transpose where the innermost axis moves: squares in registers (CPUs) or local memory (GPUs), short axes zipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..codegen.vectors import Vec
+from ..registry import register
+from ..sources import ELEMENT
+from ..workgroups import group_refusal
+from .copies import MAX_AXES, Copy, accesses
+from .strided_copy import transpose_copy
+
+_THIN = 8  # elements of a short axis
+_LEAST = 4  # shorter sides fill too little of a square
+_SIDE = 32  # of the square in local memory
+_ROWS = 8  # work-items of a group along it
+
+
+@dataclass(frozen=True)
+class Square:
+    """Two axes that change places: a is in order in x, b in y. `lines` are the outer axes."""
+
+    a: int
+    b: int
+    source_stride: int  # of b in x
+    target_stride: int  # of a in y
+    lines: Copy
+
+    @property
+    def args(self) -> tuple[int, int, np.int64, np.int64]:
+        """Their extents and strides as kernel arguments."""
+        return self.a, self.b, np.int64(self.source_stride), np.int64(self.target_stride)
+
+
+def find_square(node: Node) -> Square | None:
+    """The two axes of a Transpose that change places; None if the innermost axis stays."""
+    copy = transpose_copy(node).merged()
+    last = len(copy.extents) - 1
+    inner = next((k for k in range(last) if copy.source[k] == 1), None)
+    if inner is None:
+        return None
+    lines = copy.without(inner, last)
+    return Square(copy.extents[inner], copy.extents[last], copy.source[last], copy.target[inner], lines)
+
+
+def _refusal(node: Node, least: int) -> str | None:
+    square = find_square(node) if node.y.type.count else None
+    if square is None:
+        return "the innermost axis stays, so lines can be copied"
+    if min(square.a, square.b) < least:
+        return f"the axes that change places have {square.a} and {square.b} elements; squares need {least}"
+    if len(square.lines.extents) > MAX_AXES:
+        return f"more than {MAX_AXES} outer axes cannot be merged"
+    return None
+
+
+@register
+class TransposeTile(Kernel):
+    """Squares of up to 16 x 16 in vector registers."""
+
+    op = "Transpose"
+    source = "move/transpose_tile.cl"
+    space: ClassVar[Space] = {"TILE": (16, 8, 4), "EACH": (8, 2, 32)}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return _refusal(node, _LEAST)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        square = find_square(node)
+        assert square is not None
+        if params["TILE"] > min(square.a, square.b):
+            return f"the axes are shorter than {params['TILE']}"
+        return "too many registers" if params["TILE"] * node.x.type.storage.size > 64 else None
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (1 if device.is_cpu else 50)))
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        square = find_square(node)
+        assert square is not None
+        size, tile, each = node.x.type.storage.size, params["TILE"], params["EACH"]
+        held = "uint" if size < 4 else ELEMENT[size]
+        load, store = accesses(size, tile, held)
+        defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "TILE": tile, "TILE_V": Vec(held, tile)}
+        prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
+        rows = square.lines.count
+        args = (node.x, node.y, *square.args, each, rows, *square.lines.axis_args)
+        grid = (ceil_div(square.b, tile * each), ceil_div(square.a, tile), rows)
+        return [Launch("transpose_tile_copy", args, grid, defines=defines, prelude=prelude)]
+
+
+@register
+class TransposeLocal(Kernel):
+    """Squares of 32 x 32 in local memory."""
+
+    op = "Transpose"
+    source = "move/transpose_local.cl"
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if device.local_mem < _SIDE * (_SIDE + 1) * 8:
+            return f"{device.local_mem} bytes of local memory do not hold a square"
+        return group_refusal(_SIDE * _ROWS, device) or _refusal(node, 2 * _LEAST)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (8 if device.is_cpu else 1)))
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        square = find_square(node)
+        assert square is not None
+        defines: dict[str, Any] = {
+            "T": ELEMENT[node.x.type.storage.size],
+            "AXES": len(square.lines.extents),
+            "ROWS": _ROWS,
+        }
+        args = (node.x, node.y, *square.args, *square.lines.axis_args)
+        grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
+        return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
+
+
+@register
+class TransposeThin(Kernel):
+    """A short axis zipped into, or out of, a long one: pixel shuffles, and images of a few channels."""
+
+    op = "Transpose"
+    source = "move/transpose_thin.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        reason = _refusal(node, 2)
+        if reason is not None:
+            return reason
+        square = find_square(node)
+        assert square is not None
+        zips, unzips = square.target_stride == square.b, square.source_stride == square.a
+        if not (zips and square.b <= _THIN) and not (unzips and square.a <= _THIN):
+            return f"no axis of up to {_THIN} elements changes places with its neighbour"
+        return None
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return "too many registers" if params["VEC"] * node.x.type.storage.size > 64 else None
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return super().seconds(node, device, Cost(cost.flops, cost.bytes * 0.9))
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        if not device.is_cpu:
+            return {"VEC": 4, "EACH": 1}
+        return {"VEC": min(16, 64 // node.x.type.storage.size), "EACH": 16}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        square = find_square(node)
+        assert square is not None
+        zips = square.target_stride == square.b and square.b <= _THIN
+        thin, steps = (square.b, square.a) if zips else (square.a, square.b)
+        size, vec, each = node.x.type.storage.size, params["VEC"], params["EACH"]
+        load, store = accesses(size, vec)
+        defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
+        prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
+        stride = np.int64(square.source_stride if zips else square.target_stride)
+        rows = square.lines.count
+        args = (node.x, node.y, steps, stride, each, rows, *square.lines.axis_args)
+        entry = "zip_lines" if zips else "unzip_lines"
+        return [Launch(entry, args, (ceil_div(steps, vec * each), rows), defines=defines, prelude=prelude)]

@@ -1,0 +1,79 @@
+"""LocalResponseNorm in flat layout: neighbouring positions as vectors, channel after channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ...ops.expr import trace
+from ...ops.local_response import neighbours
+from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..codegen.generate import generate
+from ..codegen.vectors import compute_type
+from ..registry import register
+from ..sources import STORAGE
+
+
+def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present: str) -> str:
+    """Functions response_WIDTH(d): d to the power of -beta. `present`: the text in front, with its helpers."""
+    dtype = DType.FLOAT64 if node.x.type.storage is DType.FLOAT64 else DType.FLOAT32
+    expr = trace(lambda d: d.call("pow", -float(node.attrs["beta"])), dtype)
+    text = ""
+    for width in sorted(set(widths)):
+        t = compute_type(dtype, width)
+        code = generate(expr, width, ["d"], device=device)
+        text += "".join(h for h in code.helpers.values() if h not in present)
+        text += f"static inline {t} response_{width}({t} d) {{\n{code.body()}    return {code.result};\n}}\n"
+    return text
+
+
+def response_args(node: Node) -> tuple[Arg, Arg]:
+    """alpha / size and bias in the type that kernels compute in."""
+    a = node.attrs
+    factors = float(a["alpha"]) / a["size"], float(a["bias"])
+    if node.x.type.storage is DType.FLOAT64:
+        return np.float64(factors[0]), np.float64(factors[1])
+    return factors
+
+
+@register
+class LocalResponseFlat(Kernel):
+    """Any rank from 2 on, any size."""
+
+    op = "LocalResponseNorm"
+    source = "norm/local_response_flat.cl"
+    space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
+    efficiency = 0.05
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return epilogue_refusal(node, "packed")
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        if not device.is_cpu:
+            return {"PACK": 1, "EACH": 1}
+        return {"PACK": max(4, min(16, device.native_float_width)), "EACH": 64}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        """Positions that fill no vector are computed one at a time on a CPU."""
+        spatial = math.prod(node.x.shape[2:])
+        slow = 4.0 if device.is_cpu and spatial < device.native_float_width else 1.0
+        return super().seconds(node, device, Cost(slow * cost.flops, cost.bytes))
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        batch, channels, *rest = node.x.shape
+        spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (node.x, node.y, batch, channels, spatial, *neighbours(node.attrs["size"]), each)
+        args += (*response_args(node), *epilogue.args)
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
+        prelude = epilogue.prelude + response_text(node, device, (1, pack), epilogue.prelude)
+        grid = (ceil_div(spatial, pack), ceil_div(channels, each), batch)
+        return [Launch("local_response_flat", args, grid, defines=defines, prelude=prelude)]

@@ -1,0 +1,79 @@
+"""LocalResponseNorm on channel-packed tensors: windows that reach into the blocks next to a block's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import packed
+from ...ops.local_response import neighbours
+from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import PACKED_TYPES, block_size
+from .local_response_flat import response_args, response_text
+
+LANES = "0123456789abcdef"
+
+
+def window_text(size: int, pack: int) -> str:
+    """The function window_sum: lane c of the result sums channels c - before to c + behind of three blocks in a row.
+
+    Each channel of the window is a vector put together of two neighbouring blocks. Needs windows within the three.
+    """
+    before, behind = neighbours(size)
+    terms = ["here"]
+    for shift in (*range(-before, 0), *range(1, behind + 1)):
+        low, high = ("before", "here") if shift < 0 else ("here", "behind")
+        whole = [f"{name}.s{lane}" for name in (low, high) for lane in LANES[:pack]]
+        begin = shift if shift > 0 else pack + shift
+        terms.append(f"(ACCV)({', '.join(whole[begin : begin + pack])})")
+    lines = "".join(f"    sum += {term};\n" for term in terms[1:])
+    return (
+        "static inline ACCV window_sum(ACCV before, ACCV here, ACCV behind) {\n"
+        f"    ACCV sum = {terms[0]};\n{lines}    return sum;\n}}\n"
+    )
+
+
+@register
+class LocalResponsePacked(Kernel):
+    """NCHWc to NCHWc; windows reach one block to either side."""
+
+    op = "LocalResponseNorm"
+    source = "norm/local_response_packed.cl"
+    space: ClassVar[Space] = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
+    efficiency = 0.15
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.x.type.rank not in (3, 4, 5):
+            return f"a tensor of rank {node.x.type.rank} has no channels to pack"
+        if node.x.dtype not in PACKED_TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        size = node.attrs["size"]
+        if max(neighbours(size)) > block_size(node, device):
+            return f"windows of {size} channels reach beyond the neighbouring blocks of {block_size(node, device)}"
+        return epilogue_refusal(node, "packed")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        y = packed(device.pack)
+        return (Binding((y, *operand_layouts(node, "packed", y)), (y,)),)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"EACH": 16, "DEEP": 16} if device.is_cpu else {"EACH": 1, "DEEP": 1}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        batch, channels, *rest = node.x.shape
+        pack, spatial = block_size(node, device), math.prod(rest)
+        blocks, each, deep = ceil_div(channels, pack), params["EACH"], params["DEEP"]
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (node.x, node.y, batch, blocks, channels, spatial, each, deep)
+        args += (*response_args(node), *epilogue.args)
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "MASK": channels % pack != 0}
+        prelude = epilogue.prelude + response_text(node, device, (pack,), epilogue.prelude)
+        prelude += window_text(node.attrs["size"], pack)
+        grid = (ceil_div(spatial, each), ceil_div(blocks, deep), batch)
+        return [Launch("local_response_packed", args, grid, defines=defines, prelude=prelude)]

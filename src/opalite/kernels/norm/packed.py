@@ -1,0 +1,117 @@
+"""Instance and group normalisation of channel-packed tensors, by partial moments so that few channels fill a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import FLAT, packed
+from ...ops.base import Cost
+from ...ops.normalize import BY_CHANNEL
+from ..base import Binding, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from ..reduce.row_groups import row_prelude
+from ..registry import register
+from ..sources import STORAGE
+from ..window import PACKED_TYPES, block_size
+from .rows import epsilon_arg
+
+MIN_SPAN = 64  # positions that a work-item should walk at least
+
+
+@register
+class NormalizePacked(Kernel):
+    """NCHWc to NCHWc: moments of parts of each block, their combination, and the result."""
+
+    op = "Normalize"
+    source = "norm/packed.cl"
+    space: ClassVar[Space] = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.attrs["kind"] not in BY_CHANNEL:
+            return f"kind {node.attrs['kind']} does not go by channels"
+        if node.x.type.rank not in (3, 4, 5):
+            return f"a tensor of rank {node.x.type.rank} has no channels to pack"
+        if node.x.dtype not in PACKED_TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        return epilogue_refusal(node, "packed")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        y = packed(device.pack)
+        parameters = (None if v is None else FLAT for v in node.inputs[1:3])
+        return (Binding((y, *parameters, *operand_layouts(node, "packed", y)), (y,)),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        if device.is_cpu and params["WG"] > 1:
+            return "a CPU's work-item walks its part alone"
+        if params["WG"] > device.max_work_group_size:
+            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        return None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        spatial = math.prod(node.x.shape[2:])
+        blocks = node.x.shape[0] * ceil_div(node.x.shape[1], block_size(node, device))
+        wg = 1 if device.is_cpu else min(64, 1 << device.max_work_group_size.bit_length() - 1)
+        wanted = ceil_div(4 * device.compute_units, max(blocks, 1))
+        most = max(1, spatial // (MIN_SPAN if device.is_cpu else 4 * wg))
+        parts = max(p for p in self.space["PARTS"] if p <= max(1, min(wanted, most)))
+        return {"WG": wg, "PARTS": parts, "ITEMS": 8 if device.is_cpu else 1}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        return super().seconds(node, device, Cost(cost.flops, 1.5 * cost.bytes)) + 2 * device.launch_s
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        n, channels, *rest = node.x.shape
+        pack, spatial = block_size(node, device), math.prod(rest)
+        blocks = ceil_div(channels, pack)
+        count = n * blocks
+        if count * spatial == 0:
+            return []
+        span = ceil_div(spatial, params["PARTS"])
+        parts = ceil_div(spatial, span)
+        depth = channels // node.attrs["num_groups"] if node.attrs["kind"] == "group" else 1
+        moments, table = Scratch("moments", count * parts * 2 * pack * 4), Scratch("table", count * 2 * pack * 4)
+        parameters = [v for v in node.inputs[1:3] if v is not None]
+        common = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
+        wg, items = params["WG"], params["ITEMS"]
+        given = {"HAS_SCALE": node.get(1) is not None, "HAS_BIAS": node.get(2) is not None}
+        epilogue = packed_epilogue(node, device)
+        return [
+            Launch(
+                "normalize_moments",
+                (node.x, moments, parts, span, spatial),
+                (wg, count * parts),
+                (wg, 1),
+                common | {"MOMENTS": 1, "WG": wg},
+                row_prelude(),
+            ),
+            Launch(
+                "normalize_combine",
+                (
+                    moments,
+                    *parameters,
+                    table,
+                    count * pack,
+                    channels,
+                    blocks,
+                    depth,
+                    parts,
+                    span,
+                    spatial,
+                    epsilon_arg(node),
+                ),
+                (count * pack,),
+                defines=common | {"COMBINE": 1} | given,
+            ),
+            Launch(
+                "normalize_apply",
+                (node.x, table, node.y, channels, blocks, spatial, count * spatial, *epilogue.args),
+                (ceil_div(count * spatial, items),),
+                defines=common | {"ITEMS": items, "MASK": channels % pack != 0},
+                prelude=epilogue.prelude,
+            ),
+        ]

@@ -1,0 +1,88 @@
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each row of x[rows, segments * run], or with RMS
+// y = x / sqrt(mean(x^2) + epsilon) * scale + bias. WG work-items share a row, PACK elements at a time (reduce/row_groups.cl).
+//   SCALE, BIAS   0: none; 1: one for each segment of each of `period` rows; 2: one for each column (one segment)
+// The variance is the mean of squared differences, in a pass after the mean's.
+// Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
+#define ADD2(a, b) ((a) + (b))
+#if SCALE
+#define SCALE_PARAM global const REAL *scale,
+#else
+#define SCALE_PARAM
+#endif
+#if BIAS
+#define BIAS_PARAM global const REAL *bias,
+#else
+#define BIAS_PARAM
+#endif
+// Scale and bias at column `i` of the segment, N elements.
+#if SCALE == 2
+#define SCALED(N, v, i) ((v) * LOADN(N, scale, i))
+#else
+#define SCALED(N, v, i) (v)
+#endif
+#if BIAS == 2
+#define BIASED(N, v, i) ((v) + LOADN(N, bias, i))
+#else
+#define BIASED(N, v, i) ((v) + shift)
+#endif
+
+kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARAM global REAL *y, int rows, int segments,
+                                     int run, int period, ACC epsilon EPILOGUE_PARAMS) {
+    LOCAL_PARTS(ACC, part);
+    const int columns = segments * run, first = get_local_id(0);
+    const bool inside = get_global_id(1) < rows;
+    const int row = inside ? get_global_id(1) : 0, end = inside ? columns : 0;
+    x += (size_t)row * columns;
+    y += (size_t)row * columns;
+
+#if RMS
+    const ACC mean = 0;
+#else
+    ACCV sums = (ACCV)0;
+    int j = first * PACK;
+    for (; j + PACK <= end; j += WG * PACK) sums += LOADV(x, j);
+    if (j < end) sums += load_part(x, j, end, 0);
+    ACC mean = SUM_LANES(sums);
+    FOLD_ROW(ADD2, mean, part);
+    mean /= columns;
+#endif
+
+    ACCV squares = (ACCV)0;
+    int i = first * PACK;
+    for (; i + PACK <= end; i += WG * PACK) {
+        const ACCV d = LOADV(x, i) - mean;
+        squares += d * d;
+    }
+    if (i < end) {
+        const ACCV d = load_part(x, i, end, mean) - mean;
+        squares += d * d;
+    }
+    ACC variance = SUM_LANES(squares);
+    FOLD_ROW(ADD2, variance, part);
+    const ACC norm = (ACC)1 / sqrt(variance / columns + epsilon);
+
+    if (!inside) return;
+    for (int s = 0; s < segments; ++s, x += run, y += run) {
+        ACC factor = norm, shift = 0;
+#if SCALE == 1
+        factor *= LOAD(scale, row % period * segments + s);
+#endif
+#if BIAS == 1
+        shift = LOAD(bias, row % period * segments + s);
+#endif
+        const int line = row * segments + s, vectors = run / PACK;
+        for (int k = first; k < vectors; k += WG) {
+            const int i = k * PACK;
+            ACCV v = (LOADV(x, i) - mean) * factor;
+            v = BIASED(PACK, SCALED(PACK, v, i), i);
+            v = EPILOGUE(v, line, i, rows * segments, run);
+            STOREV(y, i, v);
+        }
+        for (int i = vectors * PACK + first; i < run; i += WG) {
+            ACC v = (LOAD(x, i) - mean) * factor;
+            v = BIASED(1, SCALED(1, v, i), i);
+            v = EPILOGUE1(v, line, i, rows * segments, run);
+            STORE(y, i, v);
+        }
+    }
+}

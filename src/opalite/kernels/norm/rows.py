@@ -1,0 +1,129 @@
+"""Normalize in flat layout: what belongs together is a row, whatever the kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT
+from ...ops.base import Cost
+from ...ops.normalize import TRAILING
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight
+from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
+from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from ..registry import register
+from ..sources import STORAGE
+
+NONE, BY_SEGMENT, BY_COLUMN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class RowView:
+    """x as [rows, segments * run]: statistics are a row's; a segment of a row has one scale if the kind is by channel.
+
+    Rows r and r + period have the same scale and bias.
+    """
+
+    rows: int
+    segments: int
+    run: int
+    period: int
+
+    @classmethod
+    def of(cls, node: Node) -> RowView:
+        """The view of a Normalize node's x."""
+        shape, kind = node.x.shape, node.attrs["kind"]
+        if kind in TRAILING:
+            axis = node.attrs["axis"]
+            return cls(math.prod(shape[:axis]), 1, math.prod(shape[axis:]), 1)
+        n, c, *rest = shape
+        groups = node.attrs["num_groups"] if kind == "group" else c
+        return cls(n * groups, c // max(groups, 1), math.prod(rest), max(groups, 1))
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.segments * self.run
+
+
+def epsilon_arg(node: Node) -> Arg:
+    """epsilon in the type that the kernel computes in."""
+    value = float(node.attrs["epsilon"])
+    return np.float64(value) if node.x.type.storage is DType.FLOAT64 else value
+
+
+@register
+class NormalizeRows(Kernel):
+    """Every kind: a work-item for each row on a CPU, neighbours that share a row on a GPU."""
+
+    op = "Normalize"
+    source = "norm/rows.cl"
+    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        for i, what in ((1, "scale"), (2, "bias")):
+            v = node.get(i)
+            if v is not None and _form(node, v) is None:
+                return f"{what} {v.type} varies along some of the normalised axes and is not constant"
+        return epilogue_refusal(node, "rows", RowView.of(node).run)
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        parameters = (None if v is None or v.is_const else FLAT for v in node.inputs[1:3])
+        return (Binding((FLAT, *parameters, *operand_layouts(node, "rows", FLAT)), (FLAT,)),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return row_group_refusal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        view = RowView.of(node)
+        return {"PACK": row_width(view.columns, device), **row_group(view.columns, view.rows, device)}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        """Few rows leave most of the device idle."""
+        idle = max(1.0, device.compute_units / max(RowView.of(node).rows, 1))
+        return super().seconds(node, device, Cost(idle * cost.flops, idle * cost.bytes))
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        view = RowView.of(node)
+        epilogue = rows_epilogue(node, device, view.run)
+        forms = [NONE if v is None else _form(node, v) for v in (node.get(1), node.get(2))]
+        defines = {
+            **params,
+            "STORAGE": STORAGE[node.x.type.storage],
+            "RMS": node.attrs["kind"] == "rms",
+            "SCALE": forms[0],
+            "BIAS": forms[1],
+        }
+        parameters = (_parameter(node, v) for v in (node.get(1), node.get(2)) if v is not None)
+        args = (node.x, *parameters, node.y, view.rows, view.segments, view.run, view.period, epsilon_arg(node))
+        group = (params["WG"], params["ROWS"])
+        prelude = row_prelude() + epilogue.prelude
+        return [Launch("normalize_rows", (*args, *epilogue.args), (group[0], view.rows), group, defines, prelude)]
+
+
+def _form(node: Node, v: Value) -> int | None:
+    """How the kernel reads scale or bias; None if it cannot."""
+    if node.attrs["kind"] not in TRAILING or v.type.count == 1:
+        return BY_SEGMENT
+    return BY_COLUMN if v.is_const or v.type.count == RowView.of(node).columns else None
+
+
+def _parameter(node: Node, v: Value) -> Arg:
+    """Scale or bias as an argument; a constant that varies along some axes only is spread over all of them."""
+    if not v.is_const:
+        return v
+    storage = node.x.type.storage
+    axes = node.x.shape[node.attrs["axis"] :] if _form(node, v) == BY_COLUMN else v.shape
+
+    def spread(data: Array) -> Array:
+        wide = data.reshape(data.shape[-len(axes) :]) if data.ndim > len(axes) else data
+        return np.ascontiguousarray(np.broadcast_to(wide, axes).astype(storage.np))
+
+    return Weight(v, f"spread to {'x'.join(map(str, axes))} {storage}", spread)

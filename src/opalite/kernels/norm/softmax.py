@@ -1,0 +1,83 @@
+"""Softmax in flat layout: along rows, or along lines whose elements lie apart."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..reduce.cumulative import split_at
+from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from ..registry import register
+from ..sources import STORAGE
+
+
+class _Softmax(Kernel):
+    op = "Softmax"
+    source = "norm/softmax.cl"
+
+    def _defines(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        stored = node.y.type.storage
+        # A CPU's caches hold a line, and exp costs it more than a store and a load.
+        stash = device.is_cpu and stored in (DType.FLOAT32, DType.FLOAT64)
+        return {"STORAGE": STORAGE[stored], "LOG": node.attrs["log"], "STASH": stash}
+
+
+@register
+class SoftmaxRows(_Softmax):
+    """Along the last axis: a work-item for each row on a CPU, neighbours that share a row on a GPU."""
+
+    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        return None if inner == 1 else f"elements along axis {node.attrs['axis']} lie {inner} apart"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return row_group_refusal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        return {"PACK": row_width(columns, device), **row_group(columns, rows, device)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        defines = {**self._defines(node, device), **params}
+        group = (params["WG"], params["ROWS"])
+        return [
+            Launch("softmax_rows", (node.x, node.y, rows, columns), (group[0], rows), group, defines, row_prelude())
+        ]
+
+
+@register
+class SoftmaxLines(_Softmax):
+    """Along any axis: a work-item for some neighbouring lines."""
+
+    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        limit = device.max_work_group_size
+        return f"the device runs at most {limit} work-items in a group" if params["WG"] > limit else None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        if device.is_cpu:
+            return {"VEC": min(16, device.native_float_width), "WG": 4}
+        return {"VEC": 1, "WG": min(64, device.max_work_group_size)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        chunks = ceil_div(inner, params["VEC"])
+        items = outer * chunks
+        defines = {**self._defines(node, device), "VEC": params["VEC"]}
+        args = (node.x, node.y, items, chunks, length, inner)
+        return [Launch("softmax_lines", args, (items,), (params["WG"],), defines)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        at_once, step = (device.compute_units, 2e-8) if device.is_cpu else (256 * device.compute_units, 5e-7)
+        lanes = min(inner, device.native_float_width) if device.is_cpu else 1
+        rounds = ceil_div(outer * ceil_div(inner, lanes), at_once)
+        return cost.bytes / device.bandwidth + rounds * length * step + device.launch_s

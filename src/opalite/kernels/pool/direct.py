@@ -1,0 +1,52 @@
+"""The pooling that serves every valid node: row-major tensors, any rank up to 3, indices, all kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Arg, Kernel, Launch, Params
+from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import Window, window_refusal
+
+CPU_EFFICIENCY = 0.0025  # measured: a tap of a window costs a Zen 5 core 2.5 ns, one lane at a time and with its bounds
+KINDS = {"max": 0, "average": 1, "lp": 2}
+"""The KIND define of the pooling kernels."""
+
+
+def kind_defines(node: Node) -> dict[str, Any]:
+    """The defines that say what a Pool node computes over a window."""
+    a = node.attrs
+    return {"KIND": KINDS[a["kind"]], "COUNT_PADS": a["count_include_pad"], "P": a["p"]}
+
+
+@register
+class PoolDirect(Kernel):
+    """One output element to a work-item, in NCHW."""
+
+    op = "Pool"
+    source = "pool/direct.cl"
+    efficiency = 0.02
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.attrs["kind"] != "max" and not node.x.dtype.is_float:
+            return f"{node.attrs['kind']} pooling of {node.x.dtype}"
+        return window_refusal(node) or epilogue_refusal(node, "packed")
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        efficiency = CPU_EFFICIENCY if device.is_cpu else self.efficiency
+        return max(cost.flops / (device.peak_flops * efficiency), cost.bytes / device.bandwidth) + device.launch_s
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        win, x = Window.of(node), node.x
+        indices = 0 if len(node.outputs) == 1 else 1 + node.attrs["storage_order"]
+        epilogue = packed_epilogue(node, device)
+        args: tuple[Arg, ...] = (x, *node.outputs, *x.shape[:2], *win.size, *win.out, *win.begin, *win.end)
+        defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
+        d, h, w = win.out
+        grid = (d * h * w, x.shape[1], x.shape[0])
+        return [Launch("pool_direct", (*args, *epilogue.args), grid, defines=defines, prelude=epilogue.prelude)]

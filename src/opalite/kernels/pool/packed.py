@@ -1,0 +1,40 @@
+"""Pooling on channel-packed tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ..base import Arg
+from ..codegen.epilogue import epilogue_refusal
+from ..conv.channelwise import ChannelwisePacked
+from ..registry import register
+from ..window import PACKED_TYPES, empty_refusal, window_refusal
+from .direct import kind_defines
+
+_TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # the bytes of quantised models have a maximum too
+
+
+@register
+class PoolPacked(ChannelwisePacked):
+    """Maximum, average and Lp pooling without indices, NCHWc to NCHWc."""
+
+    op = "Pool"
+    efficiency = 0.3
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if len(node.outputs) > 1:
+            return "positions of the maxima are asked for"
+        if node.x.dtype not in _TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        if node.attrs["kind"] != "max" and not node.x.dtype.is_float:
+            return f"{node.attrs['kind']} pooling of {node.x.dtype}"
+        return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+
+    def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
+        return ()
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        return kind_defines(node)

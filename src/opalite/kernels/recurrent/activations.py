@@ -1,0 +1,54 @@
+"""Activations of recurrent layers as macros, from the same expressions that elementwise kernels are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.expr import Sym, trace, where
+from ...ops.recurrent import FUNCTIONS, directions
+from ..codegen.generate import generate
+from ..codegen.vectors import compute_type
+
+EXPRESSIONS: dict[str, Callable[[Sym, float, float], Sym]] = {
+    "Relu": lambda x, a, b: x.call("max", 0.0),
+    "Tanh": lambda x, a, b: x.call("tanh"),
+    "Sigmoid": lambda x, a, b: x.call("sigmoid"),
+    "Affine": lambda x, a, b: x * a + b,
+    "LeakyRelu": lambda x, a, b: where(x >= 0.0, x, x * a),
+    "ThresholdedRelu": lambda x, a, b: where(x >= a, x, 0.0),
+    "ScaledTanh": lambda x, a, b: (x * b).call("tanh") * a,
+    "HardSigmoid": lambda x, a, b: (x * a + b).call("max", 0.0).call("min", 1.0),
+    "Elu": lambda x, a, b: where(x >= 0.0, x, (x.call("min", 0.0).call("exp") - 1.0) * a),
+    "Softsign": lambda x, a, b: x / (x.call("abs") + 1.0),
+    # max(x, 0) + log(1 + e^-|x|): e^x itself overflows.
+    "Softplus": lambda x, a, b: x.call("max", 0.0) + (-x.call("abs")).call("exp").call("log1p"),
+}
+"""Each activation of x with its alpha and beta."""
+
+
+def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
+    """ACT(i, v, d): activation i of direction d of a Recurrent node on `width` lanes, behind the node's clip."""
+    a = node.attrs
+    dtype, count = node.x.dtype, FUNCTIONS[a["kind"]]
+    clip = float(a["clip"])
+    t = compute_type(dtype, width)
+    helpers: dict[str, str] = {}
+    functions: list[str] = []
+    chosen = list(zip(a["activations"], a["alphas"], a["betas"], strict=True))
+    for at, (name, alpha, beta) in enumerate(chosen):
+
+        def chain(x: Sym, name: str = name, alpha: float = alpha or 0.0, beta: float = beta or 0.0) -> Sym:
+            x = x.call("max", -clip).call("min", clip) if clip else x
+            return EXPRESSIONS[name](x, alpha, beta)
+
+        code = generate(trace(chain, dtype), width, ["x"], device=device)
+        helpers.update(code.helpers)
+        functions.append(f"static inline {t} act_{at}({t} x) {{\n{code.body()}    return {code.result};\n}}\n")
+    same = directions(a) == 1 or chosen[:count] == chosen[count:]
+    macros = ["#define ACT(i, v, d) act_##i(v)"]
+    if not same:
+        macros = [f"#define ACT_{i}(v, d) ((d) ? act_{count + i}(v) : act_{i}(v))" for i in range(count)]
+        macros.append("#define ACT(i, v, d) ACT_##i(v, d)")
+    return "".join((*helpers.values(), *functions)) + "\n".join(macros) + "\n"

@@ -1,0 +1,219 @@
+"""Recurrent layers with constant weights: one product for the inputs of all steps, then a walk over blocks of units.
+
+A work-group that holds all units walks through all steps in one launch. Where reading the recurrent weights by one core
+takes longer than a launch, SPLIT groups share the units and every step is a launch of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.types import TensorType
+from ...ops.base import Cost, get_op
+from ...ops.recurrent import GATES, directions
+from ..base import Arg, Kernel, Launch, Local, Params, Scratch, Space, Weight, ceil_div
+from ..registry import kernels_for, register
+from ..sources import STORAGE
+from .activations import activation_macros
+from .weights import bias_blocks, block_weight, input_rows, peephole_blocks, recurrent_blocks
+
+KINDS = {"lstm": 0, "gru": 1, "rnn": 2}
+GPU_BLOCK = 32  # units whose weights lie side by side where a work-item has one unit
+
+# Bytes of recurrent weights of one direction from which sharing them among groups pays for a launch each step, by
+# device.is_cpu: a core's second-level cache, or what one compute unit reads in that time. Less where there is one step.
+SPLIT_BYTES = {True: 2 << 20, False: 1 << 17}
+SPLIT_BYTES_ONE_STEP = 1 << 18
+MOST_LAUNCHES = 512
+GPU_ITEMS = 512  # in a work-group that holds all units
+
+
+@register
+class RecurrentBlocks(Kernel):
+    """NB sequences for each work-group of LX x LY work-items; SPLIT groups along the units."""
+
+    op = "Recurrent"
+    source = "recurrent/blocks.cl"
+    space: ClassVar[Space] = {
+        "SPLIT": (1, 2, 4, 8, 16, 32, 64),
+        "NB": (1, 2, 4),
+        "LX": (32, 1, 64, 128, 256),
+        "LY": (8, 1, 2, 4, 16),
+    }
+    efficiency = 0.2
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if not node.x.dtype.is_float:
+            return f"{node.x.dtype} has no activations"
+        for i, what in ((1, "input weights"), (2, "recurrent weights"), (3, "bias"), (7, "peepholes")):
+            v = node.get(i)
+            if v is not None and not v.is_const:
+                return f"the {what} are not constant"
+        least = {"NB": 1, "LX": 1 if device.is_cpu else 32, "LY": 1}
+        if _work_bytes(node, least, device) > device.local_mem:
+            return f"the state does not fit the {device.local_mem} bytes of local memory"
+        return None
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        items = params["LX"] * params["LY"]
+        if items > device.max_work_group_size:
+            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        if device.is_cpu and items > 1:
+            return "a CPU's work-item walks alone"
+        if not device.is_cpu and items < GPU_BLOCK:
+            return "neighbours should share a block"
+        if _work_bytes(node, params, device) > device.local_mem:
+            return f"the state does not fit the {device.local_mem} bytes of local memory"
+        if params["SPLIT"] == 1:
+            return None
+        if params["SPLIT"] > _blocks(node, device):
+            return "the units are fewer"
+        return split_refusal(node)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        hidden, (steps, batch, _) = node.attrs["hidden"], node.x.shape
+        sequences = max(1, batch * directions(node.attrs))
+        weights = hidden * hidden * GATES[node.attrs["kind"]] * node.x.type.storage.size
+        split = 1
+        if weights >= (SPLIT_BYTES_ONE_STEP if steps == 1 else SPLIT_BYTES[device.is_cpu]) and not split_refusal(node):
+            wanted = min(_blocks(node, device), device.compute_units // sequences)
+            split = max(s for s in self.space["SPLIT"] if s <= max(1, wanted))
+        if device.is_cpu:
+            # A sequence for each core first; then several that read the weights together.
+            share = min(batch, sequences * split // device.compute_units)
+            return {"SPLIT": split, "NB": max(n for n in (1, 2, 4) if n <= max(1, share)), "LX": 1, "LY": 1}
+        span = ceil_div(_blocks(node, device), split) * GPU_BLOCK
+        lx = max(x for x in (32, 64, 128, 256) if x <= max(32, min(span, device.max_work_group_size)))
+        room = min(GPU_ITEMS, device.max_work_group_size) // lx
+        ly = max(y for y in (1, 2, 4, 8, 16) if y <= max(1, min(room, hidden // 4)))
+        return {"SPLIT": split, "NB": 1, "LX": lx, "LY": ly}
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        """The product over all steps fills the device; the walk has a group for each sequence."""
+        steps, batch, _ = node.x.shape
+        split = int(self.defaults(node, device)["SPLIT"])
+        groups = max(1, batch * directions(node.attrs) * split)
+        walk = 2.0 * steps * batch * node.input(2).type.count / device.peak_flops / self.efficiency
+        idle = max(1.0, device.compute_units / groups)
+        launches = 1 + (steps if split > 1 else 1)
+        return walk * idle + launches * device.launch_s + cost.bytes / device.bandwidth
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        a = node.attrs
+        steps, batch, _ = node.x.shape
+        count, hidden = directions(a), a["hidden"]
+        block, blocks = _block(device), _blocks(node, device)
+        cells = steps * batch * count * blocks * block * GATES[a["kind"]]
+        z = Scratch("gates", max(1, cells) * node.x.type.storage.size)
+        lens, h0, c0 = (node.get(i) for i in (4, 5, 6))
+        prepare = [
+            None if v is None else block_weight(node, v, name, block, fn)
+            for v, name, fn in (
+                (node.get(2), "recurrent", recurrent_blocks),
+                (node.get(3), "bias", bias_blocks),
+                (node.get(7), "peepholes", peephole_blocks),
+            )
+        ]
+        defines = {
+            "STORAGE": STORAGE[node.x.type.storage],
+            "PACK": block if device.is_cpu else 1,
+            "BLOCK": block,
+            "KIND": KINDS[a["kind"]],
+            "RESET_LATE": a["kind"] == "gru" and a["linear_before_reset"],
+            "COUPLED": a["input_forget"],
+            "BACKWARD": a["direction"] == "reverse",
+            "HAS_BIAS": node.get(3) is not None,
+            "HAS_LENS": lens is not None,
+            "HAS_H0": h0 is not None,
+            "HAS_C0": c0 is not None,
+            "HAS_PEEP": node.get(7) is not None,
+            **{k: params[k] for k in ("NB", "LX", "LY")},
+        }
+        # Where an input is absent its define is 0 and z, never read through it, takes its place.
+        tensors: list[Arg] = [z, *(z if v is None else v for v in (*prepare, lens, h0, c0))]
+        tensors += [*node.outputs, *(z,) * (3 - len(node.outputs))]
+        prelude = activation_macros(node, defines["PACK"], device)
+        span = ceil_div(blocks, params["SPLIT"]) * block
+        groups = ceil_div(blocks * block, span)
+        lx, ly = params["LX"], params["LY"]
+        grid = (lx * groups, ly * ceil_div(batch, params["NB"]), count)
+        ranges = [(0, steps)] if groups == 1 else [(k, k + 1) for k in range(steps)]
+        work = Local(_work_bytes(node, params, device))
+        return input_product(node, z, block, device) + [
+            Launch(
+                "recurrent_blocks",
+                (*tensors, steps, batch, hidden, count, span, first, last, work),
+                grid,
+                (lx, ly, 1),
+                defines,
+                prelude,
+            )
+            for first, last in ranges
+        ]
+
+
+def split_refusal(node: Node) -> str | None:
+    """Why the units cannot be shared among groups that meet at the end of each launch, or None."""
+    a = node.attrs
+    if node.get(4) is not None:
+        return "sequences of different lengths end in the middle of a batch"
+    if a["kind"] == "gru" and not a["linear_before_reset"]:
+        return "the reset gate of all units is needed before the last sum"
+    if node.x.shape[0] == 0 or node.x.shape[0] > MOST_LAUNCHES:
+        return f"{node.x.shape[0]} steps would take as many launches"
+    if node.x.shape[0] > 1 and node.x.type.storage.size < 4:
+        return f"the state would be rounded to {node.x.type.storage} at each step"
+    return None
+
+
+def _block(device: DeviceInfo) -> int:
+    """Units that lie side by side in weights: a CPU's vector, or neighbouring work-items of a GPU."""
+    return device.pack if device.is_cpu else GPU_BLOCK
+
+
+def _blocks(node: Node, device: DeviceInfo) -> int:
+    return ceil_div(int(node.attrs["hidden"]), _block(device))
+
+
+def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
+    """Bytes of local memory: four states, and the partial sums of work-items that share a unit."""
+    units = _blocks(node, device) * _block(device)
+    parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.attrs["kind"]]
+    size = 8 if node.x.type.storage is DType.FLOAT64 else 4
+    return int(params["NB"] * (4 * units + parts)) * size
+
+
+def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> list[Launch]:
+    """z = x w' for all steps, by the matrix product kernel that expects to be fastest."""
+    steps, batch, inputs = node.x.shape
+    gates = GATES[node.attrs["kind"]]
+    columns = directions(node.attrs) * ceil_div(node.attrs["hidden"], block) * block * gates
+    place = node.x.type.place
+    x = Value("x", TensorType(node.x.dtype, (steps * batch, inputs), place))
+    # Kernels ask whether the weights are constant, and leave their contents to the Weight that comes instead.
+    w = Value("w", TensorType(node.x.dtype, (columns, inputs), place), np.zeros(()))
+    y = Value("y", TensorType(node.x.dtype, (steps * batch, columns), place))
+    product = Node(get_op("MatMul"), [x, w], [y], {"trans_a": False, "trans_b": True}, node.name, node.origin)
+    cost = product.op.cost(product.attrs, [x.type, w.type], [y.type])
+    kernels = [k for k in kernels_for("MatMul") if k.refuse(product, device) is None]
+    kernel = min(kernels, key=lambda k: k.seconds(product, device, cost))
+    rows = block_weight(node, node.input(1), "rows", block, input_rows)
+
+    def prepared(inner: Weight) -> Weight:
+        return Weight(rows.value, f"{rows.form}:{inner.form}", lambda data: inner.fn(rows.fn(data)))
+
+    def given(arg: Arg) -> Arg:
+        if isinstance(arg, Weight):
+            return prepared(arg)
+        if arg is x:
+            return node.x
+        return rows if arg is w else z if arg is y else arg
+
+    launches = kernel.launch(product, kernel.defaults(product, device), device)
+    return [replace(one.with_arguments(given), source=one.source or kernel.source) for one in launches]

@@ -1,0 +1,90 @@
+"""Recurrent layers with weights of any origin: one product for all steps, then a work-group for each sequence."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ops.recurrent import GATES, directions
+from ..base import Arg, Kernel, Launch, Params, Scratch, Space
+from ..registry import register
+from ..sources import STORAGE
+from .activations import activation_macros
+from .blocks import KINDS
+
+
+@register
+class RecurrentWalk(Kernel):
+    """GROUP work-items share the hidden units of a sequence; on a CPU one does them all."""
+
+    op = "Recurrent"
+    source = "recurrent/general.cl"
+    space: ClassVar[Space] = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
+    efficiency = 0.015
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return None if node.x.dtype.is_float else f"{node.x.dtype} has no arithmetic here"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        if params["GROUP"] > device.max_work_group_size:
+            return f"a work-group has at most {device.max_work_group_size} work-items"
+        return None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        if device.is_cpu:
+            return {"GROUP": 1, "PACK": max(4, min(16, device.native_float_width))}
+        return {"GROUP": min(64, device.max_work_group_size), "PACK": 4}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        a = node.attrs
+        steps, batch, inputs = node.x.shape
+        hidden, count = a["hidden"], directions(a)
+        rows = count * GATES[a["kind"]] * hidden
+        size = 8 if node.x.dtype is DType.FLOAT64 else 4
+        w, r = node.input(1), node.input(2)
+        b, lens, h0, c0, peep = (node.get(i) for i in range(3, 8))
+        defines = {
+            "STORAGE": STORAGE[node.x.type.storage],
+            "PACK": params["PACK"],
+            "KIND": KINDS[a["kind"]],
+            "GATES": GATES[a["kind"]],
+            "DIRECTIONS": count,
+            "BACKWARD": a["direction"] == "reverse",
+            "HAS_BIAS": b is not None,
+            "HAS_LENS": lens is not None,
+            "HAS_H0": h0 is not None,
+            "HAS_C0": c0 is not None,
+            "HAS_PEEP": peep is not None,
+            "RESET_LATE": a["linear_before_reset"],
+            "COUPLED": a["input_forget"],
+        }
+        z = Scratch("gates", max(steps * batch * rows, 1) * size)
+        state, cell, reset = (
+            Scratch(name, max(n * count * batch * hidden, 1) * size) for name, n in (("h", 2), ("c", 1), ("reset", 1))
+        )
+
+        def given(v: Value | None) -> Arg:
+            return z if v is None else v  # never read: the HAS_ define is 0
+
+        prelude = activation_macros(node, 1, device)
+        product = Launch(
+            "recurrent_inputs",
+            (node.x, w, given(b), z, steps * batch, inputs, hidden),
+            (rows, steps * batch),
+            defines=defines,
+            prelude=prelude,
+        )
+        outputs: list[Arg] = [*node.outputs, *(state,) * (3 - len(node.outputs))]
+        args: list[Arg] = [z, r, given(b), given(lens), given(h0), given(c0), given(peep), state, cell, reset]
+        group = params["GROUP"]
+        walk = Launch(
+            "recurrent_steps",
+            (*args, *outputs, steps, batch, hidden),
+            (group, batch, count),
+            (group, 1, 1),
+            defines,
+            prelude,
+        )
+        return [product, walk] if steps else [walk]

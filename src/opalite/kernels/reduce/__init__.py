@@ -1,0 +1,1 @@
+"""Reductions, positions of extremes, running sums, the k largest."""

@@ -1,0 +1,84 @@
+"""ArgReduce: along the last axis by rows, along any other by lines."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE
+from .cumulative import split_at
+from .row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+
+
+class _ArgReduce(Kernel):
+    op = "ArgReduce"
+    source = "reduce/arg.cl"
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return None if node.x.dtype in STORAGE else f"{node.x.dtype} has no order here"
+
+    def _defines(self, node: Node, rows: bool) -> dict[str, Any]:
+        return {
+            "STORAGE": STORAGE[node.x.type.storage],
+            "LARGEST": node.attrs["kind"] == "max",
+            "LAST": node.attrs["select_last"],
+            "ROWS_FORM": rows,
+        }
+
+
+@register
+class ArgReduceRows(_ArgReduce):
+    """A work-item for each row on a CPU, neighbours that share a row on a GPU."""
+
+    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+    efficiency = 0.1
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        return super().refuse(node, device) if inner == 1 else f"elements along the axis lie {inner} apart"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return row_group_refusal(params, device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        # Lanes are compared with each other at the end, which costs more than a short row by itself.
+        pack = 1 if device.is_cpu and columns < device.native_float_width else row_width(columns, device)
+        return {"PACK": pack, **row_group(columns, rows, device)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        group = (params["WG"], params["ROWS"])
+        defines = self._defines(node, rows=True) | dict(params)
+        args = (node.x, node.y, rows, columns)
+        return [Launch("arg_reduce_rows", args, (group[0], rows), group, defines, row_prelude())]
+
+
+@register
+class ArgReduceLines(_ArgReduce):
+    """A work-item for PACK neighbouring lines."""
+
+    space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}
+    efficiency = 0.05
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        return "the axis is the last one" if inner == 1 else super().refuse(node, device)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        return "lines are fewer than the lanes of a vector" if params["PACK"] > max(1, inner) else None
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        most = min(inner, device.native_float_width) if device.is_cpu else 1
+        return {"PACK": next(p for p in (16, 8, 4, 2, 1) if p <= max(1, most))}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        defines = self._defines(node, rows=False) | dict(params)
+        args = (node.x, node.y, outer, length, inner)
+        return [Launch("arg_reduce_lines", args, (ceil_div(inner, params["PACK"]), outer), defines=defines)]

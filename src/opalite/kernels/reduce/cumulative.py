@@ -1,0 +1,78 @@
+"""Cumulative in flat layout: a walk along each line, or a work-group's parallel scan where lines are few and long."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE
+from ..workgroups import group_refusal
+
+
+def split_at(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """(outer, length, inner): `shape` as three axes with `axis` in the middle."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+class _Cumulative(Kernel):
+    op = "Cumulative"
+    source = "reduce/cumulative.cl"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def _defines(self, node: Node) -> dict[str, Any]:
+        attrs = node.attrs
+        return {
+            "STORAGE": STORAGE[node.y.type.storage],
+            "PROD": attrs["kind"] == "prod",
+            "EXCLUSIVE": attrs["exclusive"],
+            "REVERSE": attrs["reverse"],
+        }
+
+
+@register
+class CumulativeWalk(_Cumulative):
+    """One work-item for some neighbouring lines."""
+
+    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"VEC": min(16, device.native_float_width), "WG": 4} if device.is_cpu else {"VEC": 1, "WG": 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        chunks = ceil_div(inner, params["VEC"])
+        items = outer * chunks
+        defines = {**self._defines(node), "VEC": params["VEC"]}
+        args = (node.x, node.y, items, chunks, length, inner)
+        return [Launch("cumulative_walk", args, (items,), (params["WG"],), defines)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        at_once, step = (device.compute_units, 3e-9) if device.is_cpu else (256 * device.compute_units, 5e-7)
+        return cost.bytes / device.bandwidth + ceil_div(outer * inner, at_once) * length * step + device.launch_s
+
+
+@register
+class CumulativeScan(_Cumulative):
+    """One work-group for each line; sums are taken in another order than the reference's."""
+
+    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        defines = {**self._defines(node), "WG": params["WG"]}
+        args = (node.x, node.y, length, inner)
+        return [Launch("cumulative_scan", args, (outer * inner * params["WG"],), (params["WG"],), defines)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        tiles, step = ceil_div(length, 256), 1e-5 if device.is_cpu else 2e-6
+        rounds = ceil_div(outer * inner, (1 if device.is_cpu else 4) * device.compute_units)
+        return cost.bytes / device.bandwidth + rounds * tiles * step + device.launch_s

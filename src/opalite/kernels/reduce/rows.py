@@ -1,0 +1,82 @@
+"""Reduce along trailing axes: what is reduced is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import FLAT
+from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, rows_epilogue
+from ..registry import register
+from .row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
+from .view import (
+    PARTS,
+    ReduceView,
+    partial_results,
+    parts_refusal,
+    reduce_defines,
+    reduce_refusal,
+    reduced_count,
+    useful_parts,
+)
+
+LEAST_PART = 16384  # elements that are worth a part of their own, and with it a second launch
+
+
+@register
+class ReduceRows(Kernel):
+    """A work-item for each row on a CPU, neighbours that share a row on a GPU; long rows in PARTS."""
+
+    op = "Reduce"
+    source = "reduce/rows.cl"
+    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
+    efficiency = 0.2
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        view = ReduceView.of(node, FLAT)
+        if view is None or view.inner > 1:
+            return "the reduced axes are not the last ones"
+        return reduce_refusal(node) or epilogue_refusal(node, "rows")
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        return (Binding((FLAT, *operand_layouts(node, "rows", FLAT)), (FLAT,)),)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return row_group_refusal(params, device) or parts_refusal(node, params["PARTS"])
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        view = self._view(node)
+        parts = useful_parts(node, view.outer, view.length, LEAST_PART, device)
+        group = row_group(view.length // parts, view.outer * parts, device)
+        return {"PACK": row_width(view.length // parts, device), **group, "PARTS": parts}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        view = self._view(node)
+        rows, columns, parts = view.outer, view.length, params["PARTS"]
+        epilogue = rows_epilogue(node, device)
+        width = node.y.shape[-1] if node.y.shape else 1
+        defines = {k: v for k, v in params.items() if k != "PARTS"} | reduce_defines(node)
+        group = (params["WG"], params["ROWS"])
+
+        def make(x: Arg, y: Arg, parts: int, columns: int, passes: dict[str, bool], end: Epilogue) -> Launch:
+            sizes = (rows, columns, parts, ceil_div(columns, parts), reduced_count(node), width)
+            grid = (group[0], rows * parts)
+            prelude = row_prelude() + end.prelude
+            return Launch("reduce_rows", (x, y, *sizes, *end.args), grid, group, defines | passes, prelude)
+
+        if parts == 1:
+            return [make(node.x, node.y, 1, columns, {}, epilogue)]
+        partial = partial_results(node, rows * parts)
+        return [
+            make(node.x, partial, parts, columns, {"LAST_PASS": False}, Epilogue()),
+            make(partial, node.y, 1, parts, {"FIRST_PASS": False}, epilogue),
+        ]
+
+    @staticmethod
+    def _view(node: Node) -> ReduceView:
+        view = ReduceView.of(node, FLAT)
+        assert view is not None, f"{node.label} was refused"
+        return view

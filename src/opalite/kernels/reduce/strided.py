@@ -1,0 +1,42 @@
+"""Reduce over axes anywhere, one work-item for each result: serves what the faster kernels refuse."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ..base import Kernel, Launch, Params, Space
+from ..move.gather import axis_table, row_strides
+from ..registry import register
+from .view import reduce_defines, reduce_refusal, reduced_count
+
+
+@register
+class ReduceStrided(Kernel):
+    """Any pattern of kept and reduced axes."""
+
+    op = "Reduce"
+    source = "reduce/strided.cl"
+    space: ClassVar[Space] = {}
+    efficiency = 0.02
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.attrs.get("epilogue") is not None:
+            return "this kernel takes no epilogue"
+        return reduce_refusal(node)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        shape, strides, axes = node.x.shape, row_strides(node.x.shape), node.attrs["axes"]
+        kept = [a for a in range(len(shape)) if a not in axes]
+        kept_table = axis_table([shape[a] for a in kept], [strides[a] for a in kept])
+        table = axis_table([shape[a] for a in axes], [strides[a] for a in axes])
+        run, step = (int(v) for v in table[-2:])
+        runs, results = math.prod(int(size) for size in table[:-2:2]), node.y.type.count
+        args = (node.x, node.y, kept_table, len(kept_table) // 2, table, len(table) // 2 - 1)
+        sizes = (results, runs, run, step, reduced_count(node))
+        return [Launch("reduce_strided", (*args, *sizes), (results,), defines=reduce_defines(node) | {"PACK": 1})]

@@ -1,0 +1,80 @@
+"""TopK in flat layout: a heap for each line, or selection and sorting by a work-group for each line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE, read_source
+from ..workgroups import group_refusal
+from .cumulative import split_at
+
+
+class _TopK(Kernel):
+    op = "TopK"
+    source = "reduce/topk.cl"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def _defines(self, node: Node) -> dict[str, Any]:
+        stored = node.outputs[0].type.storage
+        return {"STORAGE": STORAGE[stored], "LARGEST": node.attrs["largest"], "WORST_ON_TOP": True}
+
+
+@register
+class TopKHeap(_TopK):
+    """One work-item for each line: best where cores are few or lines many."""
+
+    space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"WG": 1 if device.is_cpu else 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        lines, k = outer * inner, node.attrs["k"]
+        values, indices = node.outputs
+        args = (node.x, values, indices, Scratch("heap", 4 * lines * k), lines, length, inner, k)
+        if k == 0:
+            return []
+        prelude = read_source("include/line_order.cl")
+        return [Launch("topk_heap", args, (lines,), (params["WG"],), self._defines(node), prelude)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        at_once, step = (device.compute_units, 2e-9) if device.is_cpu else (128 * device.compute_units, 5e-7)
+        k = int(node.attrs["k"])
+        kept = k * math.log2(k + 1)
+        return ceil_div(outer * inner, at_once) * (length + 4 * kept) * step + device.launch_s
+
+
+@register
+class TopKSelect(_TopK):
+    """One work-group for each line: best on a GPU where lines are few and long."""
+
+    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        lines, k = outer * inner, node.attrs["k"]
+        values, indices = node.outputs
+        if k == 0:
+            return []
+        room = 1 << (k - 1).bit_length()
+        args = (node.x, values, indices, Scratch("order", 4 * lines * room), length, inner, k, room)
+        defines = {**self._defines(node), "WG": params["WG"]}
+        prelude = read_source("include/line_order.cl")
+        return [Launch("topk_select", args, (lines * params["WG"],), (params["WG"],), defines, prelude)]
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        room = 1 << max(int(node.attrs["k"]) - 1, 0).bit_length()
+        stages = room.bit_length() * (room.bit_length() + 1) // 2
+        rounds = ceil_div(outer * inner, device.compute_units)
+        return rounds * (5 * ceil_div(length, 256) + stages * ceil_div(room, 512)) * 1e-6 + device.launch_s

@@ -1,0 +1,1 @@
+"""Resizing, sampling at grids, suppression of overlapping boxes."""

@@ -1,0 +1,77 @@
+"""GridSample of images and volumes, flat or in channel blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import FLAT, packed
+from ...ops.grid_sample import PADDINGS, TAPS
+from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE
+from ..workgroups import group_refusal
+
+
+class _GridSample(Kernel):
+    """What both layouts share: a work-item finds one position's taps and applies them to several channel blocks."""
+
+    op = "GridSample"
+    source = "vision/grid_sample.cl"
+    space: ClassVar[Space] = {"CHUNK": (4, 1, 16, 64), "WG": (64, 16, 128, 256)}
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        return None if node.x.dtype.is_float else f"it interpolates floats, got {node.x.type}"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"CHUNK": 16, "WG": 16} if device.is_cpu else {"CHUNK": 4, "WG": 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, grid, y, attrs = node.x, node.input(1), node.y, node.attrs
+        n, channels, *sizes = x.shape
+        pack = y.type.layout.pack
+        blocks = ceil_div(channels, pack)
+        chunks = ceil_div(blocks, params["CHUNK"])
+        positions = math.prod(y.shape[2:])
+        items = n * chunks * positions
+        depth, height, width = (1, *sizes)[-3:]
+        defines = {
+            "STORAGE": STORAGE[y.type.storage],
+            "GRID_STORAGE": STORAGE[grid.type.storage],
+            "PACK": pack,
+            "DIMS": len(sizes),
+            "TAPS": TAPS[attrs["mode"]],
+            "PADDING": PADDINGS.index(attrs["padding"]),
+            "CORNERS": attrs["align_corners"],
+            "CHUNK": params["CHUNK"],
+        }
+        args = (x, grid, y, items, positions, chunks, blocks, depth, height, width)
+        return [Launch("grid_sample", args, (items,), (params["WG"],), defines)]
+
+
+@register
+class GridSampleFlat(_GridSample):
+    """Channel by channel."""
+
+    efficiency = 0.02
+
+
+@register
+class GridSamplePacked(_GridSample):
+    """In blocks of channels, which share the position's taps and lie side by side."""
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if node.x.dtype not in (DType.FLOAT32, DType.FLOAT16) or node.x.type.rank != 4:
+            return f"channel blocks hold [N,C,H,W] of f32 or f16, got {node.x.type}"
+        return None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        layout = packed(device.pack)
+        return (Binding((layout, FLAT), (layout,)),)

@@ -1,0 +1,115 @@
+"""NonMaxSuppression: a heap for each class, or parallel rounds by a work-group for each class."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.base import Cost
+from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE, read_source
+from ..workgroups import group_refusal
+
+
+class _NonMaxSuppression(Kernel):
+    """What both share: the boxes kept for each class go to scratch, from where two launches order them."""
+
+    op = "NonMaxSuppression"
+    source = "vision/nms.cl"
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        boxes, scores = node.input(0).type, node.input(1).type
+        return None if boxes.storage is scores.storage else f"boxes {boxes} and scores {scores} are stored differently"
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def _launches(
+        self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
+    ) -> list[Launch]:
+        """All launches; `entry` finds the kept boxes with `items` work-items and is told the lines if `counted`."""
+        boxes, scores, attrs = node.x, node.input(1), node.attrs
+        indices, count = node.outputs
+        batch, classes, size = scores.shape
+        lines, most = batch * classes, min(attrs["max_output"], size)
+        stored = scores.type.storage
+        defines = {
+            "STORAGE": STORAGE[stored],
+            "LARGEST": True,
+            "WORST_ON_TOP": False,
+            "CENTRED": bool(attrs["center_point_box"]),
+            "THRESHOLD": attrs["score"] is not None,
+        }
+        if counted:
+            defines["PACK"] = device.pack
+        else:
+            defines["WG"] = params["WG"]
+        number = np.float64 if stored is DType.FLOAT64 else np.float32
+        limits = (number(attrs["iou"]), number(attrs["score"] or 0))
+        kept, counts, offsets = (
+            Scratch("kept", 4 * lines * most),
+            Scratch("counts", 4 * lines),
+            Scratch("offsets", 4 * lines),
+        )
+        args: tuple[Arg, ...] = (boxes, scores, Scratch("candidates", 4 * lines * size), kept, counts)
+        if counted:
+            room = ceil_div(most, device.pack) * device.pack
+            args += (Scratch("corners", number(0).itemsize * 5 * lines * room), lines, classes, size, most, room)
+        else:
+            args += (classes, size, most)
+        prelude = read_source("include/line_order.cl")
+        rows = lines * most
+        return [
+            Launch(entry, (*args, *limits), (items,), (params["WG"],), defines, prelude),
+            Launch("nms_offsets", (counts, offsets, count, lines), (1,), (1,), defines, prelude),
+            Launch(
+                "nms_write",
+                (kept, counts, offsets, count, indices, rows, classes, most),
+                (rows,),
+                (64,),
+                defines,
+                prelude,
+            ),
+        ]
+
+
+@register
+class NmsHeap(_NonMaxSuppression):
+    """One work-item for each batch entry and class."""
+
+    space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"WG": 1 if device.is_cpu else 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        batch, classes, _ = node.input(1).shape
+        return self._launches(node, params, device, "nms_heap", batch * classes, True)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        batch, classes, size = node.input(1).shape
+        at_once, step = (device.compute_units, 5e-9) if device.is_cpu else (32 * device.compute_units, 5e-7)
+        return ceil_div(batch * classes, at_once) * 10 * size * step + 3 * device.launch_s
+
+
+@register
+class NmsRounds(_NonMaxSuppression):
+    """One work-group for each batch entry and class; the rounds of a class are parallel over its boxes."""
+
+    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        batch, classes, _ = node.input(1).shape
+        return self._launches(node, params, device, "nms_rounds", batch * classes * params["WG"], False)
+
+    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+        batch, classes, size = node.input(1).shape
+        rounds = min(int(node.attrs["max_output"]), size, 100)
+        step = 1e-5 if device.is_cpu else 1e-6
+        at_once = (1 if device.is_cpu else 4) * device.compute_units
+        return ceil_div(batch * classes, at_once) * rounds * ceil_div(size, 256) * step + 3 * device.launch_s

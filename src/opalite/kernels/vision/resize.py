@@ -1,0 +1,173 @@
+"""Resize in flat and in channel-packed layout: nearest neighbours move elements, the other modes weigh them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import packed
+from ...ops.resize import resized_axes
+from ...ops.resize_taps import Taps, is_untouched
+from ..base import Array, Binding, Kernel, Launch, Params, Space, ceil_div, uniform_binding
+from ..registry import register
+from ..sources import ELEMENT, STORAGE
+from ..workgroups import group_refusal
+
+MAX_RANK = 5
+
+
+@dataclass
+class _Axis:
+    """One axis as the kernels see it: sizes in x and y, and taps unless it is copied."""
+
+    size: int
+    count: int
+    taps: Taps | None
+
+
+def _merged_axes(sizes: Sequence[int], counts: Sequence[int], taps: dict[int, Taps]) -> list[_Axis]:
+    """Axes with copied neighbours merged into one; at least one."""
+    merged: list[_Axis] = []
+    for a, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        if merged and merged[-1].taps is None and a not in taps:
+            merged[-1] = _Axis(merged[-1].size * size, merged[-1].count * count, None)
+        else:
+            merged.append(_Axis(size, count, taps.get(a)))
+    return merged or [_Axis(1, 1, None)]
+
+
+def _tables(axes: Sequence[_Axis]) -> tuple[Array, Array]:
+    """(`axes`, `weights`) of vision/resize.cl: a header of four numbers for each axis, then the entries of all taps."""
+    header: list[tuple[int, int, int, int]] = []
+    offsets: list[Array] = [np.zeros(4 * len(axes), np.int32)]
+    weights: list[Array] = [np.zeros(4 * len(axes), np.float32)]
+    start = 4 * len(axes)
+    for k, axis in enumerate(axes):
+        stride = math.prod(a.size for a in axes[k + 1 :])
+        if axis.taps is None:
+            header.append((axis.count, stride, 1, 0))
+            continue
+        index = np.where(axis.taps.inside[:, None], axis.taps.index * stride, -1)
+        header.append((axis.count, stride, index.shape[1], start))
+        offsets.append(index.ravel().astype(np.int32))
+        weights.append(axis.taps.weight.ravel())
+        start += index.size
+    table = np.concatenate(offsets)
+    table[: 4 * len(axes)] = np.array(header, np.int32).ravel()
+    return table, np.concatenate(weights)
+
+
+class _Resize(Kernel):
+    """What all four kernels share; subclasses say mode and layout."""
+
+    op = "Resize"
+    source = "vision/resize.cl"
+    space: ClassVar[Space] = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
+    nearest: ClassVar[bool]
+    blocks: ClassVar[bool] = False
+
+    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+        if (node.attrs["mode"] == "nearest") != self.nearest:
+            return f"mode {node.attrs['mode']} {'needs weights' if self.nearest else 'only moves elements'}"
+        rank = _merged_rank(node)
+        if rank > MAX_RANK:
+            return f"{rank} axes remain after merging those that are copied; the kernel knows {MAX_RANK}"
+        if self.blocks:
+            return self._refuse_blocks(node)
+        return None
+
+    def _refuse_blocks(self, node: Node) -> str | None:
+        attrs, x = node.attrs, node.x
+        if x.type.rank not in (3, 4) or not (is_untouched(attrs, 0) and is_untouched(attrs, 1)):
+            return f"channel blocks need [N,C,L] or [N,C,H,W] with N and C kept, got {x.type} to {attrs['sizes']}"
+        if x.dtype not in (DType.FLOAT32, DType.FLOAT16):
+            return f"channel blocks hold f32 or f16, got {x.dtype}"
+        if attrs["coordinate"] == "tf_crop_and_resize":
+            return "an extrapolation value would fill the lanes past the last channel"
+        return None
+
+    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+        return (uniform_binding(node, packed(device.pack)),) if self.blocks else super().bindings(node, device)
+
+    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+        return group_refusal(params["WG"], device)
+
+    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+        return {"SPAN": 64, "WG": 16} if device.is_cpu else {"SPAN": 1, "WG": 64}
+
+    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+        x, y = node.x, node.y
+        pack = y.type.layout.pack
+        sizes, counts = list(x.shape), list(y.shape)
+        if pack > 1:
+            sizes[1] = counts[1] = ceil_div(x.shape[1], pack)
+        axes = _merged_axes(sizes, counts, resized_axes(node.attrs, x.shape))
+        table, weights = _tables(axes)
+        spans = ceil_div(axes[-1].count, params["SPAN"])
+        items = math.prod(a.count for a in axes[:-1]) * spans
+        defines: dict[str, Any] = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
+        fill: Any = np.float32(node.attrs["extrapolation"])
+        if self.nearest:
+            defines["ELEM"] = ELEMENT[y.type.storage.size]
+            bits = np.asarray(node.attrs["extrapolation"]).astype(y.type.storage.np)
+            fill = bits.view(f"uint{8 * y.type.storage.size}")[()]
+            args: tuple[Any, ...] = (x, y, table, items, spans, fill)
+        else:
+            defines["STORAGE"] = STORAGE[y.type.storage]
+            defines["LAST_TAPS"] = _known_taps(node, axes[-1])
+            args = (x, y, table, weights, items, spans, fill)
+        entry = "resize_nearest" if self.nearest else "resize_weighted"
+        return [Launch(entry, args, (items,), (params["WG"],), defines)]
+
+
+def _merged_rank(node: Node) -> int:
+    """Axes that remain when copied neighbours are merged."""
+    copied = [is_untouched(node.attrs, a) for a in range(node.x.type.rank)]
+    return sum(not (c and before) for c, before in zip(copied, [False, *copied], strict=False))
+
+
+def _known_taps(node: Node, last: _Axis) -> int:
+    """Taps along the last axis where they do not depend on sizes, else 0."""
+    if last.taps is None:
+        return 1
+    return 0 if node.attrs["antialias"] else int(last.taps.index.shape[1])
+
+
+@register
+class ResizeNearest(_Resize):
+    """Nearest neighbours of flat tensors, for every element type."""
+
+    nearest = True
+    efficiency = 0.005
+
+
+@register
+class ResizeNearestPacked(_Resize):
+    """Nearest neighbours of channel blocks."""
+
+    nearest = True
+    blocks = True
+
+
+@register
+class ResizeWeighted(_Resize):
+    """Linear, cubic and antialiased interpolation of flat tensors along any axes, all in one launch."""
+
+    nearest = False
+    efficiency = 0.01
+
+
+@register
+class ResizeWeightedPacked(_Resize):
+    """Linear, cubic and antialiased interpolation of channel blocks."""
+
+    nearest = False
+    blocks = True
+    efficiency = 0.1
