@@ -18,8 +18,8 @@ from typing import Any
 import onnx
 from opalite.errors import OpaliteError
 from opalite.importer import ModelImporter, load_model
-from opalite.importer.evaluate import evaluate_graph
-from opalite.importer.segments import Segment
+from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.seed import set_base
 from opalite.plan.program import Program

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.importer.ml_trees import flat_trees
+from opalite.importer.ml.tree_arrays import flat_trees
 from opalite.kernels.registry import kernels_for
 from opalite.ops.tree_ensemble import AGGREGATES
 from opalite.run.execute.node import make_node, run_node

@@ -21,7 +21,7 @@ from opalite.errors import (
     UnsupportedOpError,
 )
 from opalite.importer import load_model
-from opalite.importer.tensors import load_tensor_file
+from opalite.importer.proto.tensors import load_tensor_file
 from opalite.ir.device import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model, segments
-from opalite.importer.context import NodeContext, Trimmed
-from opalite.importer.evaluate import evaluate_graph
-from opalite.importer.hostop import run_host
+from opalite.importer import load_model
+from opalite.importer.host.reference import run_host
 from opalite.importer.registry import find_handler, onnx_op
+from opalite.importer.walk import segments
+from opalite.importer.walk.context import NodeContext, Trimmed
+from opalite.importer.walk.evaluate import evaluate_graph
 from opalite.ir import DType, TensorType, Value
 
 from ..helpers.numpy_session import NumpySession

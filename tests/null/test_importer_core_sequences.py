@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import ShapeError
-from opalite.importer import controlflow
+from opalite.importer.walk import controlflow
 
 from ..helpers.numpy_session import NumpySession
 from ..helpers.onnx_text import assert_same, by_onnxruntime, by_reference, parse

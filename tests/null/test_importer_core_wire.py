@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.errors import ModelFormatError
 from opalite.importer import load_model
-from opalite.importer.wire import LARGE, take_weights
+from opalite.importer.proto.wire import LARGE, take_weights
 
 RNG = np.random.default_rng(2)
 

@@ -10,7 +10,7 @@ import pytest
 
 import onnx
 from opalite.errors import ModelError, OpaliteError, ShapeError
-from opalite.importer.hostop import run_host
+from opalite.importer.host.reference import run_host
 
 from .importer_oracles import ML, Values
 

@@ -7,7 +7,7 @@ import pytest
 
 from opalite.errors import OpaliteError
 from opalite.importer import load_model
-from opalite.importer.evaluate import evaluate_graph
+from opalite.importer.walk.evaluate import evaluate_graph
 
 from .importer_oracles import Values, assert_same, imported, node_model
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnx import numpy_helper
 from opalite.errors import OpaliteError, UnsupportedOpError
-from opalite.importer.hostop import run_host
+from opalite.importer.host.reference import run_host
 
 from .importer_oracles import ML, MS, assert_same, by_ort, imported
 

@@ -21,15 +21,19 @@ contents, so equal shapes meet the same Segment object again. `turn.feeds` belon
 the device between segments unless `s.on_host[i]` says that output i is wanted on the host: anything with `shape` and
 `dtype` may stand for an array (and `__array__` if it is wanted). To import without data, feed TensorTypes:
 ContentsNeededError if contents are needed.
+
+    proto/      ONNX messages decoded, checked, encoded     walk/    the walk over nodes, control flow, segments, tasks
+    onnx/  ml/  microsoft/   one function for each operator and version, by domain; shared/ what they share
+    host/       operators that run on the host
 """
 
 from .feeds import check_feeds
 from .model import Model, load_model
-from .protos import ValueInfo
+from .proto.decode import ValueInfo
 from .registry import handled_ops
-from .segments import ModelImporter, Run, Segment
-from .tasks import Runner, Task
-from .walker import ContentsNeededError
+from .walk.segments import ModelImporter, Run, Segment
+from .walk.tasks import Runner, Task
+from .walk.walker import ContentsNeededError
 
 __all__ = [
     "ContentsNeededError",

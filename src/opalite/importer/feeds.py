@@ -11,7 +11,7 @@ from ..errors import BindingError, InputError
 from ..ir.dtype import DType
 from ..ir.feeds import check_names, check_tensor
 from .model import Model
-from .protos import ValueInfo
+from .proto.decode import ValueInfo
 
 
 def check_feeds(model: Model, feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,15 +15,15 @@ from onnx import defs
 from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.edits import ModelEdits
 from ..ir.metadata import ModelMetadata
-from .controlflow import CONTROL
-from .edits import edit_model, infer_outputs
-from .functions import FunctionTable, check_no_recursion, read_functions
-from .graphdef import GraphDef, NodeDef, parse_graph, read_opsets
-from .protos import TensorReader, ValueInfo
+from .proto.decode import TensorReader, ValueInfo
+from .proto.edits import edit_model, infer_outputs
+from .proto.functions import FunctionTable, check_no_recursion, read_functions
+from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
+from .proto.schemas import find_schema, unknown_op
+from .proto.wire import take_weights
 from .registry import find_handler
-from .schemas import find_schema, unknown_op
-from .segments import ModelImporter
-from .wire import take_weights
+from .walk.controlflow import CONTROL
+from .walk.segments import ModelImporter
 
 _NO_VERSION = 2**63 - 1
 """The version of a model that states none, as onnxruntime gives it."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from ..ir.graph import Value
-    from .context import NodeContext, Trimmed
+    from .walk.context import NodeContext, Trimmed
 
 Handler = Callable[["NodeContext"], "Value | Trimmed | Sequence[Value | Trimmed | None]"]
 _H = TypeVar("_H", bound=Handler)
 
+_DOMAINS = ("onnx", "ml", "microsoft")  # the folders of importer functions
 _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
 
 
@@ -53,7 +54,7 @@ def handled_ops() -> dict[tuple[str, str], list[int]]:
 
 @cache
 def load_handlers() -> None:
-    """Import every module `onnx_*.py` of this package, so that their functions register themselves."""
-    for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)])):
-        if module.startswith("onnx_"):
-            importlib.import_module(f"{__package__}.{module}")
+    """Import every module of the folders of operators, so that their functions register themselves."""
+    for domain in _DOMAINS:
+        for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent / domain)])):
+            importlib.import_module(f"{__package__}.{domain}.{module}")

@@ -1,4 +1,4 @@
-"""ModelEdits: what a caller changes in a model before it is loaded. Plain data; importer/edits.py applies it."""
+"""ModelEdits: what a caller changes in a model before it is loaded. Plain data; importer/proto/edits.py applies it."""
 
 from __future__ import annotations
 

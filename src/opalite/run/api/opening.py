@@ -83,7 +83,7 @@ def write_optimized(
         return
     if is_bundle(model):
         raise OptionError(f"{model!r} is compiled already; copy it to '{target}' instead")
-    from ...importer.edits import edited_model, write_model
+    from ...importer.proto.edits import edited_model, write_model
 
     if not Path(target).parent.is_dir():
         raise OptionError(f"optimized_model_filepath '{target}' lies in a folder that does not exist; make it first")

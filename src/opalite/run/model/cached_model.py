@@ -23,7 +23,7 @@ from .overflow import is_finite
 from .plan_cache import PlanCache, fits, model_digest
 
 if TYPE_CHECKING:
-    from ...importer.segments import Segment
+    from ...importer.walk.segments import Segment
     from ..execute.exchange import Target
     from .onnx_model import OnnxSource
 

@@ -110,7 +110,7 @@ class Compiler:
         @cache
         def find(node: str) -> Callable[..., Sequence[Any]]:
             try:
-                from ...importer.hostop import run_host
+                from ...importer.host.reference import run_host
             except ImportError as e:
                 raise OpaliteError(f"{node} runs on the host, for which the onnx package must be installed") from e
             return run_host

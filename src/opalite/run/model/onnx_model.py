@@ -18,19 +18,8 @@ from ...importer import (
     check_feeds,
     load_model,
 )
-from ...importer.segments import (
-    ModelImporter,
-    Output,
-    Run,
-    Same,
-    Segment,
-)
-from ...importer.tasks import (
-    BodyTask,
-    NodeTask,
-    TrimTask,
-    run_tasks,
-)
+from ...importer.walk.segments import ModelImporter, Output, Run, Same, Segment
+from ...importer.walk.tasks import BodyTask, NodeTask, TrimTask, run_tasks
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.edits import ModelEdits

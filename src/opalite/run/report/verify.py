@@ -17,8 +17,8 @@ import numpy as np
 from ...cl.runtime import find_runtime
 from ...errors import DeviceError, InputError
 from ...importer import ModelImporter
-from ...importer.evaluate import evaluate_graph
-from ...importer.segments import Segment
+from ...importer.walk.evaluate import evaluate_graph
+from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.precision import PrecisionPolicy

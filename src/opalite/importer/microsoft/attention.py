@@ -1,0 +1,256 @@
+"""Attention operators of domain com.microsoft: projections, biases and masks apart, then the canonical operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym, coord, where
+from ..onnx.attention import rotate
+from ..onnx.index import write_rows
+from ..onnx.norm import normalize_trailing
+from ..registry import onnx_op
+from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
+from ..shared.helpers import (
+    concat,
+    full,
+    gather,
+    matmul,
+    merge_heads,
+    slice_axis,
+    split_axis,
+    split_heads,
+    squeeze,
+    unsqueeze,
+)
+from ..walk.context import NodeContext
+from .fused import MS
+
+Result = Value | Sequence[Value | None]
+
+
+def _refuse(ctx: NodeContext, **features: object) -> None:
+    """UnsupportedOpError naming the first feature that is set."""
+    for name, value in features.items():
+        if value:
+            raise UnsupportedOpError(f"{ctx.label} uses {name}, which is not supported; export the model without it")
+
+
+def _scale(ctx: NodeContext, size: int) -> float:
+    """The attribute `scale`, or 1 / sqrt(head size) where it is absent or 0."""
+    return float(ctx.attr("scale", 0.0)) or 1 / math.sqrt(size)
+
+
+@onnx_op("Attention", domain=MS)
+def attention(ctx: NodeContext) -> Result:
+    """Projection of x to queries, keys and values, then attention with mask, bias and past."""
+    _refuse(
+        ctx,
+        do_rotary=ctx.attr("do_rotary", 0),
+        past_present_share_buffer=ctx.attr("past_present_share_buffer", 0),
+    )
+    x, weights, bias, past = ctx.input(0), ctx.input(1), ctx.get(2), ctx.get(4)
+    heads = int(ctx.attr("num_heads", 1))
+    third = weights.shape[1] // 3
+    sizes = [int(s) for s in ctx.attr("qkv_hidden_sizes", ()) or (third, third, third)]
+    joint = matmul(ctx, x, weights)
+    if bias is not None:
+        joint = ctx.elementwise(lambda a, b: a + b, joint, bias)
+    q, k, v = (split_heads(ctx, p, heads) for p in split_axis(ctx, joint, 2, sizes))
+    earlier: tuple[Value | None, Value | None] = (None, None)
+    if past is not None:
+        first, second = (squeeze(ctx, p, (0,)) for p in split_axis(ctx, past, 0, (1, 1)))
+        earlier = (first, second)
+    k, v = extend_cache(ctx, earlier, (k, v))
+    mask = _joined_mask(ctx, ctx.get(3), ctx.get(5), q, k.shape[2])
+    y, _ = _attended(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), False)
+    if ctx.n_outputs < 2:
+        return merge_heads(ctx, y)
+    return [merge_heads(ctx, y), concat(ctx, [unsqueeze(ctx, k, (0,)), unsqueeze(ctx, v, (0,))], 0)]
+
+
+@onnx_op("MultiHeadAttention", domain=MS)
+def multi_head_attention(ctx: NodeContext) -> Result:
+    """Attention of projected queries, keys and values, packed or apart, with biases, mask and past."""
+    _refuse(ctx, past_sequence_length=ctx.get(8), cache_indirection=ctx.get(9))
+    heads = int(ctx.attr("num_heads", 1))
+    q, k, v = _projections(ctx, heads)
+    k, v = extend_cache(ctx, (ctx.get(6), ctx.get(7)), (k, v))
+    mask = _joined_mask(ctx, ctx.get(4), ctx.get(5), q, k.shape[2])
+    y, weights = _attended(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), ctx.uses_output(3))
+    return [merge_heads(ctx, y), k, v, weights][: ctx.n_outputs]
+
+
+def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
+    """Queries, keys and values [B,H,S,D] with their biases added."""
+    query, key, value, bias = ctx.input(0), ctx.get(1), ctx.get(2), ctx.get(3)
+    if len(query.shape) == 5:  # [B,S,H,3,D]
+        parts = _unpacked(ctx, query)
+    elif key is not None and len(key.shape) == 5:  # [B,T,H,2,D]
+        parts = [split_heads(ctx, query, heads), *_unpacked(ctx, key)]
+    elif key is None or value is None:
+        raise ShapeError(f"{ctx.label} has a query {query.type}, but no key or value")
+    else:
+        parts = [p if len(p.shape) == 4 else split_heads(ctx, p, heads) for p in (query, key, value)]
+    if bias is not None:
+        sizes = [heads * p.shape[3] for p in parts]
+        shaped = [ctx.reshape(b, (heads, 1, b.shape[0] // heads)) for b in split_axis(ctx, bias, 0, sizes)]
+        parts = [ctx.elementwise(lambda a, c: a + c, p, b) for p, b in zip(parts, shaped, strict=True)]
+    q, k, v = parts
+    return q, k, v
+
+
+def _unpacked(ctx: NodeContext, joint: Value) -> list[Value]:
+    """[B,S,H,n,D] as n tensors [B,H,S,D]."""
+    pieces = split_axis(ctx, joint, 3, (1,) * joint.shape[3])
+    return [ctx.transpose(squeeze(ctx, p, (3,)), (0, 2, 1, 3)) for p in pieces]
+
+
+def _attended(
+    ctx: NodeContext, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, wants_weights: bool
+) -> tuple[Value, Value | None]:
+    """Output and, if wanted, softmax weights; causal queries are the last of the keys."""
+    scale, queries, keys = _scale(ctx, q.shape[3]), q.shape[2], k.shape[2]
+    see = Visibility(causal=causal, offset=keys - queries)
+    if wants_weights:
+        bias = additive_mask(ctx, mask, see, q.dtype, queries, keys)
+        steps = attend_in_steps(ctx, q, k, v, bias, scale, 0.0, None)
+        return steps.output, steps.weights
+    return attend(ctx, q, k, v, mask, see, scale), None
+
+
+def _joined_mask(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Value, keys: int) -> Value | None:
+    """The padding mask as numbers to add, plus the attention bias."""
+    if mask is not None:
+        mask = _padding_mask(ctx, mask, q, keys)
+        return mask if bias is None else ctx.elementwise(lambda m, b: m + b, mask, bias)
+    return bias
+
+
+def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
+    """[B,1,1 or S,T] of 0 and mask_filter_value, from 0/1 masks, from lengths, or from ends and starts."""
+    batch, queries = q.shape[0], q.shape[2]
+    hidden = float(ctx.attr("mask_filter_value", -10000.0))
+    shape = mask.shape
+    if shape == (batch,) or shape == (2 * batch,):
+        ends = ctx.reshape(slice_axis(ctx, mask, 0, 0, batch), (batch, 1, 1, 1))
+        bounds = [ends]
+        if shape[0] != batch:
+            bounds.append(ctx.reshape(slice_axis(ctx, mask, 0, batch, 2 * batch), (batch, 1, 1, 1)))
+
+        def between(end: Sym, *start: Sym) -> Sym:
+            j = coord(end.builder, 3)
+            inside = j < end.cast(DType.INT64)
+            if start:
+                inside = inside.call("and", j >= start[0].cast(DType.INT64))
+            return where(inside, j.cast(q.dtype) * 0, hidden)
+
+        return ctx.elementwise(between, *bounds, shape=(batch, 1, 1, keys))
+    if shape == (batch, keys):
+        mask = ctx.reshape(mask, (batch, 1, 1, keys))
+    elif shape == (batch, queries, keys):
+        mask = ctx.reshape(mask, (batch, 1, queries, keys))
+    elif len(shape) == 4 and shape[2] >= keys and shape[3] >= keys:
+        # A square mask over all positions: the rows of these queries, the columns of their keys.
+        mask = slice_axis(ctx, slice_axis(ctx, mask, 2, keys - queries, keys), 3, 0, keys)
+    else:
+        raise UnsupportedOpError(
+            f"{ctx.label} has a mask {mask.type} for {batch} rows of {keys} keys; supported are [batch], [2*batch], "
+            "[batch, keys], [batch, queries, keys] and [batch, 1, max, max]"
+        )
+    return ctx.elementwise(lambda m: where(m > 0, m.cast(q.dtype) * 0, hidden), mask)
+
+
+@onnx_op("RotaryEmbedding", domain=MS)
+def rotary_embedding(ctx: NodeContext) -> Value:
+    """Pairs of features turned; positions are given, or count on from one offset."""
+    _refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
+    x, positions, cos, sin = ctx.input(0), ctx.input(1), ctx.input(2), ctx.input(3)
+    packed = len(x.shape) == 3
+    steps = x.shape[1] if packed else x.shape[2]
+    if positions.type.count == 1 and (len(positions.shape) < 2 or steps > 1):
+        start = ctx.reshape(positions, (1, 1))
+        positions = ctx.elementwise(lambda p: p + coord(p.builder, 1).cast(p.dtype), start, shape=(1, steps))
+    width = int(ctx.attr("rotary_embedding_dim", 0))
+    heads = int(ctx.attr("num_heads", 0))
+    if packed and not heads:
+        heads = x.shape[2] // (2 * cos.shape[1])
+    cos, sin = gather(ctx, cos, positions, 0), gather(ctx, sin, positions, 0)
+    return rotate(ctx, x, cos, sin, heads, width, bool(ctx.attr("interleaved", 0)))
+
+
+@onnx_op("GroupQueryAttention", domain=MS)
+def group_query_attention(ctx: NodeContext) -> Result:
+    """Causal attention with a cache: new keys are written behind each row's past, queries see up to themselves.
+
+    total_sequence_length must be known at import; it usually follows from shapes.
+    """
+    _refuse(
+        ctx,
+        sliding_window_cache=ctx.attr("sliding_window_cache", 0),
+        smooth_softmax=ctx.attr("smooth_softmax", 0) or ctx.get(11) is not None,
+        kv_cache_quantisation=ctx.get(12) is not None or ctx.get(13) is not None,
+        bidirectional_attention=not ctx.attr("causal", 1),
+        qk_output=ctx.uses_output(3),
+    )
+    heads, kv_heads = int(ctx.attr("num_heads", 1)), int(ctx.attr("kv_num_heads", 1))
+    q, k, v = _grouped(ctx, heads, kv_heads)
+    batch, steps = q.shape[0], q.shape[2]
+    total = int(ctx.const_scalar(6))
+    ends = ctx.reshape(ctx.cast(ctx.input(5), DType.INT64), (batch, 1))
+    # A first prompt starts at 0 whatever its padding; later the new tokens are the last ones of each row.
+    first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)
+    if ctx.attr("do_rotary", 0):
+        q, k = _rotated(ctx, q, k, first)
+    k, v = (_cached(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate((k, v)))
+    window = int(ctx.attr("local_window_size", -1))  # keys seen, the query's own included
+    see = Visibility(
+        causal=True,
+        offset=None,
+        left=window - 1 if window > 0 else -1,
+        lengths=ctx.elementwise(lambda n: n + steps, first),
+    )
+    y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), float(ctx.attr("softcap", 0.0)))
+    return [merge_heads(ctx, y), k, v][: ctx.n_outputs]
+
+
+def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value, Value]:
+    """Queries [B,H,S,D], keys and values [B,Hkv,S,D], from one packed tensor or three."""
+    query, key, value = ctx.input(0), ctx.get(1), ctx.get(2)
+    if key is None or value is None:
+        size = query.shape[2] // (heads + 2 * kv_heads)
+        query, key, value = split_axis(ctx, query, 2, (heads * size, kv_heads * size, kv_heads * size))
+    q, k, v = split_heads(ctx, query, heads), split_heads(ctx, key, kv_heads), split_heads(ctx, value, kv_heads)
+    if ctx.get(14) is not None:
+        epsilon = float(ctx.attr("qk_norm_epsilon", 1e-6))
+        q = normalize_trailing(ctx, "rms", q, ctx.input(14), None, 3, epsilon)
+        k = normalize_trailing(ctx, "rms", k, ctx.input(15), None, 3, epsilon)
+    return q, k, v
+
+
+def _rotated(ctx: NodeContext, q: Value, k: Value, first: Value) -> tuple[Value, Value]:
+    positions = ctx.get(9)
+    if positions is None:
+        shape = (q.shape[0], q.shape[2])
+        positions = ctx.elementwise(lambda f: f + coord(f.builder, 1), first, shape=shape)
+    cos, sin = (gather(ctx, ctx.input(i), positions, 0) for i in (7, 8))
+    width, interleaved = 2 * cos.shape[-1], bool(ctx.attr("rotary_interleaved", 0))
+    return rotate(ctx, q, cos, sin, 0, width, interleaved), rotate(ctx, k, cos, sin, 0, width, interleaved)
+
+
+def _cached(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:
+    """[B,H,max(past, total),D] with `new` written from position first[b] on."""
+    batch, heads, steps, size = new.shape
+    held = 0 if past is None else past.shape[2]
+    if held == 0 and total == steps:
+        return new
+    if past is not None and batch == 1 and held + steps == total:
+        return concat(ctx, [past, new], 2)
+    old = full(ctx, 0, new.dtype, (batch, heads, 0, size)) if past is None else past
+    length = max(held, total)
+    if length > held:
+        old = ctx.add("Pad", [old], pads=(0, 0, 0, 0, 0, 0, length - held, 0), mode="constant", value=0)
+    return write_rows(ctx, old, new, first, 2)

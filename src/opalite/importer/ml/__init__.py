@@ -1,0 +1,1 @@
+"""Importer functions of domain ai.onnx.ml."""

@@ -1,0 +1,181 @@
+"""Support vector machines of ai.onnx.ml: kernels as distances or products, then votes and probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym, where
+from ..registry import onnx_op
+from ..shared.helpers import concat, matmul, reduce
+from ..walk.context import NodeContext
+from .scores import ML, Array, best_column, labels_of, pick_labels, rows_of, transform_of, transformed
+
+_NEAR_ONE = 1e-7  # probabilities of pairs stay so far from 0 and 1
+
+
+@onnx_op("SVMRegressor", domain=ML)
+def svm_regressor(ctx: NodeContext) -> Value:
+    """float32 [N, 1]: kernels times coefficients plus rho; of a one-class machine 1 where that is positive, else -1."""
+    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
+    transform_of(ctx)  # of a single score there is nothing to transform
+    count = int(ctx.attr("n_supports", 0))
+    coefficients = _numbers(ctx, "coefficients")
+    rho = float(_rho(ctx, 1)[0])
+    wanted = count or rows.shape[1]
+    if coefficients.size != wanted:
+        what = "support vectors" if count else "features of x"
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {wanted} {what}")
+    values = _kernel_values(ctx, rows, count) if count else rows
+    score = matmul(ctx, values, ctx.constant(coefficients.reshape(-1, 1)))
+    if int(ctx.attr("one_class", 0)):
+        return ctx.elementwise(lambda s: (s + rho > 0.0).cast(DType.FLOAT32) * 2.0 - 1.0, score)
+    return ctx.elementwise(lambda s: s + rho, score)
+
+
+@onnx_op("SVMClassifier", domain=ML)
+def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
+    """Labels [N] and float32 scores: with support vectors one for each pair of classes, or probabilities of classes."""
+    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
+    labels = labels_of(ctx, "classlabels_ints")
+    if labels is None:
+        raise ShapeError(f"{ctx.label} has neither classlabels_strings nor classlabels_ints")
+    per_class = np.asarray(ctx.attr("vectors_per_class", None) or (), np.int64)
+    if not per_class.sum():
+        return _linear(ctx, rows, labels)
+    k = len(labels)
+    if len(per_class) != k or k < 2 or (per_class < 0).any():
+        raise ShapeError(f"{ctx.label} has {k} class labels and vectors_per_class {per_class.tolist()}")
+    values = _kernel_values(ctx, rows, int(per_class.sum()))
+    weights = ctx.memo("pairs", lambda _: _pair_weights(_numbers(ctx, "coefficients"), per_class, ctx.label))
+    pairs = weights.shape[1]
+    scores = matmul(ctx, values, ctx.constant(weights))
+    scores = ctx.elementwise(lambda s, r: s + r, scores, ctx.constant(_rho(ctx, pairs)))
+    found = pick_labels(ctx, _winner(ctx, scores, k), labels)
+    name = transform_of(ctx)
+    if ctx.attr("prob_a", None):
+        return found, transformed(ctx, _probabilities(ctx, scores, pairs), name)
+    if k == 2:  # a single score s of the first class against the second is shown from both sides
+        plain = name in ("NONE", "LOGISTIC")
+        both = concat(ctx, [ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
+        return found, transformed(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
+    return found, transformed(ctx, scores, name)
+
+
+def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
+    """Without support vectors: a row of coefficients for each class, and the first rho for all."""
+    k, coefficients = len(labels), _numbers(ctx, "coefficients")
+    if coefficients.size != k * rows.shape[1]:
+        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x is {rows.type}")
+    rho = float(_rho(ctx, 1)[0])
+    scores = matmul(ctx, rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
+    scores = ctx.elementwise(lambda s: s + rho, scores)
+    best = best_column(ctx, scores)
+    if k == 2 and not ctx.attr("prob_a", None) and scores.type.count:
+        # As onnxruntime: two classes are decided by whether the larger score is large.
+        positive = bool((coefficients >= 0).all())
+        top = ctx.reshape(reduce(ctx, scores, "max", (1,)), best.shape)
+
+        def decide(t: Sym, b: Sym) -> Sym:
+            return where(t >= 0.5 if positive else t > 0.0, 1, b)
+
+        best = ctx.elementwise(decide, top, best)
+    return pick_labels(ctx, best, labels), transformed(ctx, scores, transform_of(ctx))
+
+
+def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
+    """The kernel between every row and every support vector: [N, count]."""
+    given = _numbers(ctx, "support_vectors")
+    features = rows.shape[1]
+    if given.size != count * features:
+        raise ShapeError(
+            f"{ctx.label} has {given.size} numbers in support_vectors for {count} vectors; x is {rows.type}"
+        )
+    kind = str(ctx.attr("kernel_type", "LINEAR"))
+    gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
+    vectors: Array = ctx.memo("vectors", lambda _: np.ascontiguousarray(given.reshape(count, features).T))
+    if kind == "RBF":
+        distance = ctx.add("Distance", [rows, ctx.constant(vectors)], power=2)
+        return ctx.elementwise(lambda d: (d * -gamma).call("exp"), distance)
+    product = matmul(ctx, rows, ctx.constant(vectors))
+    if kind == "LINEAR":
+        return product
+    if kind == "SIGMOID":
+        return ctx.elementwise(lambda p: (p * gamma + offset).call("tanh"), product)
+    if kind == "POLY":
+        return ctx.elementwise(lambda p: _power(p * gamma + offset, degree), product)
+    raise UnsupportedOpError(f"{ctx.label} has kernel_type '{kind}'; known are LINEAR, POLY, RBF, SIGMOID")
+
+
+def _power(base: Sym, degree: float) -> Sym:
+    """base ** degree; products where the degree is a small whole number."""
+    if degree != int(degree) or not 1 <= degree <= 8:
+        return base.call("pow", degree)
+    found = base
+    for _ in range(int(degree) - 1):
+        found = found * base
+    return found
+
+
+def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
+    """What each support vector's kernel counts for each pair of classes i < j: [vectors, pairs].
+
+    The dual coefficients of class i's vectors against class j stand in row j - 1, and of class j's against i in row i.
+    """
+    k, count = len(per_class), int(per_class.sum())
+    if coefficients.size != (k - 1) * count:
+        raise ShapeError(f"{label} has {coefficients.size} coefficients for {count} vectors and {k} classes")
+    dual = coefficients.reshape(k - 1, count)
+    ends = np.cumsum(per_class)
+    weights = np.zeros((count, k * (k - 1) // 2), np.float32)
+    for pair, (i, j) in enumerate(zip(*np.triu_indices(k, 1), strict=True)):
+        of_i, of_j = (slice(ends[c] - per_class[c], ends[c]) for c in (i, j))
+        weights[of_i, pair] = dual[j - 1, of_i]
+        weights[of_j, pair] = dual[i, of_j]
+    return weights
+
+
+def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
+    """The class with most votes, the first of several: a positive score is a vote for the pair's first class."""
+    if k == 2:
+        return ctx.reshape(
+            ctx.elementwise(lambda s: (s > 0.0).call("not").cast(DType.INT64), scores), (scores.shape[0],)
+        )
+    first, second = np.triu_indices(k, 1)
+    shift = np.zeros((len(first), k), np.float32)
+    each = np.arange(len(first))
+    shift[each, first] += 1
+    shift[each, second] -= 1
+    won = ctx.elementwise(lambda s: (s > 0.0).cast(s.dtype), scores)
+    base = np.bincount(second, minlength=k).astype(np.float32)
+    votes = ctx.elementwise(lambda v, b: v + b, matmul(ctx, won, ctx.constant(shift)), ctx.constant(base))
+    return best_column(ctx, votes)
+
+
+def _probabilities(ctx: NodeContext, scores: Value, pairs: int) -> Value:
+    """Platt's sigmoid of each pair's score, coupled to probabilities of the classes."""
+    a, b = _numbers(ctx, "prob_a"), _numbers(ctx, "prob_b")
+    if a.size != pairs or b.size != pairs:
+        raise ShapeError(f"{ctx.label} has {a.size} prob_a and {b.size} prob_b for {pairs} pairs of classes")
+
+    def pair(s: Sym, a: Sym, b: Sym) -> Sym:
+        p = (-(s * a + b)).call("sigmoid")
+        return p.call("max", _NEAR_ONE).call("min", 1 - _NEAR_ONE)
+
+    return ctx.add("PairwiseCoupling", [ctx.elementwise(pair, scores, ctx.constant(a), ctx.constant(b))])
+
+
+def _numbers(ctx: NodeContext, name: str) -> Array:
+    found: Array = ctx.memo(name, lambda attrs: np.asarray(attrs.get(name) or (), np.float32))
+    return found
+
+
+def _rho(ctx: NodeContext, least: int) -> Array:
+    rho = _numbers(ctx, "rho")
+    if rho.size < least:
+        raise ShapeError(f"{ctx.label} has {rho.size} numbers in rho, it needs {least}")
+    return rho if least == 1 else rho[:least]

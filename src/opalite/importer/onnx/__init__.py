@@ -1,0 +1,1 @@
+"""Importer functions of the default domain."""

@@ -1,0 +1,149 @@
+"""Attention, rotary embeddings and linear attention of the default domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ..proto.decode import elem_dtype
+from ..registry import onnx_op
+from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
+from ..shared.helpers import concat, full, gather, matmul, merge_heads, slice_axis, split_heads, unsqueeze
+from ..walk.context import NodeContext
+
+Result = Value | Sequence[Value | None]
+
+LONGEST_UNROLLED = 64
+"""Most steps that LinearAttention is unrolled for; beyond, it runs on the host."""
+
+
+@onnx_op("Attention", since=23)
+def attention(ctx: NodeContext) -> Result:
+    """Scaled dot-product attention with masks, cache and grouped heads; fused unless the scores are asked for."""
+    q, k, v, mask = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
+    packed = len(q.shape) == 3
+    if packed:
+        heads, kv_heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
+        if heads < 1 or kv_heads < 1:
+            raise ShapeError(f"{ctx.label} needs q_num_heads and kv_num_heads for the packed query {q.type}")
+        q, k, v = split_heads(ctx, q, heads), split_heads(ctx, k, kv_heads), split_heads(ctx, v, kv_heads)
+    past, lengths = ctx.get(4), ctx.get(6)
+    k, v = extend_cache(ctx, (past, ctx.get(5)), (k, v))
+    offset = past.shape[2] if past is not None else None if lengths is not None else 0
+    see = Visibility(
+        causal=bool(ctx.attr("is_causal", 0)),
+        offset=offset,
+        left=int(ctx.attr("left_window_size", -1)),
+        right=int(ctx.attr("right_window_size", -1)),
+        lengths=lengths,
+    )
+    scale = float(ctx.attr("scale", 1 / math.sqrt(q.shape[3])))
+    softcap = float(ctx.attr("softcap", 0.0))
+    scores = None
+    if ctx.uses_output(3):
+        bias = additive_mask(ctx, mask, see, q.dtype, q.shape[2], k.shape[2])
+        y, scores = _with_scores(ctx, q, k, v, bias, scale, softcap)
+    else:
+        y = attend(ctx, q, k, v, mask, see, scale, softcap)
+    return [merge_heads(ctx, y) if packed else y, k, v, scores][: ctx.n_outputs]
+
+
+def _with_scores(
+    ctx: NodeContext, q: Value, k: Value, v: Value, bias: Value | None, scale: float, softcap: float
+) -> tuple[Value, Value]:
+    code = int(ctx.attr("softmax_precision", 0))
+    steps = attend_in_steps(ctx, q, k, v, bias, scale, softcap, elem_dtype(code) if code else None)
+    mode = int(ctx.attr("qk_matmul_output_mode", 0))
+    if not 0 <= mode <= 3:
+        raise UnsupportedOpError(f"{ctx.label} has qk_matmul_output_mode {mode}; known are 0 to 3")
+    return steps.output, (steps.raw, steps.capped, steps.biased, steps.weights)[mode]
+
+
+@onnx_op("RotaryEmbedding", since=23)
+def rotary_embedding(ctx: NodeContext) -> Value:
+    """Pairs of features turned by angles that depend on the position."""
+    x, cos, sin, positions = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
+    if positions is not None:
+        cos, sin = gather(ctx, cos, positions, 0), gather(ctx, sin, positions, 0)
+    heads = int(ctx.attr("num_heads", 0))
+    width = int(ctx.attr("rotary_embedding_dim", 0))
+    return rotate(ctx, x, cos, sin, heads, width, bool(ctx.attr("interleaved", 0)))
+
+
+def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width: int, interleaved: bool) -> Value:
+    """x[B,H,S,D] or x[B,S,heads*D] with its first `width` features (0: all) turned; cos, sin: [B or 1,S,width/2]."""
+    packed = len(x.shape) == 3
+    if packed:
+        if heads < 1:
+            raise ShapeError(f"{ctx.label} needs num_heads for the packed input {x.type}")
+        b, s, hidden = x.shape
+        x = ctx.reshape(x, (b, s, heads, hidden // heads))
+    width = width or x.shape[3]
+    half = width // 2
+    if cos.shape[-1] != half or sin.shape[-1] != half:
+        raise ShapeError(f"{ctx.label} turns {half} pairs, but has cosines {cos.type} and sines {sin.type}")
+    axis = 2 if packed else 1  # the axis of heads
+    cos, sin = unsqueeze(ctx, cos, (axis,)), unsqueeze(ctx, sin, (axis,))
+    if interleaved:
+        first, second = (slice_axis(ctx, x, 3, i, width - 1 + i, 2) for i in (0, 1))
+    else:
+        first, second = slice_axis(ctx, x, 3, 0, half), slice_axis(ctx, x, 3, half, width)
+    real = ctx.elementwise(lambda a, b, c, s: a * c - b * s, first, second, cos, sin)
+    imaginary = ctx.elementwise(lambda a, b, c, s: a * s + b * c, first, second, cos, sin)
+    if interleaved:
+        pairs = concat(ctx, [unsqueeze(ctx, real, (4,)), unsqueeze(ctx, imaginary, (4,))], 4)
+        turned = [ctx.reshape(pairs, (*x.shape[:3], width))]
+    else:
+        turned = [real, imaginary]
+    if width < x.shape[3]:
+        turned.append(slice_axis(ctx, x, 3, width, x.shape[3]))
+    y = concat(ctx, turned, 3)
+    return ctx.reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3])) if packed else y
+
+
+@onnx_op("LinearAttention", since=27)
+def linear_attention(ctx: NodeContext) -> Result:
+    """The recurrence S = exp(g) S + k (beta (v - S^T k))^T, y = scale * q^T S, unrolled over the steps in float32."""
+    q, k, v = ctx.input(0), ctx.input(1), ctx.input(2)
+    heads, kv_heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
+    b, steps = q.shape[:2]
+    if steps > LONGEST_UNROLLED:
+        return ctx.host()
+    rule, kind = str(ctx.attr("update_rule", "gated_delta")), q.dtype
+    q, k, v = (ctx.cast(split_heads(ctx, x, h), DType.FLOAT32) for x, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+    dk, dv = k.shape[3], v.shape[3]
+    decay = _per_head(ctx, ctx.get(4), kv_heads)
+    beta = _per_head(ctx, ctx.get(5), kv_heads)
+    past = ctx.get(3)
+    state_kind = kind if past is None else past.dtype
+    state = full(ctx, 0, DType.FLOAT32, (b, kv_heads, dk, dv)) if past is None else ctx.cast(past, DType.FLOAT32)
+    scale = float(ctx.attr("scale", 0.0)) or 1 / math.sqrt(dk)
+    out: list[Value] = []
+    for t in range(steps):
+        key, value = slice_axis(ctx, k, 2, t, t + 1), slice_axis(ctx, v, 2, t, t + 1)
+        if "gated" in rule:
+            assert decay is not None
+            gate = slice_axis(ctx, decay, 2, t, t + 1)
+            gate = ctx.reshape(gate, (b, kv_heads, gate.shape[3], 1))
+            state = ctx.elementwise(lambda s, g: s * g.call("exp"), state, gate)
+        if "delta" in rule:
+            assert beta is not None
+            rate = slice_axis(ctx, beta, 2, t, t + 1)
+            found = matmul(ctx, key, state)
+            value = ctx.elementwise(lambda x, f, r: (x - f) * r, value, found, rate)
+        column = ctx.reshape(key, (b, kv_heads, dk, 1))
+        state = ctx.elementwise(lambda s, c, x: s + c * x, state, column, value)
+        query = ctx.reshape(slice_axis(ctx, q, 2, t, t + 1), (b, kv_heads, heads // kv_heads, dk))
+        out.append(ctx.reshape(matmul(ctx, query, state), (b, 1, heads * dv)))
+    y = ctx.elementwise(lambda x: (x * scale).cast(kind), concat(ctx, out, 1))
+    return [y, ctx.cast(state, state_kind)]
+
+
+def _per_head(ctx: NodeContext, x: Value | None, heads: int) -> Value | None:
+    """[B,T,heads*n], or [B,T,1] for all heads, as [B,heads or 1,T,n] in float32."""
+    if x is None:
+        return None
+    return ctx.cast(split_heads(ctx, x, 1 if x.shape[2] == 1 else heads), DType.FLOAT32)

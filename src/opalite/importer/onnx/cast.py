@@ -1,0 +1,78 @@
+"""Element types: casts, selection by a condition, and operators that hand their input on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ..proto.decode import elem_dtype
+from ..registry import onnx_op
+from ..walk.context import NodeContext
+
+Result = Value | Sequence[Value | None]
+
+_OLD_NAMES = {
+    "FLOAT": DType.FLOAT32,
+    "DOUBLE": DType.FLOAT64,
+    "FLOAT16": DType.FLOAT16,
+    **{d.name: d for d in DType if d.is_int or d in (DType.BOOL, DType.STRING)},
+}
+_HELD_OTHERWISE = (DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
+_HOST_SOURCES = (DType.STRING, DType.COMPLEX64, DType.COMPLEX128)
+
+
+@onnx_op("Cast", since=1)
+def cast_named(ctx: NodeContext) -> Result:
+    """Cast to the type called by name, as before opset 6."""
+    to = str(ctx.attr("to", ""))
+    if to not in _OLD_NAMES:
+        raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is no element type")
+    return _cast(ctx, _OLD_NAMES[to])
+
+
+@onnx_op("Cast", since=6)
+def cast(ctx: NodeContext) -> Result:
+    """Cast to the type with the number `to`."""
+    return _cast(ctx, elem_dtype(int(ctx.attr("to", 0))))
+
+
+@onnx_op("CastLike", since=15)
+def cast_like(ctx: NodeContext) -> Result:
+    """Cast to the type of the second input."""
+    return _cast(ctx, ctx.input(1).dtype)
+
+
+@onnx_op("BitCast", since=26)
+def bit_cast(ctx: NodeContext) -> Result:
+    """The same bits as another type of that size. What kernels hold in other types than they store is the host's."""
+    x, dtype = ctx.input(0), elem_dtype(int(ctx.attr("to", 0)))
+    if any(not d.on_device or d in _HELD_OTHERWISE for d in (x.dtype, dtype)):
+        return ctx.host()
+    if x.dtype.size != dtype.size:
+        raise ShapeError(f"an element of {x.type} has {8 * x.dtype.size} bits, one of {dtype} {8 * dtype.size}")
+    return x if x.dtype is dtype else ctx.elementwise(lambda v: v.typed("bits", dtype), x)
+
+
+def _cast(ctx: NodeContext, dtype: DType) -> Result:
+    x = ctx.input(0)
+    if x.dtype is dtype:
+        return x
+    # Rounding and saturating to the types that devices lack (`round_mode`, `saturate`) and text are the host's.
+    if not dtype.on_device or x.dtype in _HOST_SOURCES:
+        return ctx.host()
+    return ctx.cast(x, dtype)
+
+
+@onnx_op("Where", since=9)
+def where_(ctx: NodeContext) -> Value:
+    """The second input where the condition holds, else the third."""
+    cond, a, b = ctx.input(0), ctx.input(1), ctx.input(2)
+    return ctx.elementwise(lambda c, x, y: c.call("where", x, y), cond, a, b)
+
+
+@onnx_op("Identity", since=1)
+def identity(ctx: NodeContext) -> Value:
+    """The input."""
+    return ctx.input(0)

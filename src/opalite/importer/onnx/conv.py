@@ -1,0 +1,205 @@
+"""Convolutions: plain, transposed, deformable, causal, and column folding as a transposed one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.conv import neutral_zeros
+from ...ops.expr import Sym, coord
+from ...ops.integer import BYTES
+from ..registry import onnx_op
+from ..shared.helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
+from ..shared.quantization import plain_zero
+from ..shared.windows import plain_window, split_pads, window_of
+from ..walk.context import NodeContext
+from .activation import swish_of
+
+Result = Value | Sequence[Value | None]
+
+
+@onnx_op("Conv", since=1)
+def conv(ctx: NodeContext) -> Value:
+    """Convolution of any spatial rank."""
+    return convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2))
+
+
+def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
+    """Conv of x[N,C,D...] with w[M,C/group,K...] by the node's attributes."""
+    if len(w.shape) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
+    window = window_of(ctx, x, w.shape[2:])
+    attrs = window.attrs
+    if any(window.pads) and not neutral_zeros(w):
+        rank = len(x.shape) - 2
+        zeros = [max(0, p) for p in window.pads]
+        x = pad_zeros(ctx, x, (0, 0, *zeros[:rank], 0, 0, *zeros[rank:]))
+        attrs["pads"] = tuple(min(0, p) for p in window.pads)
+    out: Value = ctx.add("Conv", [x, w, bias], group=int(ctx.attr("group", 1)), **attrs)
+    return out
+
+
+@onnx_op("ConvTranspose", since=1)
+def conv_transpose(ctx: NodeContext) -> Value:
+    """Transposed convolution; output_shape and auto_pad are turned into pads."""
+    x, w = ctx.input(0), ctx.input(1)
+    rank = len(x.shape) - 2
+    if len(w.shape) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
+    window = plain_window(ctx, rank, w.shape[2:])
+    # Exporters write one number for each axis, or (as opset 1 allowed) twice as many; the rest are zeros.
+    extra = int_list(ctx, "output_padding", (0,) * rank)[:rank]
+    auto = str(ctx.attr("auto_pad", "NOTSET"))
+    pads = (0,) * (2 * rank) if auto == "VALID" else window.pads
+    target = ctx.attr("output_shape", None)
+    if target is not None:
+        wanted = [int(d) for d in target][-rank:]
+    elif auto.startswith("SAME"):
+        wanted = [d * s for d, s in zip(x.shape[2:], window.strides, strict=True)]
+    else:
+        wanted = []
+    if wanted:
+        totals = [
+            window.strides[i] * (x.shape[2 + i] - 1) + extra[i] + window.extent(i) - wanted[i] for i in range(rank)
+        ]
+        pads = split_pads(totals, more_at_end=auto == "SAME_UPPER")
+    if target is not None:  # what it asks for beyond the reach of the filters lies at the end
+        begins, ends = pads[:rank], pads[rank:]
+        pads = (*(max(0, b) for b in begins), *(e + min(0, b) for b, e in zip(begins, ends, strict=True)))
+    return ctx.add(
+        "ConvTranspose",
+        [x, w, ctx.get(2)],
+        strides=window.strides,
+        pads=pads,
+        dilations=window.dilations,
+        group=int(ctx.attr("group", 1)),
+        output_padding=extra,
+    )
+
+
+@onnx_op("Col2Im", since=18)
+def col2im(ctx: NodeContext) -> Value:
+    """Sum of overlapping blocks: a transposed convolution whose filter k puts column row k at its place."""
+    x, image, block = ctx.input(0), ctx.const_ints(1), ctx.const_ints(2)
+    rank, taps = len(block), math.prod(block)
+    strides = int_list(ctx, "strides", (1,) * rank)
+    dilations = int_list(ctx, "dilations", (1,) * rank)
+    pads = int_list(ctx, "pads", (0,) * (2 * rank))
+    if x.shape[1] % taps:
+        raise ShapeError(f"{ctx.label} needs channels in blocks of {taps}, got {x.type}")
+    channels = x.shape[1] // taps
+    reach = [(block[i] - 1) * dilations[i] + 1 for i in range(rank)]
+    grid = [(image[i] + pads[i] + pads[rank + i] - reach[i]) // strides[i] + 1 for i in range(rank)]
+    # The blocks need not reach the end of the image: what is left over is empty.
+    left = [image[i] + pads[i] + pads[rank + i] - (grid[i] - 1) * strides[i] - reach[i] for i in range(rank)]
+    one_tap = np.tile(np.eye(taps, dtype=x.dtype.np).reshape(taps, 1, *block), (channels, *(1,) * (rank + 1)))
+    return ctx.add(
+        "ConvTranspose",
+        [ctx.reshape(x, (x.shape[0], x.shape[1], *grid)), ctx.constant(one_tap), None],
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        group=channels,
+        output_padding=tuple(left),
+    )
+
+
+@onnx_op("CausalConvWithState", since=27)
+def causal_conv_with_state(ctx: NodeContext) -> Sequence[Value | None]:
+    """Depthwise convolution over past_state and x; the last k - 1 positions are the next state."""
+    x, w, past = ctx.input(0), ctx.input(1), ctx.get(3)
+    if len(x.shape) != 3 or len(w.shape) != 3:
+        raise ShapeError(f"{ctx.label} needs [batch, channels, length] and [channels, 1, k], got {x.type} and {w.type}")
+    keep = w.shape[2] - 1
+    if past is None:
+        past = full(ctx, 0, x.dtype, (*x.shape[:2], keep))
+    padded = concat(ctx, [past, x], 2)
+    out = ctx.add("Conv", [padded, w, ctx.get(2)], strides=(1,), pads=(0, 0), dilations=(1,), group=x.shape[1])
+    if ctx.attr("activation", "none") in ("silu", "swish"):
+        out = ctx.elementwise(lambda v: swish_of(v, 1.0), out)
+    return [out, slice_axis(ctx, padded, 2, padded.shape[2] - keep, padded.shape[2])]
+
+
+@onnx_op("DeformConv", since=19)
+def deform_conv(ctx: NodeContext) -> Result:
+    """Two-dimensional deformable convolution: sample x at the moved taps, then one product over channels and taps."""
+    x, w, offset, bias, mask = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3), ctx.get(4)
+    if len(x.shape) != 4:
+        return ctx.host()
+    window = window_of(ctx, x, w.shape[2:])
+    groups, moved = int(ctx.attr("group", 1)), int(ctx.attr("offset_group", 1))
+    (n, c, height, width), m = x.shape, w.shape[0]
+    kh, kw = window.kernel
+    oh, ow = offset.shape[2:]
+    taps = kh * kw
+
+    def place(size: int, axis: int) -> tuple[float, float]:
+        """Scale and shift from a position in pixels to GridSample's [-1, 1] between the image's outer edges."""
+        return 2 / size, (1 - 2 * window.pads[axis]) / size - 1
+
+    def position(axis: int, size: int) -> Value:
+        """Coordinates [N*groups, taps, oh, ow] along one axis: output position, tap and offset."""
+        part = ctx.reshape(offset, (n * moved, taps, 2, oh, ow))
+        part = ctx.reshape(slice_axis(ctx, part, 2, axis, axis + 1), (n * moved, taps, oh, ow))
+        scale, shift = place(size, axis)
+
+        def locate(o: Sym) -> Sym:
+            tap = coord(o.builder, 1)
+            step = tap.call("mod", kw) if axis else tap.call("div", kw)
+            start = coord(o.builder, 2 + axis) * window.strides[axis] + step * window.dilations[axis]
+            return (start.cast(o.dtype) + o) * scale + shift
+
+        return ctx.elementwise(locate, part)
+
+    column, row = position(1, width), position(0, height)
+    flat = (n * moved, taps * oh, ow, 1)
+    grid = concat(ctx, [ctx.reshape(column, flat), ctx.reshape(row, flat)], 3)
+    image = ctx.reshape(x, (n * moved, c // moved, height, width))
+    sampled = ctx.add("GridSample", [image, grid], mode="linear", padding="zeros", align_corners=False)
+    if mask is not None:
+        weights = ctx.reshape(mask, (n * moved, 1, taps * oh, ow))
+        sampled = ctx.elementwise(lambda v, k: v * k, sampled, weights)
+    columns = ctx.reshape(sampled, (n, groups, c // groups * taps, oh * ow))
+    out = matmul(ctx, ctx.reshape(w, (groups, m // groups, c // groups * taps)), columns)
+    out = ctx.reshape(out, (n, m, oh, ow))
+    if bias is None:
+        return out
+    return ctx.elementwise(lambda v, b: v + b, out, ctx.reshape(bias, (m, 1, 1)))
+
+
+@onnx_op("ConvInteger", since=10)
+def conv_integer(ctx: NodeContext) -> Value:
+    """Convolution of 8-bit integers less their zero points, exact in int32."""
+    return integer_convolution(ctx, ctx.input(0), ctx.input(1), None, ctx.get(2), ctx.get(3))
+
+
+def integer_convolution(
+    ctx: NodeContext, x: Value, w: Value, bias: Value | None, x_zero: Value | None, w_zero: Value | None
+) -> Value:
+    """Convolution of x - x_zero with w - w_zero plus bias, in int32, by the node's attributes."""
+    plain = (x_zero is None or x_zero.type.count == 1) and (w_zero is None or len(w_zero.shape) <= 1)
+    if not plain or x.dtype not in BYTES or w.dtype not in BYTES:
+        return convolve(ctx, centred(ctx, x, x_zero, 1), centred(ctx, w, w_zero, 0), bias)
+    if len(w.shape) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
+    window = window_of(ctx, x, w.shape[2:])
+    inputs = [x, w, bias, plain_zero(x_zero), plain_zero(w_zero)]
+    out: Value = ctx.add("IntegerConv", inputs, group=int(ctx.attr("group", 1)), **window.attrs)
+    return out
+
+
+def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:
+    """`v` less its zero point in int32; a vector of zero points lies along `axis`."""
+    known = None if zero is None else zero.data
+    if zero is None or (known is not None and not known.any()):
+        return ctx.cast(v, DType.INT32)
+    if zero.type.count == 1:
+        zero = ctx.reshape(zero, ())
+    elif len(zero.shape) == 1:
+        zero = along_axis(ctx, zero, axis, len(v.shape))
+    return ctx.elementwise(lambda a, z: a.cast(DType.INT32) - z.cast(DType.INT32), v, zero)

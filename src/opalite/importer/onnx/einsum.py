@@ -1,0 +1,169 @@
+"""Einsum: diagonals by strided slices, then one product (or broadcast multiplication) for each further operand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import ModelError, ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ..registry import onnx_op
+from ..shared.helpers import matmul, reduce
+from ..walk.context import NodeContext
+
+
+@dataclass(frozen=True)
+class Term:
+    """An operand and the label of each of its axes."""
+
+    value: Value
+    labels: tuple[str, ...]
+
+    def size(self, label: str) -> int:
+        """Elements along `label`."""
+        return self.value.shape[self.labels.index(label)]
+
+
+@onnx_op("Einsum", since=12)
+def einsum(ctx: NodeContext) -> Value:
+    """Any equation, ellipsis and repeated labels included."""
+    values = [ctx.input(i) for i in range(len(ctx.inputs))]
+    dtype = values[0].dtype
+    # Products of 8- and 16-bit integers are summed in 32 bits, whose low bits are the same.
+    work = DType.INT32 if dtype.is_int and dtype.size < 4 else dtype
+    inputs, output = _parse(ctx, str(ctx.attr("equation", "")), [len(v.shape) for v in values])
+    terms = [_diagonal(ctx, Term(ctx.cast(v, work), labels)) for v, labels in zip(values, inputs, strict=True)]
+    sizes: dict[str, int] = {}
+    for label, size in itertools.chain.from_iterable(zip(t.labels, t.value.shape, strict=True) for t in terms):
+        if sizes.setdefault(label, size) not in (size, 1) and size != 1:
+            raise ShapeError(f"{ctx.label} has sizes {sizes[label]} and {size} for one label")
+        sizes[label] = size if size != 1 else sizes[label]
+    result = terms[0]
+    for i, term in enumerate(terms[1:], 1):
+        needed = set(output).union(*(t.labels for t in terms[i + 1 :]))
+        result = _contract(ctx, result, term, needed)
+    return ctx.cast(_finish(ctx, result, output), dtype)
+
+
+def _parse(ctx: NodeContext, equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Labels of every operand and of the output; the axes of an ellipsis are labelled '.0', '.1'... from the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    parts = left.split(",")
+    if len(parts) != len(ranks):
+        raise ModelError(f"{ctx.label} has {len(ranks)} inputs for the equation '{equation}'")
+    widest = max((r - len(p) + 3 for p, r in zip(parts, ranks, strict=True) if "..." in p), default=0)
+
+    def labels(part: str, dots: int) -> tuple[str, ...]:
+        before, ellipsis, after = part.partition("...")
+        middle = [f".{i}" for i in range(dots - 1, -1, -1)] if ellipsis else []
+        return (*before, *middle, *after)
+
+    inputs = [labels(p, r - len(p) + 3) for p, r in zip(parts, ranks, strict=True)]
+    for found, rank, part in zip(inputs, ranks, parts, strict=True):
+        if len(found) != rank:
+            raise ShapeError(f"{ctx.label} has '{part}' for an input of rank {rank}")
+    if arrow:
+        return inputs, labels(right, widest)
+    every = list(itertools.chain.from_iterable(inputs))
+    once = sorted(x for x in set(every) if every.count(x) == 1 and not x.startswith("."))
+    return inputs, (*labels("...", widest), *once)
+
+
+def _diagonal(ctx: NodeContext, term: Term) -> Term:
+    """The term with each label once: a pair of equal axes of size n is every (n+1)-th element of the two joined."""
+    for label in term.labels:
+        if term.labels.count(label) < 2:
+            continue
+        first = term.labels.index(label)
+        second = term.labels.index(label, first + 1)
+        rest = [i for i in range(len(term.labels)) if i not in (first, second)]
+        v = ctx.transpose(term.value, (*rest, first, second))
+        n = v.shape[-1]
+        if v.shape[-2] != n:
+            raise ShapeError(f"{ctx.label} has sizes {v.shape[-2]} and {n} for label '{label}' of one input")
+        lead = v.shape[:-2]
+        flat = ctx.reshape(v, (*lead, n * n))
+        v = ctx.add(
+            "Slice",
+            [flat],
+            starts=(0,) * len(flat.shape),
+            steps=(*(1,) * len(lead), n + 1),
+            sizes=(*lead, n),
+        )
+        return _diagonal(ctx, Term(v, (*(term.labels[i] for i in rest), label)))
+    return term
+
+
+def _drop(ctx: NodeContext, term: Term, labels: set[str]) -> Term:
+    """The term without axes of size 1 that carry `labels`."""
+    kept = [i for i, x in enumerate(term.labels) if x not in labels]
+    shape = [term.value.shape[i] for i in kept]
+    return Term(ctx.reshape(term.value, shape), tuple(term.labels[i] for i in kept))
+
+
+def _sum_out(ctx: NodeContext, term: Term, needed: set[str]) -> Term:
+    """The term summed over labels that nobody needs."""
+    axes = [i for i, x in enumerate(term.labels) if x not in needed]
+    value = reduce(ctx, term.value, "sum", axes, keepdims=False)
+    return Term(value, tuple(x for x in term.labels if x in needed))
+
+
+def _contract(ctx: NodeContext, a: Term, b: Term, needed: set[str]) -> Term:
+    """The product of two terms, summed over the labels that are not needed further on."""
+    shared = [x for x in a.labels if x in b.labels]
+    # An axis of 1 that meets a larger one broadcasts: it is as if the operand lacked the label.
+    a, b = (
+        _drop(ctx, a, {x for x in shared if a.size(x) == 1 != b.size(x)}),
+        _drop(ctx, b, {x for x in shared if b.size(x) == 1 != a.size(x)}),
+    )
+    a = _sum_out(ctx, a, needed.union(b.labels))
+    b = _sum_out(ctx, b, needed.union(a.labels))
+    shared = [x for x in a.labels if x in b.labels]
+    batch = [x for x in shared if x in needed]
+    summed = [x for x in shared if x not in needed]
+    only_a = [x for x in a.labels if x not in shared]
+    only_b = [x for x in b.labels if x not in shared]
+    labels = (*batch, *only_a, *only_b)
+    if not summed:
+        spread_a = _arrange(ctx, a, (*batch, *only_a), (1,) * len(only_b))
+        spread_b = _arrange(ctx, b, (*batch, *only_b), ())
+        spread_b = ctx.reshape(
+            spread_b, (*spread_b.shape[: len(batch)], *(1,) * len(only_a), *spread_b.shape[len(batch) :])
+        )
+        return Term(ctx.elementwise(lambda x, y: x * y, spread_a, spread_b), labels)
+    left, trans_a = _matrix(ctx, a, batch, only_a, summed)
+    right, b_turned = _matrix(ctx, b, batch, only_b, summed)
+    out = matmul(ctx, left, right, trans_a, not b_turned)
+    shape = (*(a.size(x) for x in (*batch, *only_a)), *(b.size(x) for x in only_b))
+    return Term(ctx.reshape(out, shape), labels)
+
+
+def _arrange(ctx: NodeContext, term: Term, order: Sequence[str], tail: tuple[int, ...]) -> Value:
+    v = ctx.transpose(term.value, [term.labels.index(x) for x in order])
+    return ctx.reshape(v, (*v.shape, *tail))
+
+
+def _matrix(
+    ctx: NodeContext, term: Term, batch: Sequence[str], own: Sequence[str], summed: Sequence[str]
+) -> tuple[Value, bool]:
+    """The term as [batch..., own, summed], or (second result true) as [batch..., summed, own] if it lies so already."""
+    turned = tuple(term.labels) == (*batch, *summed, *own)
+    order = (*batch, *summed, *own) if turned else (*batch, *own, *summed)
+    v = ctx.transpose(term.value, [term.labels.index(x) for x in order])
+    rows, columns = (math.prod(term.size(x) for x in part) for part in (own, summed))
+    tail = (columns, rows) if turned else (rows, columns)
+    return ctx.reshape(v, (*(term.size(x) for x in batch), *tail)), turned
+
+
+def _finish(ctx: NodeContext, term: Term, output: Sequence[str]) -> Value:
+    """The term summed and in the output's order; an ellipsis axis that only the output has is of size 1."""
+    term = _sum_out(ctx, term, set(output))
+    missing = [x for x in output if x not in term.labels]
+    if any(not x.startswith(".") for x in missing):
+        raise ModelError(f"{ctx.label} has output labels {missing} that no input has")
+    value = ctx.reshape(term.value, (*(1,) * len(missing), *term.value.shape))
+    labels = (*missing, *term.labels)
+    return ctx.transpose(value, [labels.index(x) for x in output])

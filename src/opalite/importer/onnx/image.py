@@ -1,0 +1,257 @@
+"""Images: resizing, sampling at grids, and pooling of regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.base import normalize_axis
+from ...ops.expr import Sym, coord, where
+from ...ops.resize_taps import NEAREST_UNTOLD
+from ..registry import onnx_op
+from ..shared.helpers import gather, int_list, matmul, reduce, slice_axis
+from ..walk.context import NodeContext
+
+Result = Value | Sequence[Value | None]
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+
+
+def _mode(ctx: NodeContext, default: str) -> str:
+    name = str(ctx.attr("mode", default))
+    if name not in _MODES:
+        raise UnsupportedOpError(f"{ctx.label} has mode '{name}'; known are {', '.join(_MODES)}")
+    return _MODES[name]
+
+
+@onnx_op("Upsample", since=1)
+def upsample_two_scales(ctx: NodeContext) -> Value:
+    """Height and width enlarged by attributes (opset 1)."""
+    return _legacy(ctx, (1.0, 1.0, float(ctx.attr("height_scale", 1.0)), float(ctx.attr("width_scale", 1.0))))
+
+
+@onnx_op("Upsample", since=7)
+def upsample_attribute(ctx: NodeContext) -> Value:
+    """Every axis enlarged by the attribute `scales`."""
+    return _legacy(ctx, [float(s) for s in ctx.attr("scales", ())])
+
+
+@onnx_op("Upsample", since=9)
+@onnx_op("Resize", since=10)
+def resize_scales(ctx: NodeContext) -> Value:
+    """Every axis scaled by an input; positions are output / scale."""
+    return _legacy(ctx, [float(s) for s in ctx.const(1).reshape(-1)])
+
+
+def _legacy(ctx: NodeContext, scales: Sequence[float]) -> Value:
+    x = ctx.input(0)
+    _check_count(ctx, scales, x)
+    sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
+    return _resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
+
+
+def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
+    if len(numbers) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has {len(numbers)} scales or sizes for {x.type}")
+
+
+@onnx_op("Resize", since=11)
+def resize(ctx: NodeContext) -> Value:
+    """Every axis scaled, or brought to a size, with all modes; `axes` (from 18 on) leaves the others alone."""
+    x = ctx.input(0)
+    rank = len(x.shape)
+    axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
+    coordinate = str(ctx.attr("coordinate_transformation_mode", "half_pixel"))
+    roi: list[float] | None = None
+    if coordinate == "tf_crop_and_resize":
+        given = [float(r) for r in ctx.const(1).reshape(-1)]
+        if len(given) != 2 * len(axes):
+            raise ShapeError(f"{ctx.label} has {len(given)} numbers in roi for {len(axes)} axes")
+        roi = [0.0] * rank + [1.0] * rank
+        for i, a in enumerate(axes):
+            roi[a], roi[rank + a] = given[i], given[len(axes) + i]
+    scales = [1.0] * rank
+    sizes = list(x.shape)
+    if ctx.get(2) is not None and ctx.input(2).type.count:
+        given = [float(s) for s in ctx.const(2).reshape(-1)]
+        for a, s in zip(axes, _for_axes(ctx, given, axes), strict=True):
+            scales[a] = s
+            sizes[a] = _scaled(x.shape[a], s)
+    else:
+        wanted = _for_axes(ctx, [float(s) for s in ctx.const_ints(3)], axes)
+        ratios = [s / x.shape[a] if x.shape[a] else 1.0 for a, s in zip(axes, wanted, strict=True)]
+        policy = str(ctx.attr("keep_aspect_ratio_policy", "stretch"))
+        if policy != "stretch":
+            ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
+            wanted = [math.floor(r * x.shape[a] + 0.5) for a, r in zip(axes, ratios, strict=True)]
+        for a, s, r in zip(axes, wanted, ratios, strict=True):
+            sizes[a], scales[a] = int(s), r
+    return _resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
+
+
+def _scaled(size: int, scale: float) -> int:
+    """floor(size * scale) in float32, as onnx's own shape inference has it, a region of interest or none."""
+    return int(np.floor(np.float32(size) * np.float32(scale)))
+
+
+def _for_axes(ctx: NodeContext, numbers: Sequence[float], axes: Sequence[int]) -> Sequence[float]:
+    if len(numbers) != len(axes):
+        raise ShapeError(f"{ctx.label} has {len(numbers)} scales or sizes for {len(axes)} axes")
+    return numbers
+
+
+def _resize(
+    ctx: NodeContext,
+    sizes: Sequence[int],
+    scales: Sequence[float],
+    coordinate: str,
+    nearest_mode: str,
+    roi: Sequence[float] | None = None,
+) -> Value:
+    x = ctx.input(0)
+    mode = _mode(ctx, "nearest")
+    if coordinate not in _COORDINATES:
+        raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
+    # A scale so near to 1 that no size changes moves nothing in other runtimes, whatever positions it would give.
+    if tuple(sizes) == x.shape and roi is None:
+        return x
+    antialias = bool(ctx.attr("antialias", 0))
+    if antialias:  # its filter runs along axes that change only
+        scales = [1.0 if n == d else s for n, d, s in zip(sizes, x.shape, scales, strict=True)]
+    # Interpolated integers and half floats are computed in float32 and cut off, as other runtimes do.
+    through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
+    out = ctx.add(
+        "Resize",
+        [ctx.cast(x, through)],
+        sizes=tuple(int(s) for s in sizes),
+        scales=tuple(float(s) for s in scales),
+        mode=mode,
+        coordinate=coordinate,
+        nearest_mode=nearest_mode,
+        cubic_a=float(ctx.attr("cubic_coeff_a", -0.75)),
+        exclude_outside=bool(ctx.attr("exclude_outside", 0)),
+        extrapolation=float(ctx.attr("extrapolation_value", 0.0)),
+        roi=None if roi is None else tuple(roi),
+        antialias=antialias,
+    )
+    return ctx.cast(out, x.dtype)
+
+
+@onnx_op("GridSample", since=16)
+def grid_sample(ctx: NodeContext) -> Value:
+    """x at the positions of a grid in [-1, 1]."""
+    padding = str(ctx.attr("padding_mode", "zeros"))
+    if padding not in ("zeros", "border", "reflection"):
+        raise UnsupportedOpError(f"{ctx.label} has padding_mode '{padding}'; known are zeros, border, reflection")
+    return ctx.add(
+        "GridSample",
+        [ctx.input(0), ctx.input(1)],
+        mode=_mode(ctx, "linear"),
+        padding=padding,
+        align_corners=bool(ctx.attr("align_corners", 0)),
+    )
+
+
+@onnx_op("AffineGrid", since=20)
+def affine_grid(ctx: NodeContext) -> Value:
+    """Positions of every pixel in homogeneous coordinates, times each matrix theta[n]."""
+    theta, (n, _, *sizes) = ctx.input(0), ctx.const_ints(1)
+    rank = len(sizes)
+    if theta.shape != (n, rank, rank + 1):
+        raise ShapeError(f"{ctx.label} needs theta[{n},{rank},{rank + 1}] for size {tuple(sizes)}, got {theta.type}")
+    corners = bool(ctx.attr("align_corners", 0))
+    lines = [np.linspace(-1, 1, d) if corners and d > 1 else (2 * np.arange(d) + 1) / d - 1 for d in sizes]
+    grid = np.meshgrid(*lines, indexing="ij")[::-1]
+    points = np.stack([*grid, np.ones(sizes)], axis=-1).reshape(-1, rank + 1)
+    out = matmul(ctx, ctx.constant(points.astype(theta.dtype.np)), theta, trans_b=True)
+    return ctx.reshape(out, (n, *sizes, rank))
+
+
+@onnx_op("RoiAlign", since=10)
+def roi_align(ctx: NodeContext) -> Result:
+    """Mean (or maximum) of bilinear samples in each bin of each region.
+
+    The number of samples follows the region's size where sampling_ratio is 0, which a fixed graph cannot express.
+    """
+    ratio = int(ctx.attr("sampling_ratio", 0))
+    default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
+    coordinates = str(ctx.attr("coordinate_transformation_mode", default))
+    if ratio < 1:
+        return ctx.host(max(ctx.version, 16), coordinate_transformation_mode=coordinates)
+    x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
+    n, c, height, width = x.shape
+    regions = rois.shape[0]
+    rows, columns = int(ctx.attr("output_height", 1)), int(ctx.attr("output_width", 1))
+    half = coordinates == "half_pixel"
+    scale, maximum = float(ctx.attr("spatial_scale", 1.0)), ctx.attr("mode", "avg") == "max"
+
+    def positions(first: int, bins: int, axis: int) -> Value:
+        """Sample positions in pixels along one axis, [regions, bins * ratio] put at `axis` of [R, y, x]."""
+        start, stop = (ctx.reshape(slice_axis(ctx, rois, 1, i, i + 1), (regions, 1, 1)) for i in (first, first + 2))
+
+        def locate(a: Sym, b: Sym) -> Sym:
+            a, b = a * scale - (0.5 if half else 0.0), b * scale - (0.5 if half else 0.0)
+            extent = b - a if half else (b - a).call("max", 1.0)
+            step = coord(a.builder, axis).cast(a.dtype) + 0.5
+            return a + step * (extent * (1 / (bins * ratio)))
+
+        shape = (regions, bins * ratio, 1) if axis == 1 else (regions, 1, bins * ratio)
+        return ctx.elementwise(locate, start, stop, shape=shape)
+
+    y, z = positions(1, rows, 1), positions(0, columns, 2)
+    shape = (regions, rows * ratio, columns * ratio)
+    flat = ctx.reshape(ctx.transpose(x, (0, 2, 3, 1)), (n * height * width, c))
+    image = ctx.reshape(ctx.cast(batch, DType.INT64), (regions, 1, 1))
+    samples: list[Value] = []
+    for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
+
+        def index(b: Sym, v: Sym, h: Sym, down: int = down, right: int = right) -> Sym:
+            line = _corner(v, height, down)
+            return (b * height + line) * width + _corner(h, width, right)
+
+        def weight(v: Sym, h: Sym, down: int = down, right: int = right) -> Sym:
+            return _share(v, height, down) * _share(h, width, right)
+
+        at = ctx.reshape(ctx.elementwise(index, image, y, z, shape=shape), (math.prod(shape),))
+        factor = ctx.reshape(ctx.elementwise(weight, y, z), (math.prod(shape), 1))
+        samples.append(ctx.elementwise(lambda p, f: p * f, gather(ctx, flat, at, 0), factor))
+
+    def join(a: Sym, *rest: Sym) -> Sym:
+        for r in rest:
+            a = a.call("max", r) if maximum else a + r
+        return a
+
+    joined = ctx.reshape(ctx.elementwise(join, *samples), (regions, rows, ratio, columns, ratio, c))
+    pooled = reduce(ctx, joined, "max" if maximum else "mean", (2, 4), keepdims=False)
+    return ctx.transpose(pooled, (0, 3, 1, 2))
+
+
+def _inside(v: Sym, size: int) -> Sym:
+    return v.call("max", 0.0).call("min", size - 1.0)
+
+
+def _corner(v: Sym, size: int, far: int) -> Sym:
+    """The pixel before (or after) a position that is clamped into the image."""
+    return (_inside(v, size).cast(DType.INT64) + far).call("min", size - 1)
+
+
+def _share(v: Sym, size: int, far: int) -> Sym:
+    """Weight of that pixel; zero for positions more than one pixel outside."""
+    inside = _inside(v, size)
+    part = inside - inside.call("floor")
+    outside = (v < -1.0).call("or", v > float(size))
+    return where(outside, 0.0, part if far else 1 - part)

@@ -1,0 +1,281 @@
+"""Indexing: gather, scatter, one-hot, triangles, and operators whose output is chosen by data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.types import TensorType
+from ...ops.base import normalize_axis
+from ...ops.expr import Sym, coord, where
+from ..registry import onnx_op
+from ..shared.helpers import axis_of, gather, slice_axis, take, unsqueeze
+from ..walk.context import NodeContext, Trimmed
+
+Result = Value | Sequence[Value | None]
+
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+# Reading
+
+
+@onnx_op("Gather", since=1)
+def gather_(ctx: NodeContext) -> Value:
+    """x at `indices` along one axis."""
+    x = ctx.input(0)
+    axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
+    return gather(ctx, x, ctx.input(1), axis)
+
+
+def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
+    """ShapeError if input 1 is known and has a position outside x: one for all of `axes` in each of its last rows.
+
+    Those that arrive at a run are clamped: looking at them would cost a transfer.
+    """
+    indices = ctx.maybe_const(1)
+    if indices is None or indices.dtype.kind not in "iu" or not indices.size or not x.type.count:
+        return
+    sizes = np.array([x.shape[a] for a in axes])
+    rows = indices if len(axes) == 1 else indices.reshape(-1, len(axes))
+    wrong = (rows < -sizes) | (rows >= sizes)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.reshape(-1))[0])
+        axis = axes[at % len(axes)]
+        raise ShapeError(
+            f"{ctx.label} has the index {int(rows.reshape(-1)[at])} for axis {axis} of {x.type}; expected "
+            f"{-x.shape[axis]} to {x.shape[axis] - 1}"
+        )
+
+
+def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
+    """The same of input 1 as vectors of indices, for x's axes from `batch` on."""
+    depth = ctx.input(1).shape[-1] if ctx.input(1).shape else 0
+    if batch >= 0 and 0 < depth <= len(x.shape) - batch:
+        _check_positions(ctx, x, range(batch, batch + depth))
+
+
+@onnx_op("GatherElements", since=11)
+def gather_elements(ctx: NodeContext) -> Value:
+    """Each element from its own position along one axis."""
+    x = ctx.input(0)
+    axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
+    return ctx.add("GatherElements", [x, ctx.input(1)], axis=axis)
+
+
+@onnx_op("GatherND", since=11)
+def gather_nd(ctx: NodeContext) -> Value:
+    """Slices of x at index vectors; the first `batch_dims` axes go in step."""
+    x, indices, batch = ctx.input(0), ctx.input(1), int(ctx.attr("batch_dims", 0))
+    _check_vectors(ctx, x, batch)
+    return ctx.add("GatherND", [x, indices], batch_dims=batch)
+
+
+@onnx_op("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
+def array_feature_extractor(ctx: NodeContext) -> Result:
+    """Columns of the last axis at indices; a vector counts as one row."""
+    x, indices = ctx.input(0), ctx.input(1)
+    if x.dtype is DType.STRING:  # onnx does not infer the shape
+        shape = (1, *x.shape)[-max(len(x.shape), 2) :]
+        return ctx.host_as([TensorType(DType.STRING, (*shape[:-1], indices.type.count))], "strings are the host's")
+    rows = ctx.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
+    return gather(ctx, rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
+
+
+@onnx_op("Compress", since=9)
+def compress(ctx: NodeContext) -> Result:
+    """The slices of x where a condition holds, which may be longer or shorter; without an axis, of x flattened."""
+    if ctx.maybe_const(1) is None:
+        return ctx.host()
+    x = ctx.input(0)
+    axis = ctx.attr("axis", None)
+    if axis is None:
+        x, axis = ctx.reshape(x, (x.type.count,)), 0
+    a = normalize_axis(int(axis), len(x.shape))
+    return take(ctx, x, np.flatnonzero(ctx.const(1)[: x.shape[a]]), a)
+
+
+@onnx_op("ReverseSequence", since=10)
+def reverse_sequence(ctx: NodeContext) -> Value:
+    """The first sequence_lens[b] steps of every batch entry b in reverse, the rest as they are."""
+    x, lens = ctx.input(0), ctx.input(1)
+    rank = len(x.shape)
+    time, batch = axis_of(ctx, rank, 0, "time_axis"), axis_of(ctx, rank, 1, "batch_axis")
+    if {time, batch} != {0, 1}:
+        raise ShapeError(f"{ctx.label} needs time and batch as the first two axes, got {time} and {batch}")
+    steps, entries = x.shape[time], x.shape[batch]
+    lens = ctx.cast(ctx.reshape(lens, (entries, 1) if batch == 0 else (1, entries)), DType.INT64)
+
+    def row(length: Sym) -> Sym:
+        t, b = coord(length.builder, time), coord(length.builder, batch)
+        t = where(t < length, length - 1 - t, t)
+        return b * steps + t if batch == 0 else t * entries + b
+
+    rows = ctx.elementwise(row, lens, shape=x.shape[:2])
+    flat = ctx.reshape(x, (steps * entries, *x.shape[2:]))
+    return ctx.reshape(gather(ctx, flat, ctx.reshape(rows, (steps * entries,)), 0), x.shape)
+
+
+# Writing
+
+
+def _reduction(ctx: NodeContext) -> str:
+    kind = str(ctx.attr("reduction", "none"))
+    if kind not in _REDUCTIONS:
+        raise UnsupportedOpError(f"{ctx.label} has reduction '{kind}'; known are {', '.join(_REDUCTIONS)}")
+    return kind
+
+
+@onnx_op("Scatter", since=9)
+@onnx_op("ScatterElements", since=11)
+def scatter_elements(ctx: NodeContext) -> Value:
+    """x with each update written (or added, ...) at its own position along one axis."""
+    x = ctx.input(0)
+    axis = axis_of(ctx, len(x.shape), 0)
+    _check_positions(ctx, x, (axis,))
+    return ctx.add("ScatterElements", [x, ctx.input(1), ctx.input(2)], axis=axis, reduction=_reduction(ctx))
+
+
+@onnx_op("ScatterND", since=11)
+def scatter_nd(ctx: NodeContext) -> Value:
+    """x with slices written (or added, ...) at index vectors."""
+    _check_vectors(ctx, ctx.input(0))
+    return ctx.add("ScatterND", [ctx.input(0), ctx.input(1), ctx.input(2)], reduction=_reduction(ctx))
+
+
+@onnx_op("TensorScatter", since=24)
+def tensor_scatter(ctx: NodeContext) -> Value:
+    """A cache with `update` written along an axis from write_indices[b] on, wrapping round if circular."""
+    cache, update = ctx.input(0), ctx.input(1)
+    axis = axis_of(ctx, len(cache.shape), -2)
+    circular = ctx.attr("mode", "linear") == "circular"
+    if axis == 0:
+        raise ShapeError(f"{ctx.label} cannot write along the batch axis")
+    start = ctx.get(2)
+    if start is None:
+        start = ctx.constant(np.zeros(cache.shape[0], np.int64))
+    return write_rows(ctx, cache, update, start, axis, circular)
+
+
+def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis: int, circular: bool = False) -> Value:
+    """`cache` with `update` written along `axis` from start[b] on in batch entry b.
+
+    Every position of the cache reads: the update it receives, if any, else itself.
+    """
+    rank, size, written = len(cache.shape), cache.shape[axis], update.shape[axis]
+    start = ctx.reshape(start, (cache.shape[0], *(1,) * (rank - 1)))
+
+    def relative(first: Sym) -> Sym:
+        step = coord(first.builder, axis) - first
+        return step.call("mod", size) if circular else step
+
+    lines = tuple(d if i in (0, axis) else 1 for i, d in enumerate(cache.shape))
+    offset = ctx.elementwise(relative, start, shape=lines)
+    clamped = ctx.elementwise(lambda o: o.call("max", 0).call("min", written - 1), offset, shape=cache.shape)
+    moved = ctx.add("GatherElements", [update, clamped], axis=axis)
+
+    def choose(o: Sym, new: Sym, old: Sym) -> Sym:
+        return where((o >= 0).call("and", o < written), new, old)
+
+    return ctx.elementwise(choose, offset, moved, cache)
+
+
+# Made from coordinates
+
+
+@onnx_op("OneHot", since=9)
+def one_hot(ctx: NodeContext) -> Value:
+    """values[1] where the coordinate along a new axis is the index (from the end if negative), else values[0]."""
+    indices, values = ctx.input(0), ctx.input(2)
+    depth = int(ctx.const_scalar(1))
+    if depth < 0:
+        raise ShapeError(f"{ctx.label} has depth {depth}; it must not be negative")
+    rank = len(indices.shape) + 1
+    axis = axis_of(ctx, rank, -1)
+    indices = unsqueeze(ctx, ctx.cast(indices, DType.INT64), (axis,))
+    off = ctx.reshape(slice_axis(ctx, values, 0, 0, 1), ())
+    on = ctx.reshape(slice_axis(ctx, values, 0, 1, 2), ())
+
+    def pick(i: Sym, low: Sym, high: Sym) -> Sym:
+        return where(where(i < 0, i + depth, i).eq(coord(i.builder, axis)), high, low)
+
+    shape = tuple(depth if i == axis else d for i, d in enumerate(indices.shape))
+    return ctx.elementwise(pick, indices, off, on, shape=shape)
+
+
+@onnx_op("Trilu", since=14)
+def trilu(ctx: NodeContext) -> Value:
+    """The upper or lower triangle of the last two axes, from diagonal k; zeros elsewhere."""
+    x = ctx.input(0)
+    rank, upper = len(x.shape), bool(ctx.attr("upper", 1))
+    if rank < 2:
+        raise ShapeError(f"{ctx.label} needs matrices, got {x.type}")
+    k = ctx.get(1)
+    diagonal = ctx.reshape(k, ()) if k is not None else ctx.scalar(0, DType.INT64)
+
+    def keep(v: Sym, d: Sym) -> Sym:
+        offset = coord(v.builder, rank - 1) - coord(v.builder, rank - 2)
+        return where(offset >= d if upper else offset <= d, v, 0)
+
+    return ctx.elementwise(keep, x, diagonal)
+
+
+@onnx_op("MaxUnpool", since=9)
+def max_unpool(ctx: NodeContext) -> Value:
+    """Zeros with each value at its flat index into the pooled tensor; `output_shape` pads that tensor at its ends."""
+    x, indices = ctx.input(0), ctx.input(1)
+    rank = len(x.shape) - 2
+    kernel = tuple(int(k) for k in ctx.attr("kernel_shape", ()))
+    strides = tuple(int(s) for s in ctx.attr("strides", (1,) * rank))
+    pads = tuple(int(p) for p in ctx.attr("pads", (0,) * 2 * rank))
+    if not len(kernel) == len(strides) == rank or len(pads) != 2 * rank:
+        raise ShapeError(f"{ctx.label} has kernel_shape {kernel}, strides {strides}, pads {pads} for {x.type}")
+    pooled = [(x.shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)]
+    shape = (*x.shape[:2], *pooled)
+    count = x.type.count
+    empty = ctx.constant(np.zeros(math.prod(shape), x.dtype.np))
+    flat = [ctx.reshape(indices, (count,)), ctx.reshape(x, (count,))]
+    out = ctx.reshape(ctx.add("ScatterElements", [empty, *flat], axis=0, reduction="none"), shape)
+    wanted = ctx.const_ints(2) if ctx.get(2) is not None else shape
+    grown = [w - h for w, h in zip(wanted, shape, strict=True)]
+    if min(grown) < 0:
+        raise ShapeError(f"{ctx.label} has output_shape {wanted}, smaller than the pooled tensor {shape}")
+    if not any(grown):
+        return out
+    return ctx.add("Pad", [out], pads=(*(0,) * len(grown), *grown), mode="constant", value=0)
+
+
+# Outputs whose size is data
+
+
+@onnx_op("NonMaxSuppression", since=10)
+def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
+    """(batch, class, box) of the boxes that are kept, class by class in order of score."""
+    boxes, scores = ctx.input(0), ctx.input(1)
+    most, threshold = (ctx.const_scalar(i) if ctx.get(i) is not None else 0 for i in (2, 3))
+    if int(most) <= 0:
+        return ctx.constant(np.zeros((0, 3), np.int64))
+    padded, count = ctx.add(
+        "NonMaxSuppression",
+        [boxes, scores],
+        n_outputs=2,
+        center_point_box=int(ctx.attr("center_point_box", 0)),
+        max_output=int(most),
+        iou=float(threshold),
+        score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),
+    )
+    return ctx.trimmed(padded, count)
+
+
+@onnx_op("NonZero", since=9)
+@onnx_op("Unique", since=11)
+def data_dependent(ctx: NodeContext) -> Result:
+    """How many elements come out is known only at run time."""
+    return ctx.host()

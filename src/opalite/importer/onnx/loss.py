@@ -1,0 +1,58 @@
+"""Losses over classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym, where
+from ..registry import onnx_op
+from ..shared.helpers import gather, reduce, softmax, squeeze, unsqueeze
+from ..walk.context import NodeContext
+
+
+@onnx_op("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(ctx: NodeContext) -> Value:
+    """-weight[target] * x[n, target[n]]: each, summed, or averaged by weight; ignored targets count nothing."""
+    return _loss(ctx, ctx.input(0))
+
+
+@onnx_op("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(ctx: NodeContext) -> Sequence[Value]:
+    """The same of log(softmax(scores)), which is the second output."""
+    logs = softmax(ctx, ctx.input(0), 1, log=True)
+    return [_loss(ctx, logs), logs][: ctx.n_outputs]
+
+
+def _loss(ctx: NodeContext, logs: Value) -> Value:
+    target, weight = ctx.input(1), ctx.get(2)
+    reduction = str(ctx.attr("reduction", "mean"))
+    if reduction not in ("none", "sum", "mean"):
+        raise UnsupportedOpError(f"{ctx.label} has reduction '{reduction}'; known are none, sum, mean")
+    if len(logs.shape) < 2 or target.shape != (logs.shape[0], *logs.shape[2:]):
+        raise ShapeError(f"{ctx.label} needs targets of the shape of scores without classes, got {target.type}")
+    ignored = ctx.attr("ignore_index", None)
+    classes = logs.shape[1]
+    place = ctx.elementwise(lambda t: t.cast(DType.INT64).call("max", 0).call("min", classes - 1), target)
+    picked = squeeze(ctx, ctx.add("GatherElements", [logs, unsqueeze(ctx, place, (1,))], axis=1), (1,))
+    if weight is None and ignored is None:
+        loss = ctx.elementwise(lambda v: -v, picked)
+        return _all(ctx, loss, reduction) if reduction != "none" else loss
+    share = gather(ctx, weight, place, 0) if weight is not None else ctx.scalar(1, logs)
+
+    def counted(w: Sym, t: Sym) -> Sym:
+        return w if ignored is None else where(t.eq(int(ignored)), 0, w)
+
+    share = ctx.elementwise(counted, share, target)
+    loss = ctx.elementwise(lambda v, w: -v * w, picked, share)
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return _all(ctx, loss, "sum")
+    return ctx.elementwise(lambda a, b: a / b, _all(ctx, loss, "sum"), _all(ctx, share, "sum"))
+
+
+def _all(ctx: NodeContext, v: Value, kind: str) -> Value:
+    return reduce(ctx, v, kind, range(len(v.shape)), keepdims=False)

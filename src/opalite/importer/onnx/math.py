@@ -1,0 +1,265 @@
+"""Arithmetic: unary functions, broadcast binary and n-ary operators, powers, remainders and clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import ShapeError
+from ...ir.graph import Value
+from ...ops.expr import Sym, where
+from ..registry import onnx_op
+from ..shared.helpers import WIDEST_CHAIN, binary, chain, unary
+from ..walk.context import NodeContext
+
+_UNARY = {
+    "Abs": "abs",
+    "Neg": "neg",
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Reciprocal": "recip",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "rint",
+    "Sign": "sign",
+    "Erf": "erf",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Tanh": "tanh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Sigmoid": "sigmoid",
+    "IsNaN": "isnan",
+    "Not": "not",
+    "BitwiseNot": "bitnot",
+}
+_BINARY = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "BitwiseAnd": "bitand",
+    "BitwiseOr": "bitor",
+    "BitwiseXor": "bitxor",
+}
+_INTEGER_STAYS = frozenset({"Floor", "Ceil", "Round"})
+
+
+def _register_unary(op_type: str, fn: str) -> None:
+    @onnx_op(op_type, since=1)
+    def convert(ctx: NodeContext) -> Value:
+        x = ctx.input(0)
+        return x if op_type in _INTEGER_STAYS and not x.dtype.is_float else unary(ctx, fn, x)
+
+
+def _register_binary(op_type: str, fn: str) -> None:
+    @onnx_op(op_type, since=1)
+    def convert(ctx: NodeContext) -> Value:
+        a, b = operands(ctx)
+        return binary(ctx, fn, a, b)
+
+
+for _op_type, _fn in _UNARY.items():
+    _register_unary(_op_type, _fn)
+for _op_type, _fn in _BINARY.items():
+    _register_binary(_op_type, _fn)
+
+
+def operands(ctx: NodeContext) -> tuple[Value, Value]:
+    """Both inputs of a binary operator; before opset 7 `broadcast` and `axis` say where the second one lies."""
+    a, b = ctx.input(0), ctx.input(1)
+    if ctx.version < 7 and ctx.attr("broadcast", 0) and b.shape:
+        axis = int(ctx.attr("axis", len(a.shape) - len(b.shape)))
+        axis += len(a.shape) if axis < 0 else 0
+        tail = len(a.shape) - axis - len(b.shape)
+        if tail < 0:
+            raise ShapeError(f"{b.type} does not fit into {a.type} from axis {axis}")
+        b = ctx.reshape(b, (*b.shape, *(1,) * tail))
+    return a, b
+
+
+@onnx_op("Greater", since=1)
+def greater(ctx: NodeContext) -> Value:
+    """a > b."""
+    a, b = operands(ctx)
+    return binary(ctx, "lt", b, a)
+
+
+@onnx_op("GreaterOrEqual", since=12)
+def greater_or_equal(ctx: NodeContext) -> Value:
+    """a >= b."""
+    return binary(ctx, "le", ctx.input(1), ctx.input(0))
+
+
+def _present(ctx: NodeContext) -> list[Value]:
+    return [v for v in ctx.inputs if v is not None]
+
+
+@onnx_op("Sum", since=1)
+def sum_(ctx: NodeContext) -> Value:
+    """Sum of any number of broadcast inputs."""
+    return chain(ctx, "add", _present(ctx))
+
+
+@onnx_op("Max", since=1)
+def max_(ctx: NodeContext) -> Value:
+    """Largest of any number of broadcast inputs."""
+    return chain(ctx, "max", _present(ctx))
+
+
+@onnx_op("Min", since=1)
+def min_(ctx: NodeContext) -> Value:
+    """Smallest of any number of broadcast inputs."""
+    return chain(ctx, "min", _present(ctx))
+
+
+@onnx_op("Mean", since=1)
+def mean(ctx: NodeContext) -> Value:
+    """Mean of any number of broadcast inputs."""
+    values = _present(ctx)
+    if len(values) > WIDEST_CHAIN:
+        total = chain(ctx, "add", values)
+        return ctx.elementwise(lambda x: x / len(values), total)
+
+    def average(first: Sym, *others: Sym) -> Sym:
+        for o in others:
+            first = first + o
+        return first / len(values)
+
+    return ctx.elementwise(average, *values)
+
+
+@onnx_op("Pow", since=1)
+def pow_(ctx: NodeContext) -> Value:
+    """a to the power of b in the type of a; a constant exponent of common use becomes products and roots."""
+    a, b = operands(ctx)
+    exponent = ctx.maybe_const(1)
+    if a.dtype.is_float and exponent is not None and exponent.size == 1 and len(exponent.shape) <= len(a.shape):
+        simple = _POWERS.get(float(exponent.reshape(())))
+        if simple is not None:
+            return ctx.elementwise(simple, a)
+    if not a.dtype.is_float and exponent is not None and exponent.size == 1 and exponent.reshape(()) in (2, 3):
+        return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)  # which wraps around
+    if not a.dtype.is_float and b.dtype.is_float:
+        return ctx.elementwise(_int_to_float_power, a, b)
+    return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)
+
+
+_POWERS: dict[float, Callable[[Sym], Sym]] = {
+    -1.0: lambda x: x.call("recip"),
+    -0.5: lambda x: x.call("rsqrt"),
+    0.5: lambda x: x.call("sqrt"),
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+}
+
+
+def _int_to_float_power(x: Sym, y: Sym) -> Sym:
+    """Truncated power; pow() of a device may miss a whole number by some ulp, which truncation would make one less."""
+    power = x.cast(y.dtype).call("pow", y)
+    whole = power.call("rint")
+    near = (power - whole).call("abs") <= power.call("abs") * 1e-5
+    return where(near, whole, power).cast(x.dtype)
+
+
+@onnx_op("Mod", since=10)
+def mod(ctx: NodeContext) -> Value:
+    """Remainder with the divisor's sign, or C's fmod with fmod=1."""
+    return binary(ctx, "fmod" if ctx.attr("fmod", 0) else "mod", ctx.input(0), ctx.input(1))
+
+
+@onnx_op("BitShift", since=11)
+def bit_shift(ctx: NodeContext) -> Value:
+    """Shift by the second input's bits to the LEFT or RIGHT."""
+    fn = "shl" if ctx.attr("direction", "LEFT") == "LEFT" else "shr"
+    return binary(ctx, fn, ctx.input(0), ctx.input(1))
+
+
+@onnx_op("IsInf", since=10)
+def is_inf(ctx: NodeContext) -> Value:
+    """Infinity of the signs asked for."""
+    negative, positive = bool(ctx.attr("detect_negative", 1)), bool(ctx.attr("detect_positive", 1))
+
+    def detect(x: Sym) -> Sym:
+        infinite = x.call("isinf")
+        if negative and positive:
+            return infinite
+        return infinite.call("and", x < 0 if negative else x > 0)
+
+    x = ctx.input(0)
+    if not negative and not positive:
+        return ctx.elementwise(lambda v: v.call("isinf").call("and", False), x)
+    return ctx.elementwise(detect, x)
+
+
+@onnx_op("Clip", since=1)
+def clip_attributes(ctx: NodeContext) -> Value:
+    """min(max(x, lo), hi) with bounds given as attributes."""
+    low, high = ctx.attr("min", None), ctx.attr("max", None)
+    return _clip(ctx, low, high)
+
+
+@onnx_op("Clip", since=11)
+def clip(ctx: NodeContext) -> Value:
+    """min(max(x, lo), hi) with optional scalar inputs; where lo > hi everything becomes hi."""
+    bounds: list[float | Value | None] = []
+    for i in (1, 2):
+        known = ctx.maybe_const(i) if ctx.get(i) is not None else None
+        bounds.append(known.reshape(()).item() if known is not None else ctx.get(i))
+    return _clip(ctx, *bounds)
+
+
+def _clip(ctx: NodeContext, low: float | Value | None, high: float | Value | None) -> Value:
+    x = ctx.input(0)
+    traced = [ctx.reshape(b, ()) for b in (low, high) if isinstance(b, Value)]
+
+    def clipped(v: Sym, *bounds: Sym) -> Sym:
+        rest = iter(bounds)
+        if low is not None:
+            v = v.call("max", next(rest) if isinstance(low, Value) else low)
+        if high is not None:
+            v = v.call("min", next(rest) if isinstance(high, Value) else high)
+        return v
+
+    return ctx.elementwise(clipped, x, *traced)
+
+
+@onnx_op("CumSum", since=11)
+def cum_sum(ctx: NodeContext) -> Value:
+    """Running sum along an axis given as an input."""
+    return _cumulative(ctx, "sum")
+
+
+@onnx_op("CumProd", since=26)
+def cum_prod(ctx: NodeContext) -> Value:
+    """Running product along an axis given as an input."""
+    return _cumulative(ctx, "prod")
+
+
+def _cumulative(ctx: NodeContext, kind: str) -> Value:
+    x = ctx.input(0)
+    axis = int(ctx.const_scalar(1))
+    if not -len(x.shape) <= axis < len(x.shape):
+        raise ShapeError(f"axis {axis} is outside {x.type}")
+    return ctx.add(
+        "Cumulative",
+        [x],
+        kind=kind,
+        axis=axis % len(x.shape),
+        exclusive=bool(ctx.attr("exclusive", 0)),
+        reverse=bool(ctx.attr("reverse", 0)),
+    )

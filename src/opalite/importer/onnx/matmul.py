@@ -1,0 +1,72 @@
+"""Matrix products in floating point and of integers less their zero points."""
+
+from __future__ import annotations
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym
+from ...ops.integer import BYTES
+from ..registry import onnx_op
+from ..shared.helpers import matmul
+from ..shared.quantization import plain_zero
+from ..walk.context import NodeContext
+
+
+@onnx_op("MatMul", since=1)
+def matmul_(ctx: NodeContext) -> Value:
+    """NumPy's matmul."""
+    return matmul(ctx, ctx.input(0), ctx.input(1))
+
+
+@onnx_op("Gemm", since=1)
+def gemm(ctx: NodeContext) -> Value:
+    """alpha * A' B' + beta * C, each of A and B transposed on request; C broadcasts and may be absent from 11 on."""
+    a, b, c = ctx.input(0), ctx.input(1), ctx.get(2)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise ShapeError(f"{ctx.label} needs two matrices, got {a.type} and {b.type}")
+    product = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
+    return scale_and_add(ctx, product, c, float(ctx.attr("alpha", 1.0)), float(ctx.attr("beta", 1.0)))
+
+
+def scale_and_add(ctx: NodeContext, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
+    """alpha * product + beta * c; integers with a factor other than one go through float32."""
+    dtype = product.dtype
+
+    def scaled(v: Sym, factor: float) -> Sym:
+        if factor == 1.0:
+            return v
+        return v * factor if dtype.is_float else (v.cast(DType.FLOAT32) * factor).cast(dtype)
+
+    if c is None or beta == 0.0:
+        return product if alpha == 1.0 else ctx.elementwise(lambda y: scaled(y, alpha), product)
+    return ctx.elementwise(lambda y, z: scaled(y, alpha) + scaled(z, beta), product, c)
+
+
+@onnx_op("MatMulInteger", since=10)
+def matmul_integer(ctx: NodeContext) -> Value:
+    """Product of 8-bit integers less their zero points (of a by rows, of b by columns), exact in int32."""
+    return integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(2), ctx.get(3))
+
+
+def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    """(a - a_zero) (b - b_zero) in int32."""
+    a_zero, b_zero = plain_zero(a_zero), plain_zero(b_zero)
+    plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
+    if plain and a.dtype in BYTES and b.dtype in BYTES:
+        return matmul(ctx, a, b, zeros=(a_zero, b_zero))
+    return matmul(ctx, _centred(ctx, a, a_zero, by_row=True), _centred(ctx, b, b_zero, by_row=False))
+
+
+def _centred(ctx: NodeContext, v: Value, zero: Value | None, by_row: bool) -> Value:
+    if zero is None or (zero.data is not None and not zero.data.any()):
+        return ctx.cast(v, DType.INT32)
+    zero = by_row_or_column(ctx, zero, by_row)
+    return ctx.elementwise(lambda x, z: x.cast(DType.INT32) - z.cast(DType.INT32), v, zero)
+
+
+def by_row_or_column(ctx: NodeContext, v: Value, by_row: bool) -> Value:
+    """A scale or zero point as it broadcasts against a matrix: a vector lies along rows or along columns."""
+    if v.type.count == 1:
+        return ctx.reshape(v, ())
+    return ctx.reshape(v, (v.shape[0], 1)) if by_row and len(v.shape) == 1 else v

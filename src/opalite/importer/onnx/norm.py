@@ -1,0 +1,184 @@
+"""Normalisations: by batch statistics, over trailing axes, channels, groups and neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.base import normalize_axis
+from ...ops.expr import Sym, where
+from ..proto.decode import elem_dtype
+from ..registry import onnx_op
+from ..shared.helpers import expand, int_list, reduce
+from ..walk.context import NodeContext
+from .pool import p_norm
+
+Result = Value | Sequence[Value | None]
+
+
+@onnx_op("BatchNormalization", since=1)
+def batch_normalization_early(ctx: NodeContext) -> Result:
+    """Before opset 14 the number of outputs tells inference from training, which is the host's."""
+    if any(ctx.uses_output(i) for i in range(1, ctx.n_outputs)):
+        return ctx.host()
+    return _with_statistics(ctx, ctx.input(3), ctx.input(4))
+
+
+@onnx_op("BatchNormalization", since=14)
+def batch_normalization(ctx: NodeContext) -> Result:
+    """By the running statistics given, or in training mode by those of this batch, which it also averages in."""
+    if not ctx.attr("training_mode", 0):
+        return _with_statistics(ctx, ctx.input(3), ctx.input(4))
+    x, momentum = ctx.input(0), float(ctx.attr("momentum", 0.9))
+    axes = [i for i in range(len(x.shape)) if i != 1]
+    mean = reduce(ctx, x, "mean", axes)
+    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
+    variance = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    channels = (x.shape[1],)
+    mean, variance = ctx.reshape(mean, channels), ctx.reshape(variance, channels)
+
+    def running(old: Sym, new: Sym) -> Sym:
+        return old * momentum + new.cast(old.dtype) * (1 - momentum)
+
+    return [
+        _with_statistics(ctx, mean, variance),
+        ctx.elementwise(running, ctx.input(3), mean),
+        ctx.elementwise(running, ctx.input(4), variance),
+    ]
+
+
+def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
+    """x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s: both fold where they are constants.
+
+    They are computed in float32 at least. Parameters with more than one axis (spatial=0) belong to x[1:].
+    """
+    x, scale, bias = ctx.input(0), ctx.input(1), ctx.input(2)
+    epsilon = float(ctx.attr("epsilon", 1e-5))
+    wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+    parts = [ctx.cast(v, wide) for v in (scale, bias, mean, variance)]
+    factor = ctx.elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), parts[0], parts[3])
+    shift = ctx.elementwise(lambda b, m, f: b - m * f, parts[1], parts[2], factor)
+    if len(x.shape) < 2:
+        raise ShapeError(f"{ctx.label} expects [N,C,...], got {x.type}")
+    shape = (*scale.shape, *(1,) * (len(x.shape) - 1 - len(scale.shape)))
+    factor, shift = (ctx.reshape(ctx.cast(v, x.dtype), shape) for v in (factor, shift))
+    return ctx.elementwise(lambda v, f, t: v * f + t, x, factor, shift)
+
+
+@onnx_op("InstanceNormalization", since=1)
+def instance_normalization(ctx: NodeContext) -> Value:
+    """Mean 0 and variance 1 over the spatial axes, then scale and bias by channel."""
+    inputs = [ctx.input(0), ctx.input(1), ctx.input(2)]
+    return ctx.add("Normalize", inputs, kind="instance", epsilon=float(ctx.attr("epsilon", 1e-5)))
+
+
+@onnx_op("GroupNormalization", since=18)
+def group_normalization_by_group(ctx: NodeContext) -> Value:
+    """As from 21 on, but scale and bias have one element for each group."""
+    channels, groups = ctx.input(0).shape[1], int(ctx.attr("num_groups", 1))
+
+    def spread(v: Value) -> Value:
+        wide = expand(ctx, ctx.reshape(v, (groups, 1)), (groups, channels // groups))
+        return ctx.reshape(wide, (channels,))
+
+    return _group(ctx, groups, spread(ctx.input(1)), spread(ctx.input(2)))
+
+
+@onnx_op("GroupNormalization", since=21)
+def group_normalization(ctx: NodeContext) -> Value:
+    """Mean 0 and variance 1 over each group of channels, then scale and bias by channel."""
+    return _group(ctx, int(ctx.attr("num_groups", 1)), ctx.input(1), ctx.input(2))
+
+
+def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
+    x = ctx.input(0)
+    if x.shape[1] % groups:
+        raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
+    epsilon = float(ctx.attr("epsilon", 1e-5))
+    return ctx.add("Normalize", [x, scale, bias], kind="group", num_groups=groups, epsilon=epsilon)
+
+
+@onnx_op("LayerNormalization", since=1)
+def layer_normalization(ctx: NodeContext) -> Result:
+    """Mean 0 and variance 1 over the axes from `axis` on, then scale and bias; mean and 1/deviation on request."""
+    x = ctx.input(0)
+    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    epsilon = float(ctx.attr("epsilon", 1e-5))
+    y = normalize_trailing(ctx, "layer", x, ctx.input(1), ctx.get(2), axis, epsilon)
+    if not (ctx.uses_output(1) or ctx.uses_output(2)):
+        return y
+    wide = ctx.cast(x, elem_dtype(int(ctx.attr("stash_type", 1))))
+    return [y, *layer_statistics(ctx, wide, axis, epsilon)]
+
+
+def normalize_trailing(
+    ctx: NodeContext, kind: str, x: Value, scale: Value | None, bias: Value | None, axis: int, epsilon: float
+) -> Value:
+    """Normalize of kind "layer" or "rms"; a scale of another type than x multiplies outside."""
+    if scale is not None and scale.dtype is not x.dtype:
+        y = ctx.add("Normalize", [x, None, None], kind=kind, axis=axis, epsilon=epsilon)
+        y = ctx.elementwise(lambda v, s: v.cast(s.dtype) * s, y, scale)
+        return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+    return ctx.add("Normalize", [x, scale, bias], kind=kind, axis=axis, epsilon=epsilon)
+
+
+def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
+    """Mean and 1 / sqrt(variance + epsilon) over the axes from `axis` on, dimensions kept."""
+    axes = range(axis, len(x.shape))
+    mean = reduce(ctx, x, "mean", axes)
+    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
+    variance = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    return mean, ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), variance)
+
+
+@onnx_op("RMSNormalization", since=23)
+def rms_normalization(ctx: NodeContext) -> Value:
+    """x / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, times scale."""
+    x = ctx.input(0)
+    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    epsilon = float(ctx.attr("epsilon", 1e-5))
+    return normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
+
+
+@onnx_op("LpNormalization", since=1)
+def lp_normalization(ctx: NodeContext) -> Value:
+    """x divided by its p-norm along an axis; zero where the norm is zero."""
+    x = ctx.input(0)
+    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    norm = p_norm(ctx, x, float(ctx.attr("p", 2)), [axis])
+    return ctx.elementwise(lambda v, n: where(n.eq(0), 0, v / n), x, norm)
+
+
+@onnx_op("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(ctx: NodeContext) -> Value:
+    """(x - mean) / (deviation + 1e-9) over axes, by default all but the channels'."""
+    x = ctx.input(0)
+    axes = [normalize_axis(a, len(x.shape)) for a in int_list(ctx, "axes", (0, 2, 3))]
+    mean = reduce(ctx, x, "mean", axes)
+    deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
+    spread = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    return ctx.elementwise(lambda d, s: d / (s.call("sqrt") + 1e-9), deviation, spread)
+
+
+@onnx_op("LRN", since=1)
+def lrn(ctx: NodeContext) -> Value:
+    """x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta, missing channels being zero."""
+    alpha, beta, bias = (float(ctx.attr(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    size = int(ctx.attr("size", 1))
+    return ctx.add("LocalResponseNorm", [ctx.input(0)], size=size, alpha=alpha, beta=beta, bias=bias)
+
+
+@onnx_op("Dropout", since=1)
+def dropout(ctx: NodeContext) -> Result:
+    """The input in inference, with a mask of ones; training (from 12 on, by an input) is the host's."""
+    x = ctx.input(0)
+    if ctx.version >= 12 and ctx.get(2) is not None and ctx.const(2).any():
+        ratio = ctx.const(1) if ctx.get(1) is not None else None
+        if ratio is None or ratio.any():
+            return ctx.host()
+    if not ctx.uses_output(1):
+        return x
+    kind = DType.BOOL if ctx.version >= 10 else x.dtype
+    return [x, expand(ctx, ctx.scalar(1, kind), x.shape)]

@@ -1,0 +1,99 @@
+"""Pooling over windows and over whole images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.graph import Value
+from ..registry import onnx_op
+from ..shared.helpers import reduce
+from ..shared.windows import window_of
+from ..walk.context import NodeContext
+
+Result = Value | Sequence[Value | None]
+
+
+def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> Result:
+    """Pool of x[N,C,D...] by the node's attributes."""
+    kernel = ctx.attr("kernel_shape", None)
+    if kernel is None:
+        raise ShapeError(f"{ctx.label} has no kernel_shape")
+    p = float(ctx.attr("p", 2))
+    if kind == "lp" and (p < 1 or p != int(p)):
+        raise UnsupportedOpError(f"{ctx.label} has p={p}; whole numbers from 1 on are supported")
+    window = window_of(ctx, x, kernel, skips=True)
+    pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
+    if count_pads and ctx.version < 19 and not ctx.attr("ceil_mode", 0):
+        # These versions divide by the whole window where it is larger than the padded input.
+        rank = len(window.kernel)
+        beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
+        if all(b < s for b, s in zip(beyond, window.strides, strict=True)):
+            pads = (*pads[:rank], *(p + b for p, b in zip(pads[rank:], beyond, strict=True)))
+    found: Result = ctx.add(
+        "Pool",
+        [x],
+        n_outputs=2 if with_indices else 1,
+        kind=kind,
+        kernel=window.kernel,
+        ceil_mode=bool(ctx.attr("ceil_mode", 0)),
+        count_include_pad=count_pads,
+        p=int(p),
+        with_indices=with_indices,
+        storage_order=int(ctx.attr("storage_order", 0)),
+        **{**window.attrs, "pads": pads},
+    )
+    return found
+
+
+@onnx_op("MaxPool", since=1)
+def max_pool(ctx: NodeContext) -> Result:
+    """Largest element of each window, and its flat position if that is asked for."""
+    return pool(ctx, ctx.input(0), "max", with_indices=ctx.uses_output(1))
+
+
+@onnx_op("AveragePool", since=1)
+def average_pool(ctx: NodeContext) -> Result:
+    """Mean of each window, padding counted only with count_include_pad."""
+    return pool(ctx, ctx.input(0), "average")
+
+
+@onnx_op("LpPool", since=1)
+def lp_pool(ctx: NodeContext) -> Result:
+    """p-norm of each window."""
+    return pool(ctx, ctx.input(0), "lp")
+
+
+def _spatial(ctx: NodeContext, x: Value) -> range:
+    if len(x.shape) < 3:
+        raise ShapeError(f"{ctx.label} expects [N,C,D1,...], got {x.type}")
+    return range(2, len(x.shape))
+
+
+@onnx_op("GlobalAveragePool", since=1)
+def global_average_pool(ctx: NodeContext) -> Value:
+    """Mean over all spatial axes."""
+    x = ctx.input(0)
+    return reduce(ctx, x, "mean", _spatial(ctx, x))
+
+
+@onnx_op("GlobalMaxPool", since=1)
+def global_max_pool(ctx: NodeContext) -> Value:
+    """Maximum over all spatial axes."""
+    x = ctx.input(0)
+    return reduce(ctx, x, "max", _spatial(ctx, x))
+
+
+@onnx_op("GlobalLpPool", since=1)
+def global_lp_pool(ctx: NodeContext) -> Value:
+    """p-norm over all spatial axes."""
+    x = ctx.input(0)
+    return p_norm(ctx, x, float(ctx.attr("p", 2)), _spatial(ctx, x))
+
+
+def p_norm(ctx: NodeContext, x: Value, p: float, axes: Sequence[int]) -> Value:
+    """(sum |x|^p)^(1/p) over `axes`, dimensions kept."""
+    if p in (1, 2):
+        return reduce(ctx, x, "l1" if p == 1 else "l2", axes)
+    total = reduce(ctx, ctx.elementwise(lambda v: v.call("abs").call("pow", p), x), "sum", axes)
+    return ctx.elementwise(lambda v: v.call("pow", 1 / p), total)

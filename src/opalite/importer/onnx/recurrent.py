@@ -1,0 +1,139 @@
+"""LSTM, GRU and RNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym
+from ..registry import onnx_op
+from ..walk.context import NodeContext
+
+_DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
+_PLAIN = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")
+_PARAMETERS: dict[str, tuple[float | None, float | None]] = {
+    "Affine": (1.0, 0.0),
+    "LeakyRelu": (0.01, None),
+    "ThresholdedRelu": (1.0, None),
+    "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0, None),
+}
+"""Default alpha and beta of the activations that have them."""
+
+
+@onnx_op("LSTM", since=1)
+def lstm(ctx: NodeContext) -> Sequence[Value]:
+    """Long short-term memory: gates in the order i, o, f, c."""
+    return _recurrent(ctx, "lstm")
+
+
+@onnx_op("GRU", since=1)
+def gru(ctx: NodeContext) -> Sequence[Value]:
+    """Gated recurrent unit: gates in the order z, r, h."""
+    return _recurrent(ctx, "gru")
+
+
+@onnx_op("RNN", since=1)
+def rnn(ctx: NodeContext) -> Sequence[Value]:
+    """One layer h = f(W x + R h + b)."""
+    return _recurrent(ctx, "rnn")
+
+
+@onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
+    """LSTM with 8-bit weights w[D,I,4H] and r[D,H,4H]; what multiplies them is not quantised here, which is closer.
+
+    Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
+    """
+    weights = [_widened(ctx, at, scale) for at, scale in ((1, 8), (2, 10))]
+    return _recurrent(ctx, "lstm", weights)
+
+
+def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
+    """(q - zero point) * scale of input `at` in float32, as LSTM has it: [D,4H,K]."""
+    q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
+
+    def spread(v: Value) -> Value:
+        directions = v.shape[0] if v.shape else 1
+        return ctx.reshape(v, (directions, 1, v.type.count // directions))
+
+    def real(x: Sym, f: Sym, *z: Sym) -> Sym:
+        return (x.cast(DType.FLOAT32) - (z[0].cast(DType.FLOAT32) if z else 0.0)) * f
+
+    wide = ctx.elementwise(real, q, spread(s), *([] if zero is None else [spread(zero)]))
+    return ctx.transpose(wide, (0, 2, 1))
+
+
+def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = None) -> Sequence[Value]:
+    x = ctx.input(0)
+    w, r = weights or (ctx.input(1), ctx.input(2))
+    batch_first = bool(ctx.attr("layout", 0))
+    direction = str(ctx.attr("direction", "forward"))
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise UnsupportedOpError(f"{ctx.label} has direction '{direction}'; known are forward, reverse, bidirectional")
+    hidden = r.shape[-1]
+    if int(ctx.attr("hidden_size", hidden)) != hidden:
+        raise ShapeError(f"{ctx.label} has hidden_size {ctx.attr('hidden_size')}, but recurrent weights {r.type}")
+    h0, c0 = ctx.get(5), ctx.get(6) if kind == "lstm" else None
+    if batch_first:
+        x = ctx.transpose(x, (1, 0, 2))
+        h0, c0 = (v if v is None else ctx.transpose(v, (1, 0, 2)) for v in (h0, c0))
+    names, alphas, betas = _activations(ctx, kind, 2 if direction == "bidirectional" else 1)
+    inputs = [x, w, r, ctx.get(3), _lengths(ctx, x), h0, c0, ctx.get(7) if kind == "lstm" else None]
+    outs = ctx.add(
+        "Recurrent",
+        inputs,
+        n_outputs=3 if kind == "lstm" else 2,
+        kind=kind,
+        direction=direction,
+        hidden=hidden,
+        activations=names,
+        alphas=alphas,
+        betas=betas,
+        clip=float(ctx.attr("clip", 0.0)),
+        linear_before_reset=bool(ctx.attr("linear_before_reset", 0)),
+        input_forget=bool(ctx.attr("input_forget", 0)),
+    )
+    if batch_first:
+        outs = [ctx.transpose(outs[0], (2, 0, 1, 3)), *(ctx.transpose(v, (1, 0, 2)) for v in outs[1:])]
+    found: Sequence[Value] = outs[: ctx.n_outputs]
+    return found
+
+
+def _lengths(ctx: NodeContext, x: Value) -> Value | None:
+    """sequence_lens, unless all sequences are known to be as long as x[T,B,I]."""
+    lens, known = ctx.get(4), ctx.maybe_const(4)
+    if lens is None or (known is not None and bool(np.all(known == x.shape[0]))):
+        return None
+    return ctx.cast(lens, DType.INT32)
+
+
+def _activations(
+    ctx: NodeContext, kind: str, directions: int
+) -> tuple[tuple[str, ...], tuple[float | None, ...], tuple[float | None, ...]]:
+    """Names, alphas and betas of every direction's functions; given parameters go in order to those that take one."""
+    names = tuple(_proper(ctx, str(n)) for n in ctx.attr("activations", ()) or _DEFAULTS[kind] * directions)
+    if len(names) != len(_DEFAULTS[kind]) * directions:
+        raise ShapeError(f"{ctx.label} has {len(names)} activations for {directions} direction(s)")
+    given_alphas = iter(ctx.attr("activation_alpha", ()) or ())
+    given_betas = iter(ctx.attr("activation_beta", ()) or ())
+    alphas: list[float | None] = []
+    betas: list[float | None] = []
+    for name in names:
+        alpha, beta = _PARAMETERS.get(name, (None, None))
+        alphas.append(None if alpha is None else float(next(given_alphas, alpha)))
+        betas.append(None if beta is None else float(next(given_betas, beta)))
+    return names, tuple(alphas), tuple(betas)
+
+
+def _proper(ctx: NodeContext, name: str) -> str:
+    """The activation's name as ONNX spells it; files write it in any case."""
+    for known in (*_PLAIN, *_PARAMETERS):
+        if known.lower() == name.lower():
+            return known
+    raise UnsupportedOpError(f"{ctx.label} has the activation '{name}', which recurrent layers do not know")

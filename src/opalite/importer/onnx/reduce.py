@@ -1,0 +1,130 @@
+"""Reductions over axes, positions of extremes, the k largest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.base import normalize_axis
+from ..registry import onnx_op
+from ..shared.helpers import axis_of, ints_of
+from ..walk.context import NodeContext
+
+_KINDS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceSumSquare": "sumsq",
+    "ReduceLogSum": "logsum",
+    "ReduceLogSumExp": "logsumexp",
+}
+_BY_ELEMENT = {"l1": "abs", "l2": "abs", "sumsq": "square", "logsum": "log"}
+"""What a reduction over no axes leaves of each element, where that is not the element itself."""
+
+_REAL_KINDS = frozenset({"l2", "logsum", "logsumexp"})
+
+
+def _register(op_type: str, kind: str) -> None:
+    @onnx_op(op_type, since=1)
+    def convert(ctx: NodeContext) -> Value:
+        return _reduce(ctx, kind, input_since=13 if op_type == "ReduceSum" else 18)
+
+
+for _op_type, _kind in _KINDS.items():
+    _register(_op_type, _kind)
+
+
+def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
+    """Axes are an attribute before version `input_since`; none at all mean every axis unless noop_with_empty_axes."""
+    x = ctx.input(0)
+    axes = ints_of(ctx, "axes", 1, input_since)
+    if not axes:
+        if ctx.version >= input_since and ctx.attr("noop_with_empty_axes", 0):
+            return _elements(ctx, x, kind)
+        axes = tuple(range(len(x.shape)))
+    if not x.shape:
+        return _elements(ctx, x, kind)
+    work = _reducible(x.dtype, kind)
+    if work is DType.INT32 and kind not in ("max", "min"):
+        work = DType.INT64  # what does not fit the type ends at its limits
+    named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
+    out = ctx.add(
+        "Reduce",
+        [ctx.cast(x, work)],
+        kind=kind,
+        axes=tuple(sorted(named)),
+        keepdims=bool(ctx.attr("keepdims", 1)),
+    )
+    if work is DType.INT64 and x.dtype is DType.INT32:
+        return ctx.elementwise(lambda v: v.call("max", -(2**31)).call("min", 2**31 - 1).cast(x.dtype), out)
+    return ctx.cast(out, x.dtype)
+
+
+def _elements(ctx: NodeContext, x: Value, kind: str) -> Value:
+    fn = _BY_ELEMENT.get(kind)
+    if fn is None:
+        return x
+    if fn == "square":
+        return ctx.elementwise(lambda v: v * v, x)
+    work = _reducible(x.dtype, kind) if fn == "log" else x.dtype
+    return ctx.elementwise(lambda v: v.cast(work).call(fn).cast(x.dtype), x)
+
+
+def _reducible(dtype: DType, kind: str) -> DType:
+    """The type to reduce in: roots and logarithms of integers in float32, truth values as bytes."""
+    if dtype is DType.BOOL:
+        return DType.UINT8
+    return DType.FLOAT32 if kind in _REAL_KINDS and not dtype.is_float else dtype
+
+
+def _register_arg(op_type: str, kind: str) -> None:
+    @onnx_op(op_type, since=1)
+    def convert(ctx: NodeContext) -> Value:
+        x = ctx.input(0)
+        return ctx.add(
+            "ArgReduce",
+            [x],
+            kind=kind,
+            axis=axis_of(ctx, len(x.shape), 0),
+            keepdims=bool(ctx.attr("keepdims", 1)),
+            select_last=bool(ctx.attr("select_last_index", 0)),
+        )
+
+
+_register_arg("ArgMax", "max")
+_register_arg("ArgMin", "min")
+
+
+@onnx_op("TopK", since=1)
+def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
+    """The k largest elements, sorted; k is an attribute."""
+    return _top_k(ctx, int(ctx.attr("k", 0)))
+
+
+@onnx_op("TopK", since=10)
+def top_k(ctx: NodeContext) -> Sequence[Value]:
+    """The k largest or smallest elements; k is an input."""
+    return _top_k(ctx, int(ctx.const_scalar(1)))
+
+
+def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:
+    x = ctx.input(0)
+    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(f"{ctx.label} asks for the top {k} of axis {axis}, but x is {x.type}")
+    found: Sequence[Value] = ctx.add(
+        "TopK",
+        [x],
+        n_outputs=2,
+        k=k,
+        axis=axis,
+        largest=bool(ctx.attr("largest", 1)),
+        sorted=bool(ctx.attr("sorted", 1)),
+    )
+    return found

@@ -1,0 +1,335 @@
+"""Shapes: views, permutations, joining and cutting, and operators that only ask for a shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.graph import Value
+from ...ops.base import normalize_axis
+from ..registry import onnx_op
+from ..shared.helpers import axis_of, expand, full, int_list, ints_of, slice_axis, split_axis, squeeze, unsqueeze
+from ..walk.context import NodeContext
+
+Result = Value | Sequence[Value | None]
+
+
+# Views
+
+
+@onnx_op("Reshape", since=1)
+def reshape_attribute(ctx: NodeContext) -> Value:
+    """Reshape with the shape as an attribute."""
+    return _reshape(ctx, int_list(ctx, "shape", ()))
+
+
+@onnx_op("Reshape", since=5)
+def reshape(ctx: NodeContext) -> Value:
+    """Reshape: 0 keeps a dimension (unless allowzero), -1 takes what is left."""
+    return _reshape(ctx, ctx.const_ints(1))
+
+
+def _reshape(ctx: NodeContext, wanted: Sequence[int]) -> Value:
+    x = ctx.input(0)
+    dims = list(wanted)
+    if not ctx.attr("allowzero", 0):
+        for i, d in enumerate(dims):
+            if d == 0:
+                if i >= len(x.shape):
+                    raise ShapeError(f"{ctx.label} keeps dimension {i} in {tuple(wanted)}, which {x.type} lacks")
+                dims[i] = x.shape[i]
+    if dims.count(-1) > 1:
+        raise ShapeError(f"{ctx.label} leaves two dimensions open in {tuple(wanted)}")
+    if -1 in dims:
+        known = math.prod(d for d in dims if d != -1)
+        if known == 0 or x.type.count % known:
+            raise ShapeError(f"{ctx.label} cannot shape {x.type} as {tuple(wanted)}")
+        dims[dims.index(-1)] = x.type.count // known
+    return ctx.reshape(x, dims)
+
+
+@onnx_op("Flatten", since=1)
+def flatten(ctx: NodeContext) -> Value:
+    """Two dimensions: the product of those before `axis`, and of the rest."""
+    x = ctx.input(0)
+    axis = int(ctx.attr("axis", 1))
+    if not -len(x.shape) <= axis <= len(x.shape):
+        raise ShapeError(f"{ctx.label} flattens at axis {axis}, which {x.type} lacks")
+    axis += len(x.shape) if axis < 0 else 0
+    return ctx.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@onnx_op("Squeeze", since=1)
+def squeeze_(ctx: NodeContext) -> Value:
+    """Without the dimensions of 1 that are named, or without any if none is."""
+    x = ctx.input(0)
+    axes = ints_of(ctx, "axes", 1, input_since=13)
+    return squeeze(ctx, x, [i for i, d in enumerate(x.shape) if d == 1] if axes is None else axes)
+
+
+@onnx_op("Unsqueeze", since=1)
+def unsqueeze_(ctx: NodeContext) -> Value:
+    """With dimensions of 1 at the axes named."""
+    axes = ints_of(ctx, "axes", 1, input_since=13)
+    return unsqueeze(ctx, ctx.input(0), axes or ())
+
+
+# Moving
+
+
+@onnx_op("Transpose", since=1)
+def transpose(ctx: NodeContext) -> Value:
+    """Axes in the order of `perm`, by default reversed."""
+    x = ctx.input(0)
+    rank = len(x.shape)
+    perm = [normalize_axis(a, rank, "perm") for a in int_list(ctx, "perm", range(rank - 1, -1, -1))]
+    if sorted(perm) != list(range(rank)):
+        raise ShapeError(f"{ctx.label} has perm {tuple(perm)}, which is no order of the axes of {x.type}")
+    return ctx.transpose(x, perm)
+
+
+@onnx_op("Concat", since=1)
+def concat(ctx: NodeContext) -> Value:
+    """Inputs one after another along `axis` (1 where opset 1 leaves it out). Where none has an element, sizes need not
+    agree, as onnxruntime has it: the first one's count."""
+    values = [v for v in ctx.inputs if v is not None]
+    if not values:
+        raise ShapeError(f"{ctx.label} has no inputs")
+    axis = axis_of(ctx, len(values[0].shape), 1)
+    if len(values) == 1:
+        return values[0]
+    alike = len({(len(v.shape), v.dtype) for v in values}) == 1
+    if alike and not any(v.type.count for v in values) and len({_beside(v, axis) for v in values}) > 1:
+        shape = list(values[0].shape)
+        shape[axis] = sum(v.shape[axis] for v in values)
+        if 0 in shape:
+            return ctx.constant(np.zeros(shape, values[0].dtype.np))
+    return ctx.add("Concat", values, axis=axis)
+
+
+def _beside(v: Value, axis: int) -> tuple[int, ...]:
+    return v.shape[:axis] + v.shape[axis + 1 :]
+
+
+@onnx_op("Split", since=1)
+def split(ctx: NodeContext) -> Sequence[Value]:
+    """Pieces along an axis: of the sizes given (attribute, or input from 13), else equal (from 18 the last smaller)."""
+    x = ctx.input(0)
+    axis = axis_of(ctx, len(x.shape), 0)
+    given = ctx.get(1) is not None  # opset 1 allows both, 2 to 12 the attribute, 13 on the input
+    sizes = ctx.const_ints(1) if given else int_list(ctx, "split", ())
+    if not sizes:
+        sizes = _even_sizes(ctx, x.shape[axis])
+    if len(sizes) != ctx.n_outputs:
+        raise ShapeError(f"{ctx.label} has {ctx.n_outputs} outputs, but {len(sizes)} pieces")
+    return split_axis(ctx, x, axis, sizes)
+
+
+def _even_sizes(ctx: NodeContext, size: int) -> tuple[int, ...]:
+    pieces = int(ctx.attr("num_outputs", ctx.n_outputs))
+    if ctx.version < 18 and size % pieces:
+        raise ShapeError(f"{ctx.label} splits {size} elements into {pieces} equal pieces")
+    chunk = -(-size // pieces)
+    return tuple(max(0, min(chunk, size - i * chunk)) for i in range(pieces))
+
+
+@onnx_op("Slice", since=1)
+def slice_attributes(ctx: NodeContext) -> Value:
+    """x[starts:ends] along axes, all attributes."""
+    starts, ends = int_list(ctx, "starts", ()), int_list(ctx, "ends", ())
+    return _slice(ctx, starts, ends, int_list(ctx, "axes", range(len(starts))), (1,) * len(starts))
+
+
+@onnx_op("Slice", since=10)
+def slice_(ctx: NodeContext) -> Value:
+    """x[starts:ends:steps] along axes, all inputs; bounds outside the tensor are clamped as NumPy does."""
+    starts, ends = ctx.const_ints(1), ctx.const_ints(2)
+    axes = ctx.const_ints(3) if ctx.get(3) is not None else tuple(range(len(starts)))
+    steps = ctx.const_ints(4) if ctx.get(4) is not None else (1,) * len(starts)
+    return _slice(ctx, starts, ends, axes, steps)
+
+
+def _slice(
+    ctx: NodeContext, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Value:
+    x = ctx.input(0)
+    rank = len(x.shape)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ShapeError(f"{ctx.label} has starts, ends, axes and steps of different lengths")
+    begin, stride, size = [0] * rank, [1] * rank, list(x.shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        a = normalize_axis(axis, rank)
+        if step == 0:
+            raise ShapeError(f"{ctx.label} has step 0 on axis {a}")
+        if step < 0:  # what starts before the first element starts there; NumPy would take nothing
+            start = max(start, -x.shape[a])
+        covered = range(*slice(start, end, step).indices(x.shape[a]))
+        begin[a], stride[a], size[a] = (covered.start if covered else 0), step, len(covered)
+    if tuple(size) == x.shape and all(s == 1 for s in stride):
+        return x
+    return ctx.add("Slice", [x], starts=tuple(begin), steps=tuple(stride), sizes=tuple(size))
+
+
+@onnx_op("Tile", since=1)
+def tile_axis(ctx: NodeContext) -> Value:
+    """Copies along one axis; the number of copies and the axis are inputs."""
+    x = ctx.input(0)
+    axis = normalize_axis(int(ctx.const_scalar(2)), len(x.shape))
+    return _tile(ctx, [int(ctx.const_scalar(1)) if i == axis else 1 for i in range(len(x.shape))])
+
+
+@onnx_op("Tile", since=6)
+def tile(ctx: NodeContext) -> Value:
+    """Copies along every axis."""
+    return _tile(ctx, ctx.const_ints(1))
+
+
+def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
+    """A tiled axis becomes two, [repeats, size], of which the first broadcasts."""
+    x = ctx.input(0)
+    if len(repeats) != len(x.shape):
+        raise ShapeError(f"{ctx.label} has repeats {tuple(repeats)} for {x.type}")
+    if any(r < 0 for r in repeats):
+        raise ShapeError(f"{ctx.label} has repeats {tuple(repeats)}; they must not be negative")
+    shape = tuple(d * r for d, r in zip(x.shape, repeats, strict=True))
+    if 0 in shape:
+        return full(ctx, 0, x.dtype, shape)
+    view: list[int] = []
+    spread: list[int] = []
+    for d, r in zip(x.shape, repeats, strict=True):
+        view += [1, d] if r != 1 and d != 1 else [d]
+        spread += [r, d] if r != 1 and d != 1 else [d * r]
+    return ctx.reshape(expand(ctx, ctx.reshape(x, view), spread), shape)
+
+
+@onnx_op("Expand", since=8)
+def expand_(ctx: NodeContext) -> Value:
+    """Broadcast to a shape, both ways."""
+    return expand(ctx, ctx.input(0), ctx.const_ints(1))
+
+
+_PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@onnx_op("Pad", since=1)
+def pad_attributes(ctx: NodeContext) -> Value:
+    """Padding by attributes (`paddings` in opset 1)."""
+    pads = int_list(ctx, "pads", ctx.attr("paddings", ()))
+    return _pad(ctx, pads, range(len(ctx.input(0).shape)), float(ctx.attr("value", 0.0)))
+
+
+@onnx_op("Pad", since=11)
+def pad(ctx: NodeContext) -> Value:
+    """Padding by inputs: pads, constant value, and (from 18) the axes these belong to. Negative pads crop."""
+    x = ctx.input(0)
+    axes: Sequence[int] = range(len(x.shape))
+    if ctx.get(3) is not None:
+        axes = ctx.const_ints(3)
+    value = ctx.const(2).reshape(-1) if ctx.get(2) is not None else np.zeros(0)
+    return _pad(ctx, ctx.const_ints(1), axes, value[0].item() if value.size else 0)
+
+
+def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: float) -> Value:
+    x = ctx.input(0)
+    rank, mode = len(x.shape), str(ctx.attr("mode", "constant"))
+    if mode not in _PAD_MODES:
+        raise UnsupportedOpError(f"{ctx.label} has padding mode '{mode}'; known are {', '.join(_PAD_MODES)}")
+    if len(pads) != 2 * len(axes):
+        raise ShapeError(f"{ctx.label} has {len(pads)} pads for {len(axes)} axes")
+    begin, end = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        a = normalize_axis(axis, rank)
+        begin[a], end[a] = pads[i], pads[len(axes) + i]
+    for a in range(rank):
+        size = x.shape[a]
+        missing = max(0, -begin[a]) + max(0, -end[a]) - size
+        if missing > 0 and mode == "constant":  # what is cut off at one end reaches into the padding of the other
+            shift = -missing if begin[a] > 0 else missing
+            begin[a], end[a] = begin[a] + shift, end[a] - shift
+        if max(0, -begin[a]) + max(0, -end[a]) > size:
+            raise ShapeError(f"{ctx.label} with pads {tuple(pads)} cuts more than there is off axis {a} of {x.type}")
+        x = slice_axis(ctx, x, a, max(0, -begin[a]), size - max(0, -end[a]))
+    grown = tuple(max(0, p) for p in (*begin, *end))
+    if not any(grown):
+        return x
+    if not x.dtype.is_float:
+        value = int(value)
+    return ctx.add("Pad", [x], pads=grown, mode=mode, value=value)
+
+
+@onnx_op("CenterCropPad", since=18)
+def center_crop_pad(ctx: NodeContext) -> Value:
+    """Crop or zero-pad axes about their centre to the sizes given."""
+    x = ctx.input(0)
+    rank = len(x.shape)
+    axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
+    pads = [0] * (2 * rank)
+    for a, size in zip(axes, ctx.const_ints(1), strict=True):
+        have = x.shape[a]
+        if size <= have:
+            start = (have - size) // 2
+            x = slice_axis(ctx, x, a, start, start + size)
+        else:
+            pads[a] = (size - have) // 2
+            pads[rank + a] = size - have - pads[a]
+    return x if not any(pads) else ctx.add("Pad", [x], pads=tuple(pads), mode="constant", value=0)
+
+
+@onnx_op("DepthToSpace", since=1)
+def depth_to_space(ctx: NodeContext) -> Value:
+    """Blocks of channels become blocks of pixels, depth outermost (DCR) or innermost (CRD)."""
+    x, b = ctx.input(0), _block(ctx)
+    n, c, h, w = _image(ctx, x)
+    if c % (b * b):
+        raise ShapeError(f"{ctx.label} needs channels in blocks of {b * b}, got {x.type}")
+    if ctx.attr("mode", "DCR") == "DCR":
+        out = ctx.transpose(ctx.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        out = ctx.transpose(ctx.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return ctx.reshape(out, (n, c // (b * b), h * b, w * b))
+
+
+@onnx_op("SpaceToDepth", since=1)
+def space_to_depth(ctx: NodeContext) -> Value:
+    """Blocks of pixels become blocks of channels."""
+    x, b = ctx.input(0), _block(ctx)
+    n, c, h, w = _image(ctx, x)
+    if h % b or w % b:
+        raise ShapeError(f"{ctx.label} needs height and width in multiples of {b}, got {x.type}")
+    view = ctx.reshape(x, (n, c, h // b, b, w // b, b))
+    order = (0, 1, 3, 5, 2, 4) if ctx.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return ctx.reshape(ctx.transpose(view, order), (n, c * b * b, h // b, w // b))
+
+
+def _block(ctx: NodeContext) -> int:
+    size = int(ctx.attr("blocksize", 1))
+    if size < 1:
+        raise ShapeError(f"{ctx.label} needs a blocksize of 1 or more, got {size}")
+    return size
+
+
+def _image(ctx: NodeContext, x: Value) -> tuple[int, int, int, int]:
+    if len(x.shape) != 4:
+        raise ShapeError(f"{ctx.label} expects [N,C,H,W], got {x.type}")
+    n, c, h, w = x.shape
+    return n, c, h, w
+
+
+# Asking for shapes
+
+
+@onnx_op("Shape", since=1)
+def shape(ctx: NodeContext) -> Value:
+    """The dimensions from `start` to `end`, a constant since shapes are known."""
+    dims = ctx.input(0).shape
+    start, end = int(ctx.attr("start", 0)), ctx.attr("end", None)
+    return ctx.constant(np.array(dims[start : None if end is None else int(end)], np.int64))
+
+
+@onnx_op("Size", since=1)
+def size(ctx: NodeContext) -> Value:
+    """The number of elements."""
+    return ctx.constant(np.array(ctx.input(0).type.count, np.int64))

@@ -1,0 +1,278 @@
+"""Decoding of ONNX messages: tensors to NumPy (weights without a copy), types, attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import onnx
+from onnx import numpy_helper
+
+from ...errors import ModelFormatError
+from ...ir.dtype import DType
+
+Array = np.ndarray[Any, Any]
+Dim = int | str | None
+
+_PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}
+_LARGEST_DENSE = 1 << 31  # bytes of a protobuf message
+_MOST_READ = 4  # times its size that a data file is read
+_NAMES = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
+
+
+@cache
+def elem_dtype(code: int) -> DType:
+    """The DType of a TensorProto.DataType number; ModelFormatError if there is none."""
+    try:
+        name = onnx.TensorProto.DataType.Name(code)
+        return _NAMES.get(name) or DType[name]
+    except (ValueError, KeyError):
+        raise ModelFormatError(f"element type number {code} is none that tensors can have") from None
+
+
+@cache
+def elem_code(dtype: DType) -> int:
+    """The TensorProto.DataType number of a DType."""
+    return int(onnx.TensorProto.DataType.Value({v: k for k, v in _NAMES.items()}.get(dtype, dtype.name)))
+
+
+@cache
+def onnx_name(dtype: DType) -> str:
+    """The element type as ONNX's type strings write it: 'float', 'int64'..."""
+    return str(onnx.TensorProto.DataType.Name(elem_code(dtype))).lower()
+
+
+# Types
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """Name and declared type of a graph input or output.
+
+    kind: 'tensor', 'sparse', 'sequence', 'optional', 'map' or 'unknown'. shape: one int, symbol or None for each
+    dimension; None if even the rank is open. elem: what a sequence, an optional or a map holds (name ''). dtype: of
+    the elements, or of a map's keys.
+    """
+
+    name: str
+    kind: str = "unknown"
+    dtype: DType | None = None
+    shape: tuple[Dim, ...] | None = None
+    elem: ValueInfo | None = None
+
+    @property
+    def onnx_type(self) -> str:
+        """The type as ONNX writes it: 'tensor(float)', 'seq(tensor(int64))'..."""
+        if self.kind in ("tensor", "sparse") and self.dtype is not None:
+            name = onnx_name(self.dtype)
+            return f"tensor({name})" if self.kind == "tensor" else f"sparse_tensor({name})"
+        if self.kind == "map" and self.dtype is not None and self.elem is not None:
+            return f"map({onnx_name(self.dtype)},{self.elem.onnx_type})"
+        if self.elem is not None:
+            return f"{'seq' if self.kind == 'sequence' else self.kind}({self.elem.onnx_type})"
+        return self.kind
+
+
+def decode_type(proto: Any, name: str = "") -> ValueInfo:
+    """The ValueInfo of a TypeProto."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        t = getattr(proto, kind)
+        dtype = elem_dtype(t.elem_type) if t.elem_type else None
+        shape = tuple(map(_decode_dim, t.shape.dim)) if t.HasField("shape") else None
+        return ValueInfo(name, "tensor" if kind == "tensor_type" else "sparse", dtype, shape)
+    if kind in ("sequence_type", "optional_type"):
+        return ValueInfo(name, kind.removesuffix("_type"), elem=decode_type(getattr(proto, kind).elem_type))
+    if kind == "map_type":
+        key = elem_dtype(proto.map_type.key_type) if proto.map_type.key_type else None
+        return ValueInfo(name, "map", key, elem=decode_type(proto.map_type.value_type))
+    return ValueInfo(name)
+
+
+def _decode_dim(dim: Any) -> Dim:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return str(dim.dim_param) or None if kind == "dim_param" else None
+
+
+# Tensors
+
+_DAMAGED = "The file is damaged or was cut off; export or download it again"
+
+
+class TensorReader:
+    """Decodes TensorProtos; data kept in other files is read from `folder` (None: there is no folder to look in).
+
+    It is read and not mapped: a model stays what it was when it was loaded, whatever becomes of its files.
+
+    files: contents of data files by location, which are then not looked for.
+    """
+
+    def __init__(
+        self, folder: Path | None, files: Mapping[str, bytes] | None = None, beside: Path | None = None
+    ) -> None:
+        """`beside`: another folder that links in `folder` may lead to, the one where a linked model really lies."""
+        self.folder = folder
+        self._beside = beside
+        self._given = files or {}
+        self._files: dict[Path, _DataFile] = {}
+
+    @property
+    def has_read(self) -> bool:
+        """Whether data of other files was needed."""
+        return bool(self._files)
+
+    def dense(self, proto: Any, raw: memoryview | None = None) -> Array:
+        """The tensor as an array: a view of `raw`, its data if that lies outside the message, or of the data file.
+
+        ModelFormatError names the tensor if bytes or file are missing.
+        """
+        try:
+            kind = onnx_name(elem_dtype(proto.data_type))
+        except ModelFormatError as e:
+            raise ModelFormatError(f"tensor '{proto.name}' cannot be read: {e}. {_DAMAGED}") from e
+        try:
+            if any(d < 0 for d in proto.dims):
+                raise ValueError("sizes must not be negative")
+            if proto.data_location == onnx.TensorProto.EXTERNAL:
+                return self._external(proto)
+            array: Array = numpy_helper.to_array(proto) if raw is None else self._from_raw(proto, raw)
+        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as e:
+            raise ModelFormatError(
+                f"tensor '{proto.name}' of type {kind} and shape {list(proto.dims)} cannot be read: {e}. {_DAMAGED}"
+            ) from e
+        return array
+
+    def sparse(self, proto: Any) -> Array:
+        """A SparseTensorProto as a dense array."""
+        values, indices = self.dense(proto.values), self.dense(proto.indices)
+        nbytes = math.prod(proto.dims) * values.dtype.itemsize
+        if any(d < 0 for d in proto.dims) or nbytes > _LARGEST_DENSE:
+            raise ModelFormatError(
+                f"sparse tensor '{proto.values.name}' of shape {list(proto.dims)} has {nbytes} bytes in all, more than "
+                f"the {_LARGEST_DENSE} that a tensor of a model can have. {_DAMAGED}"
+            )
+        dense = np.zeros(tuple(proto.dims), values.dtype)
+        try:
+            if indices.ndim == 1:
+                dense.reshape(-1)[indices] = values
+            else:
+                dense[tuple(indices.T)] = values
+        except (IndexError, ValueError) as e:
+            raise ModelFormatError(
+                f"sparse tensor '{proto.values.name}' has indices outside its shape {list(proto.dims)}: {e}"
+            ) from e
+        return dense
+
+    def _from_raw(self, proto: Any, raw: memoryview) -> Array:
+        dtype = elem_dtype(proto.data_type)
+        if dtype.name in _PACKED:
+            return _with_raw(proto, bytes(raw))
+        array: Array = np.frombuffer(raw, dtype.np).reshape(tuple(proto.dims))
+        return array
+
+    def _external(self, proto: Any) -> Array:
+        entries = {e.key: e.value for e in proto.external_data}
+        location = entries.get("location", "")
+        path = Path(location) if location in self._given else self._path(proto.name, location)
+        dtype = elem_dtype(proto.data_type)
+        if path not in self._files:
+            self._files[path] = _DataFile(path, self._given.get(location))
+        file = self._files[path]
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or -1)
+        if dtype.name in _PACKED:
+            return _with_raw(
+                proto, file.read(proto.name, offset, length if length >= 0 else file.size - offset).tobytes()
+            )
+        nbytes = math.prod(proto.dims) * dtype.size
+        if 0 <= length < nbytes:
+            raise ModelFormatError(
+                f"tensor '{proto.name}' needs {nbytes} bytes, and {length} of '{path.name}' are said to be its own: "
+                "the model is damaged"
+            )
+        found: Array = file.read(proto.name, offset, nbytes).view(dtype.np).reshape(tuple(proto.dims))
+        return found
+
+    def _path(self, name: str, location: str) -> Path:
+        if self.folder is None:
+            raise ModelFormatError(
+                f"the data of tensor '{name}' lies in the file '{location}', but the model was not loaded from a file: "
+                "load it by its path"
+            )
+        folder = self.folder.resolve()
+        try:
+            path = (folder / location).resolve()
+            is_file = path.is_file()
+        except (OSError, ValueError, RuntimeError) as e:  # too long, with a zero byte, links in a circle
+            shown = f"{location[:80]}…" if len(location) > 80 else location
+            raise ModelFormatError(
+                f"tensor '{name}' points to {shown!r}, which cannot be the name of a file: {e}"
+            ) from e
+        inside = path.is_relative_to(folder) or (self._beside is not None and path.parent == self._beside)
+        if not location or not inside or ".." in Path(location).parts:
+            raise ModelFormatError(f"tensor '{name}' points to '{location}', which is outside the model's folder")
+        if not is_file:
+            raise ModelFormatError(
+                f"the data of tensor '{name}' should lie in '{path}', which does not exist: "
+                "copy the data file beside the model"
+            )
+        return path
+
+
+def _with_raw(proto: Any, raw: bytes) -> Array:
+    """The tensor `proto` describes with the data `raw`, unpacked where elements are smaller than a byte."""
+    inline = onnx.TensorProto(data_type=proto.data_type, name=proto.name, dims=proto.dims, raw_data=raw)
+    array: Array = numpy_helper.to_array(inline)
+    return array
+
+
+class _DataFile:
+    """A file of tensors' data. Tensors that say they have the same bytes share one array."""
+
+    def __init__(self, path: Path, contents: bytes | None = None) -> None:
+        """`contents`: the file's, where there is none at `path`."""
+        self._path = path
+        self._contents = contents
+        self._held: dict[tuple[int, int], Array] = {}
+        self._read = 0
+        self.size = path.stat().st_size if contents is None else len(contents)
+
+    def read(self, tensor: str, offset: int, nbytes: int) -> Array:
+        """`nbytes` bytes from `offset` on, as uint8. ModelFormatError, naming `tensor`, if there are fewer."""
+        if nbytes < 0 or offset < 0 or offset + nbytes > self.size:
+            raise self._too_short(tensor, offset, nbytes, self.size)
+        if self._contents is not None:
+            return np.frombuffer(self._contents, np.uint8, nbytes, offset) if nbytes else np.empty(0, np.uint8)
+        found = self._held.get((offset, nbytes))
+        if found is not None:
+            return found
+        self._read += nbytes
+        if self._read > _MOST_READ * self.size:
+            raise ModelFormatError(
+                f"tensor '{tensor}' and others before it are said to share most of '{self._path.name}', each in part: "
+                "the model is damaged"
+            )
+        try:
+            with self._path.open("rb", buffering=0) as f:
+                f.seek(offset)
+                found = np.fromfile(f, np.uint8, nbytes)
+        except OSError as e:
+            raise ModelFormatError(f"the data of tensor '{tensor}' in '{self._path}' cannot be read: {e}") from e
+        if found.nbytes < nbytes:
+            raise self._too_short(tensor, offset, nbytes, offset + found.nbytes)
+        found.flags.writeable = False
+        self._held[offset, nbytes] = found
+        return found
+
+    def _too_short(self, tensor: str, offset: int, nbytes: int, size: int) -> ModelFormatError:
+        return ModelFormatError(
+            f"tensor '{tensor}' needs {nbytes} bytes at offset {offset} of '{self._path.name}', which has "
+            f"{size} bytes: the data file is cut off or belongs to another model"
+        )

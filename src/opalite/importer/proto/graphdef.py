@@ -1,0 +1,337 @@
+"""GraphDef and NodeDef: an ONNX graph as plain Python data, checked for structure and in execution order.
+
+Nothing here refers to a protobuf message any more, so that the file's bytes can go and walking a graph for new
+input shapes costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import onnx
+
+from ...errors import ModelFormatError, UnsupportedOpError
+from ..registry import plain_domain
+from .decode import Array, TensorReader, ValueInfo, decode_type
+
+DOMAIN = "opalite"
+"""The domain of operators that stand for pieces of others."""
+
+Opsets = Mapping[str, int]
+_A = onnx.AttributeProto
+
+
+@dataclass(frozen=True)
+class AttrRef:
+    """An attribute of a function's node whose value is the function's own attribute `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Attr:
+    """A decoded attribute: ONNX type number and value (int, float, str, tuple of these, ndarray, GraphDef...)."""
+
+    type: int
+    value: Any
+
+
+@dataclass(eq=False)
+class NodeDef:
+    """One ONNX node. `used` says which outputs anything reads; `reads` adds the names that inner graphs capture."""
+
+    op_type: str
+    domain: str
+    version: int
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attr] = field(default_factory=dict)
+    overload: str = ""
+    opsets: Opsets = field(default_factory=dict)
+    used: tuple[bool, ...] = ()
+
+    @cached_property
+    def attrs(self) -> dict[str, Any]:
+        """Attribute values by name."""
+        return {k: a.value for k, a in self.attributes.items()}
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What importer functions derive from the attributes."""
+        return {}
+
+    @cached_property
+    def graphs(self) -> tuple[GraphDef, ...]:
+        """Inner graphs: branches and bodies."""
+        return tuple(a.value for a in self.attributes.values() if isinstance(a.value, GraphDef))
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Every name that must be known to run the node, inputs first."""
+        captured = (n for g in self.graphs for n in g.captures)
+        return tuple(dict.fromkeys(n for n in (*self.inputs, *captured) if n))
+
+    @property
+    def label(self) -> str:
+        """How messages call the node."""
+        return f"{self.op_type} node '{self.name or next((o for o in self.outputs if o), '')}'"
+
+
+@dataclass(eq=False)
+class GraphDef:
+    """Inputs, constants (initializers and Constant nodes) and the needed nodes of one graph, in execution order."""
+
+    name: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    nodes: tuple[NodeDef, ...]
+    constants: dict[str, Array]
+
+    @cached_property
+    def captures(self) -> tuple[str, ...]:
+        """Names of the surrounding graph that this one reads."""
+        own = {v.name for v in self.inputs} | self.constants.keys() | {o for n in self.nodes for o in n.outputs}
+        read = [n for node in self.nodes for n in node.reads] + [v.name for v in self.outputs]
+        return tuple(dict.fromkeys(n for n in read if n and n not in own))
+
+    @cached_property
+    def size(self) -> int:
+        """Number of nodes, those of inner graphs included."""
+        return sum(1 + sum(g.size for g in node.graphs) for node in self.nodes)
+
+    def bind(self, attributes: Mapping[str, Attr]) -> GraphDef:
+        """A copy in which references to a function's attributes are replaced by `attributes`; absent ones vanish."""
+        nodes = [_bind_node(node, attributes) for node in self.nodes]
+        constants = dict(self.constants)
+        return replace(self, nodes=tuple(_take_constants(nodes, constants)), constants=constants)
+
+
+def parse_graph(
+    proto: Any, opsets: Opsets, reader: TensorReader, weights: Mapping[int, memoryview] | None = None
+) -> GraphDef:
+    """The GraphDef of a GraphProto. ModelFormatError if a name is defined twice or the nodes form a cycle.
+
+    `weights` holds data that was taken out of the message, by number of the initializer.
+    """
+    taken = weights or {}
+    constants = {t.name: reader.dense(t, taken.get(i)) for i, t in enumerate(proto.initializer)}
+    constants.update((t.values.name, reader.sparse(t)) for t in proto.sparse_initializer)
+    inputs = tuple(decode_type(v.type, v.name) for v in proto.input)
+    outputs = tuple(decode_type(v.type, v.name) for v in proto.output)
+    nodes = [parse_node(n, opsets, reader) for n in proto.node]
+    return make_graph(proto.name, inputs, outputs, nodes, constants)
+
+
+def parse_function(
+    proto: Any, reader: TensorReader, outer: Opsets | None = None
+) -> tuple[GraphDef, dict[str, Attr | None]]:
+    """The body of a FunctionProto, and its attributes with their defaults (None: no default).
+
+    `outer` holds the opset versions of domains that the function itself does not import.
+    """
+    opsets = {**(outer or {}), **read_opsets(proto.opset_import)}
+    nodes = [parse_node(n, opsets, reader) for n in proto.node]
+    inputs = tuple(ValueInfo(n) for n in proto.input)
+    outputs = tuple(ValueInfo(n) for n in proto.output)
+    attributes: dict[str, Attr | None] = dict.fromkeys(proto.attribute)
+    attributes.update((a.name, parse_attribute(a, opsets, reader)) for a in proto.attribute_proto)
+    return make_graph(proto.name, inputs, outputs, nodes, {}), attributes
+
+
+def read_opsets(imports: Any) -> dict[str, int]:
+    """Opset version by domain."""
+    return {plain_domain(o.domain): int(o.version) for o in imports}
+
+
+def make_graph(
+    name: str,
+    inputs: tuple[ValueInfo, ...],
+    outputs: tuple[ValueInfo, ...],
+    nodes: Sequence[NodeDef],
+    constants: dict[str, Array],
+) -> GraphDef:
+    """A checked GraphDef: nodes sorted, those that nothing needs dropped, Constant nodes turned into constants."""
+    _check_names(name, inputs, nodes, constants)
+    rest = _take_constants(nodes, constants)
+    order = _mark_used(_sort_nodes(name, rest), [v.name for v in outputs])
+    return GraphDef(name, inputs, outputs, tuple(order), constants)
+
+
+def parse_node(proto: Any, opsets: Opsets, reader: TensorReader) -> NodeDef:
+    """The NodeDef of a NodeProto."""
+    domain = plain_domain(proto.domain)
+    return NodeDef(
+        proto.op_type,
+        domain,
+        opsets.get(domain, 1 if domain else max(opsets.get("", 0), 1)),
+        proto.name,
+        tuple(proto.input),
+        tuple(proto.output),
+        {a.name: parse_attribute(a, opsets, reader) for a in proto.attribute},
+        proto.overload if "overload" in _NODE_FIELDS else "",
+        opsets,
+    )
+
+
+_NODE_FIELDS = {f.name for f in onnx.NodeProto.DESCRIPTOR.fields}
+
+
+def parse_attribute(proto: Any, opsets: Opsets, reader: TensorReader) -> Attr:
+    """The decoded value of an AttributeProto."""
+    if proto.ref_attr_name:
+        return Attr(proto.type, AttrRef(proto.ref_attr_name))
+    kind = proto.type or _guess_type(proto)
+    decode = _DECODERS.get(kind)
+    if decode is not None:
+        return Attr(kind, decode(proto, reader))
+    if kind == _A.GRAPH:
+        return Attr(kind, parse_graph(proto.g, opsets, reader))
+    if kind == _A.GRAPHS:
+        return Attr(kind, tuple(parse_graph(g, opsets, reader) for g in proto.graphs))
+    raise ModelFormatError(f"attribute '{proto.name}' has the unknown type {kind}")
+
+
+_DECODERS: dict[int, Any] = {
+    _A.INT: lambda a, r: int(a.i),
+    _A.FLOAT: lambda a, r: float(a.f),
+    _A.STRING: lambda a, r: _text(a.s),
+    _A.INTS: lambda a, r: tuple(a.ints),
+    _A.FLOATS: lambda a, r: tuple(a.floats),
+    _A.STRINGS: lambda a, r: tuple(map(_text, a.strings)),
+    _A.TENSOR: lambda a, r: r.dense(a.t),
+    _A.TENSORS: lambda a, r: tuple(map(r.dense, a.tensors)),
+    _A.SPARSE_TENSOR: lambda a, r: r.sparse(a.sparse_tensor),
+    _A.SPARSE_TENSORS: lambda a, r: tuple(map(r.sparse, a.sparse_tensors)),
+    _A.TYPE_PROTO: lambda a, r: _copy(a.tp),
+    _A.TYPE_PROTOS: lambda a, r: tuple(map(_copy, a.type_protos)),
+}
+
+
+def _copy(proto: Any) -> Any:
+    """A TypeProto of its own, so that the model's message can go."""
+    return type(proto).FromString(proto.SerializeToString())
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _guess_type(proto: Any) -> int:
+    """Files of IR version 1 leave the type out: it is told by the field that is set."""
+    fields = (("f", _A.FLOAT), ("i", _A.INT), ("s", _A.STRING), ("t", _A.TENSOR), ("g", _A.GRAPH))
+    lists = (("floats", _A.FLOATS), ("ints", _A.INTS), ("strings", _A.STRINGS), ("tensors", _A.TENSORS))
+    for name, kind in fields:
+        if proto.HasField(name):
+            return int(kind)
+    return int(next((kind for name, kind in lists if len(getattr(proto, name))), _A.INTS))
+
+
+# Structure
+
+
+def _check_names(
+    graph: str, inputs: Sequence[ValueInfo], nodes: Sequence[NodeDef], constants: Mapping[str, Array]
+) -> None:
+    defined: dict[str, str] = {}
+    for v in inputs:
+        if v.name in defined:
+            raise ModelFormatError(f"graph '{graph}' has two inputs named '{v.name}'")
+        defined[v.name] = "a graph input"
+    defined.update((name, "an initializer") for name in constants)
+    for node in nodes:
+        for out in node.outputs:
+            if out and out in defined:
+                raise ModelFormatError(
+                    f"{node.label} defines '{out}', which {defined[out]} of graph '{graph}' defines already: "
+                    "every name may be defined once"
+                )
+            defined[out] = node.label
+
+
+def _sort_nodes(graph: str, nodes: Sequence[NodeDef]) -> list[NodeDef]:
+    """Execution order, the given order kept where it holds already."""
+    producer = {out: node for node in nodes for out in node.outputs if out}
+    state: dict[NodeDef, bool] = {}  # False: being visited, True: done
+    order: list[NodeDef] = []
+    for root in nodes:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if state.get(node):
+                stack.pop()
+                continue
+            waiting = [producer[n] for n in node.reads if n in producer and not state.get(producer[n])]
+            if not waiting:
+                state[node] = True
+                order.append(node)
+                stack.pop()
+                continue
+            state[node] = False
+            for other in waiting:
+                if state.get(other) is False:
+                    raise ModelFormatError(
+                        f"graph '{graph}' has a cycle: {node.label} reads an output of {other.label}, "
+                        "which depends on it"
+                    )
+            stack.extend(reversed(waiting))
+    return order
+
+
+def _mark_used(nodes: Sequence[NodeDef], outputs: Sequence[str]) -> list[NodeDef]:
+    """The nodes that `outputs` depend on, with `used` filled in."""
+    needed = set(outputs)
+    kept: list[NodeDef] = []
+    for node in reversed(nodes):
+        node.used = tuple(bool(o) and o in needed for o in node.outputs)
+        if any(node.used):
+            kept.append(node)
+            needed.update(node.reads)
+    return kept[::-1]
+
+
+def _bind_node(node: NodeDef, attributes: Mapping[str, Attr]) -> NodeDef:
+    bound: dict[str, Attr] = {}
+    for name, attr in node.attributes.items():
+        if isinstance(attr.value, AttrRef):
+            if attr.value.name in attributes:
+                bound[name] = attributes[attr.value.name]
+        elif isinstance(attr.value, GraphDef):
+            bound[name] = replace(attr, value=attr.value.bind(attributes))
+        else:
+            bound[name] = attr
+    return replace(node, attributes=bound)
+
+
+def _take_constants(nodes: Sequence[NodeDef], constants: dict[str, Array]) -> list[NodeDef]:
+    """Move the values of Constant nodes to `constants`; returns the other nodes."""
+    rest = []
+    for node in nodes:
+        if node.op_type == "Constant" and not node.domain and node.outputs and not _has_refs(node):
+            constants[node.outputs[0]] = constant_value(node)
+        else:
+            rest.append(node)
+    return rest
+
+
+def _has_refs(node: NodeDef) -> bool:
+    return any(isinstance(a.value, AttrRef) for a in node.attributes.values())
+
+
+def constant_value(node: NodeDef) -> Array:
+    """The tensor of a Constant node, whichever of its attributes holds it."""
+    for name, value in node.attrs.items():
+        if name in ("value", "sparse_value"):
+            return np.asarray(value)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if name in ("value_string", "value_strings"):
+            return np.asarray(value, object)
+    raise UnsupportedOpError(f"{node.label} holds no value that is known here: its attributes are {list(node.attrs)}")

@@ -1,0 +1,28 @@
+"""Single tensors in files of their own: the .pb files of ONNX's test data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx
+
+from ...errors import ModelFormatError
+from .decode import Array, TensorReader
+
+
+def load_tensor_file(path: str | os.PathLike[str]) -> Array:
+    """The array in a file that holds one serialised TensorProto; external data is looked for beside it.
+
+    ModelFormatError if the file cannot be read or holds anything else.
+    """
+    where = Path(path)
+    try:
+        proto = onnx.TensorProto.FromString(where.read_bytes())
+    except OSError as e:
+        raise ModelFormatError(f"'{where}' cannot be read: {e.strerror or e}") from e
+    except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
+        raise ModelFormatError(f"'{where}' is no whole TensorProto: it is damaged, cut off or something else") from e
+    if not proto.data_type:
+        raise ModelFormatError(f"'{where}' holds no tensor: it is empty or of another format than TensorProto")
+    return TensorReader(where.parent).dense(proto)

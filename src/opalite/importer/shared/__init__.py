@@ -1,0 +1,1 @@
+"""Steps that importer functions of several domains share."""

@@ -1,0 +1,176 @@
+"""Scaled dot-product attention from its parts: the additive mask, the fused operator, and the steps one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expr import Sym, coord, where
+from ..walk.context import NodeContext
+from .helpers import concat, matmul, reduce, softmax
+
+LOWEST = -math.inf
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Which keys j a query i may see: the query stands at position p = i + offset among the keys.
+
+    causal: j <= p. left, right: p - left <= j <= p + right (-1: no bound). offset: a number, or None where it is
+    `lengths` - S. lengths[B]: keys from there on are padding.
+    """
+
+    causal: bool = False
+    offset: int | None = 0
+    left: int = -1
+    right: int = -1
+    lengths: Value | None = None
+
+    def hides(self, keys: int) -> bool:
+        """Whether any of `keys` keys may be hidden by its position. A query behind all keys, as when one token is
+        added to a cache, sees them all."""
+        causal = self.causal and (self.offset is None or self.offset < keys - 1)
+        return causal or self.left >= 0 or self.right >= 0 or self.lengths is not None
+
+
+def additive_mask(
+    ctx: NodeContext, mask: Value | None, see: Visibility, dtype: DType, queries: int, keys: int
+) -> Value | None:
+    """What is added to the scores [B,H,S,T]: 0 or the mask's value where a key is seen, -inf where not.
+
+    A truth-value mask means: seen where true. A mask shorter than `keys` hides the rest.
+    """
+    if mask is not None:
+        mask = _full_rank(ctx, mask, keys)
+    if not see.hides(keys):
+        if mask is None:
+            return None
+        return ctx.elementwise(lambda m: _bias(m, dtype), mask)
+    inputs = [ctx.scalar(0, dtype) if mask is None else mask]
+    shape = (1, 1, queries, keys)
+    if see.lengths is not None:
+        inputs.append(ctx.reshape(ctx.cast(see.lengths, DType.INT64), (see.lengths.type.count, 1, 1, 1)))
+        shape = (see.lengths.type.count, 1, queries, keys)
+    if mask is not None:
+        shape = np.broadcast_shapes(shape, mask.shape)
+
+    def masked(m: Sym, *lengths: Sym) -> Sym:
+        return where(_seen(m, see, lengths[0] if lengths else None, queries), _bias(m, dtype), LOWEST)
+
+    return ctx.elementwise(masked, *inputs, shape=shape)
+
+
+def _full_rank(ctx: NodeContext, mask: Value, keys: int) -> Value:
+    if len(mask.shape) > 4:
+        raise ShapeError(f"{ctx.label} has a mask {mask.type} of more than four axes")
+    mask = ctx.reshape(mask, (*(1,) * (4 - len(mask.shape)), *mask.shape))
+    short = keys - mask.shape[3]
+    if short <= 0 or mask.shape[3] == 1:
+        return mask
+    hidden = False if mask.dtype is DType.BOOL else LOWEST if mask.dtype.is_float else 0
+    return ctx.add("Pad", [mask], pads=(0,) * 7 + (short,), mode="constant", value=hidden)
+
+
+def _bias(mask: Sym, dtype: DType) -> Sym:
+    if mask.dtype is DType.BOOL:
+        number = mask.cast(dtype)
+        return where(mask, number * 0, LOWEST)
+    return mask.cast(dtype)
+
+
+def _seen(any_sym: Sym, see: Visibility, lengths: Sym | None, queries: int) -> Sym:
+    i, j = coord(any_sym.builder, 2), coord(any_sym.builder, 3)
+    conditions: list[Sym] = []
+    if see.causal or see.left >= 0 or see.right >= 0:
+        if see.offset is not None:
+            place = i + see.offset
+        else:
+            assert lengths is not None
+            place = i + (lengths - queries)
+        if see.causal:
+            conditions.append(j <= place)
+        if see.left >= 0:
+            conditions.append(place - j <= see.left)
+        if see.right >= 0:
+            conditions.append(j - place <= see.right)
+    if lengths is not None:
+        conditions.append(j < lengths)
+    result = conditions[0]
+    for c in conditions[1:]:
+        result = result.call("and", c)
+    return result
+
+
+def attend(
+    ctx: NodeContext,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    see: Visibility,
+    scale: float,
+    softcap: float = 0.0,
+) -> Value:
+    """The fused operator on q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv]: [B,H,S,Dv].
+
+    Where a query stands at its own index, the operator itself hides later keys; else they are masked.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    own = see == Visibility(causal=True)
+    bias = additive_mask(ctx, mask, Visibility() if own else see, q.dtype, queries, keys)
+    return ctx.add("Attention", [q, k, v, bias], scale=scale, causal=own, softcap=softcap)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Attention's intermediate results, each [B,H,S,T], and its output [B,H,S,Dv]."""
+
+    raw: Value
+    capped: Value
+    biased: Value
+    weights: Value
+    output: Value
+
+
+def attend_in_steps(
+    ctx: NodeContext,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    scale: float,
+    softcap: float,
+    precision: DType | None,
+) -> Steps:
+    """Attention as separate products and a softmax (in `precision`), for those who want to see inside."""
+    b, heads, s, d = q.shape
+    kv_heads, t = k.shape[1], k.shape[2]
+    rows = heads // kv_heads * s
+    grouped = ctx.reshape(q, (b, kv_heads, rows, d))
+    raw = ctx.reshape(matmul(ctx, grouped, k, trans_b=True), (b, heads, s, t))
+    raw = ctx.elementwise(lambda x: x * scale, raw)
+    capped = raw if softcap == 0 else ctx.elementwise(lambda x: (x / softcap).call("tanh") * softcap, raw)
+    biased = capped if mask is None else ctx.elementwise(lambda x, m: x + m.cast(x.dtype), capped, mask)
+    logits = biased if precision is None else ctx.cast(biased, precision)
+    weights = softmax(ctx, logits)
+    if mask is not None:
+        # A query that sees no key has weights of zero, not 0/0.
+        blind = reduce(ctx, mask, "max", (3,))
+        weights = ctx.elementwise(lambda w, m: where(m.eq(LOWEST), 0, w), weights, blind)
+    weights = ctx.cast(weights, q.dtype)
+    output = matmul(ctx, ctx.reshape(weights, (b, kv_heads, rows, t)), v)
+    return Steps(raw, capped, biased, weights, ctx.reshape(output, (b, heads, s, v.shape[3])))
+
+
+def extend_cache(
+    ctx: NodeContext, past: Sequence[Value | None], fresh: Sequence[Value], axis: int = 2
+) -> tuple[Value, Value]:
+    """Keys and values with those of earlier steps put before them."""
+    k, v = (new if old is None else concat(ctx, [old, new], axis) for old, new in zip(past, fresh, strict=True))
+    return k, v

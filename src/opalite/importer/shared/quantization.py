@@ -1,0 +1,108 @@
+"""Affine quantisation: scales and zero points as they broadcast, and what quantised operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.affine import dequantized, divided, quantized
+from ...ops.base import normalize_axis
+from ...ops.expr import Sym
+from ..walk.context import NodeContext
+from .helpers import along_axis, take
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised tensor with scale and zero point (None: 0) shaped so that they broadcast against it."""
+
+    value: Value
+    scale: Value
+    zero: Value | None
+
+
+def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) -> tuple[Value, Value]:
+    """`x` and a scale or zero point as they broadcast: per tensor, per `axis`, or per block of `block` along it.
+
+    Blocks that divide the axis become an axis of their own, so that no element is copied; the caller restores
+    x's shape afterwards.
+    """
+    rank = len(x.shape)
+    if parameter.type.count == 1:
+        return x, ctx.reshape(parameter, ())
+    axis = normalize_axis(axis, rank)
+    if len(parameter.shape) == 1 and not (block and rank == 1):
+        return x, along_axis(ctx, parameter, axis, rank)
+    if len(parameter.shape) != rank:
+        raise ShapeError(f"{ctx.label} has a scale {parameter.type} for {x.type}: expected a scalar, vector or blocks")
+    size, blocks = x.shape[axis], parameter.shape[axis]
+    block = block or -(-size // blocks)
+    if size == blocks * block:
+        lead, tail = x.shape[:axis], x.shape[axis + 1 :]
+        x = ctx.reshape(x, (*lead, blocks, block, *tail))
+        return x, ctx.reshape(parameter, (*parameter.shape[: axis + 1], 1, *parameter.shape[axis + 1 :]))
+    return x, take(ctx, parameter, np.minimum(np.arange(size) // block, blocks - 1), axis)
+
+
+def plain_zero(zero: Value | None) -> Value | None:
+    """The zero point, or None if it is known to be zero everywhere."""
+    return None if zero is None or (zero.data is not None and not zero.data.astype(np.float32).any()) else zero
+
+
+def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
+    """x / scale rounded into `dtype`, computed in float32."""
+    zero = plain_zero(zero)
+
+    def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
+        return divided(v, s, z[0] if z else None, dtype)
+
+    return ctx.elementwise(expression, x, scale, *([zero] if zero is not None else []))
+
+
+def combine(
+    ctx: NodeContext,
+    fn: Callable[..., Sym],
+    operands: Sequence[Quantized],
+    scale: Value,
+    zero: Value | None,
+    dtype: DType,
+) -> Value:
+    """fn of dequantised operands, quantised again, in one expression."""
+    flat: list[Value] = []
+    layout: list[int] = []
+    zero = plain_zero(zero)
+    for q in operands:
+        known = plain_zero(q.zero)
+        flat += [q.value, q.scale, *([known] if known is not None else [])]
+        layout.append(3 if known is not None else 2)
+
+    def expression(*syms: Sym) -> Sym:
+        reals, at = [], 0
+        for n in layout:
+            part = syms[at : at + n]
+            reals.append(dequantized(part[0], part[1], part[2] if n == 3 else None))
+            at += n
+        return quantized(fn(*reals) / syms[at].cast(DType.FLOAT32), syms[at + 1] if zero is not None else None, dtype)
+
+    return ctx.elementwise(expression, *flat, scale, *([zero] if zero is not None else []))
+
+
+def requantize(
+    ctx: NodeContext, acc: Value, factors: Sequence[Value], scale: Value, zero: Value | None, dtype: DType
+) -> Value:
+    """saturate(rint(acc * (product of factors) / scale) + zero) of an int32 accumulator."""
+    factor = ctx.cast(factors[0], DType.FLOAT32)
+    for f in factors[1:]:
+        factor = ctx.elementwise(lambda a, b: a * b.cast(DType.FLOAT32), factor, f)
+    factor = ctx.elementwise(lambda a, s: a / s.cast(DType.FLOAT32), factor, scale)
+    zero = plain_zero(zero)
+
+    def expression(a: Sym, f: Sym, *z: Sym) -> Sym:
+        return quantized(a.cast(DType.FLOAT32) * f, z[0] if z else None, dtype)
+
+    return ctx.elementwise(expression, acc, factor, *([zero] if zero is not None else []))

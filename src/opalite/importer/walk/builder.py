@@ -1,0 +1,125 @@
+"""GraphBuilder: appends checked nodes to an ir.Graph, folding what is constant on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Graph, Node, Value
+from ...ir.types import TensorType
+from ...ops.base import Op, get_op
+
+Array = np.ndarray[Any, Any]
+
+FOLD_ALWAYS = 1 << 16
+"""Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
+
+
+class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
+    """A node would handle an element type that no device holds: the ONNX operator must run on the host."""
+
+
+class GraphBuilder:
+    """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed."""
+
+    def __init__(self, name: str) -> None:
+        self.graph = Graph(name)
+        self._names: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number appended if it is taken."""
+        candidate, k = name, 1
+        while candidate in self._names:
+            candidate = f"{name}.{k}"
+            k += 1
+        self._names.add(candidate)
+        return candidate
+
+    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Value:
+        """A new graph input."""
+        value = Value(self.unique(name), TensorType(dtype, tuple(shape)))
+        self.graph.inputs.append(value)
+        return value
+
+    def constant(self, array: Array, name: str) -> Value:
+        """A constant; `array` is kept, not copied."""
+        return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
+
+    def add(
+        self,
+        op: Op | str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, Any],
+        *,
+        n_outputs: int = 1,
+        name: str = "",
+        origin: str = "",
+        out_name: str = "",
+    ) -> list[Value]:
+        """Check and infer one node and append it, or fold it; returns its first `n_outputs` outputs.
+
+        ShapeError if the operator refuses the inputs or an output would have a negative size. NeedHost if an element
+        type has no place on a device.
+        """
+        if isinstance(op, str):
+            op = _find_op(op)
+        ins = [None if v is None else v.type for v in inputs]
+        op.check_shape(attrs, ins)
+        types = op.infer_shape(attrs, ins)[:n_outputs]
+        assert len(types) == n_outputs, f"{op.name} has {len(types)} outputs, {n_outputs} were asked for"
+        for t in types:
+            if any(d < 0 for d in t.shape):
+                raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")
+        out_name = out_name or name or op.name
+        if _worth_folding(op, inputs, types):
+            arrays = evaluate_node(op, attrs, [None if v is None else v.data for v in inputs])
+            return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
+        if op.name != "HostOp" and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
+            raise NeedHost
+        outputs = [Value(self.unique(out_name), t) for t in types]
+        self.graph.nodes.append(Node(op, list(inputs), outputs, dict(attrs), name=name, origin=origin))
+        return outputs
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value of this graph the name `name` unless that is taken."""
+        if name not in self._names:
+            self._names.discard(value.name)
+            value.name = self.unique(name)
+
+    def mark(self) -> int:
+        """The present end of the graph, for `rollback`."""
+        return len(self.graph.nodes)
+
+    def rollback(self, mark: int) -> None:
+        """Drop every node appended since `mark`."""
+        del self.graph.nodes[mark:]
+
+
+def _find_op(name: str) -> Op:
+    try:
+        return get_op(name)
+    except KeyError:
+        raise UnsupportedOpError(f"there is no canonical operator called {name}") from None
+
+
+def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
+    if op.random or op.name == "HostOp" or not all(v is None or v.is_const for v in inputs):
+        return False
+    read = sum(v.type.count for v in inputs if v is not None)
+    return sum(t.count for t in types) <= max(FOLD_ALWAYS, 2 * read)
+
+
+def evaluate_node(op: Op, attrs: Mapping[str, Any], arrays: Sequence[Array | None]) -> list[Array]:
+    """Outputs of one node by its NumPy reference, without floating-point warnings."""
+    with np.errstate(all="ignore"):
+        return op.reference(attrs, arrays)
+
+
+def fit_array(array: Any, t: TensorType) -> Array:
+    """`array` as exactly dtype and shape of `t`."""
+    fitted: Array = np.asarray(array).astype(t.dtype.np, copy=False).reshape(t.shape)
+    return fitted

@@ -1,0 +1,212 @@
+"""NodeContext: what an importer function sees of its ONNX node, and how it emits canonical operators.
+
+    @onnx_op("Relu")
+    def relu(ctx: NodeContext) -> Value:
+        return ctx.elementwise(lambda x: x.call("max", 0), ctx.input(0))
+
+The function returns the node's outputs in order: one Value, or a sequence with None for outputs that are not used.
+An output whose size depends on data is given as `ctx.trimmed(padded, count)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+
+from onnx import AttributeProto
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.types import TensorType
+from ...ops.expr import Expr, Sym, cast_expr, trace
+from .builder import Array, GraphBuilder
+from .evaluate import closed_value
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ..proto.graphdef import NodeDef
+
+_T = TypeVar("_T")
+
+
+class NeedValue(Exception):  # noqa: N818  (a signal to the walker, not an error)
+    """The node can only be imported once the contents of its input `index` are known."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """An output whose number of rows depends on data: the first `count` rows of `value`, cut between two segments."""
+
+    value: Value
+    count: Value
+
+
+class NodeContext:
+    """One ONNX node with its inputs as Values of concrete type.
+
+    Attributes: op_type, domain ('' is ai.onnx), version (opset version in force), name, label (for messages),
+    inputs (None where an optional input is absent), n_outputs, used (for each output: whether anything reads it).
+    """
+
+    def __init__(self, builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | None]) -> None:
+        self._builder = builder
+        self._node = node
+        self.inputs = list(inputs)
+        self.op_type = node.op_type
+        self.domain = node.domain
+        self.version = node.version
+        self.name = node.name
+        self.label = node.label
+        self.n_outputs = len(node.outputs)
+        self.used = node.used
+
+    # Inputs and attributes ------------------------------------------------------------------------------------
+
+    def input(self, i: int) -> Value:
+        """Input `i`; ShapeError if the node lacks it."""
+        v = self.get(i)
+        if v is None:
+            raise ShapeError(f"{self.label} needs input {i}, but has {len(self.inputs)} inputs or an empty name there")
+        return v
+
+    def get(self, i: int) -> Value | None:
+        """Input `i`, or None where it is absent."""
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def uses_output(self, i: int) -> bool:
+        """Whether output `i` is named by the node and read by anything."""
+        return i < len(self.used) and self.used[i]
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Attribute `name` decoded: int, float, str, tuple of these, ndarray for a tensor, GraphDef for a graph."""
+        return self._node.attrs.get(name, default)
+
+    def const(self, i: int) -> Array:
+        """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue)."""
+        array = closed_value(self.input(i))
+        if array is None:
+            raise NeedValue(i)
+        return array
+
+    def maybe_const(self, i: int) -> Array | None:
+        """Contents of input `i` if known, else None."""
+        v = self.get(i)
+        return None if v is None else v.data
+
+    def const_ints(self, i: int) -> tuple[int, ...]:
+        """Contents of input `i` as a flat tuple of ints."""
+        return tuple(int(x) for x in self.const(i).reshape(-1))
+
+    def const_scalar(self, i: int) -> Any:
+        """Contents of input `i`, which must hold one element, as a Python number."""
+        array = self.const(i)
+        if array.size != 1:
+            raise ShapeError(f"{self.label} expects one element in input {i}, got shape {array.shape}")
+        return array.reshape(()).item()
+
+    # Emitting -------------------------------------------------------------------------------------------------
+
+    def constant(self, array: Any, name: str | None = None) -> Value:
+        """A constant Value; `array` is kept, not copied."""
+        return self._builder.constant(np.asarray(array), name or f"{self._out_name}/const")
+
+    def scalar(self, value: float | int | bool, like: Value | DType) -> Value:
+        """A constant of shape () with the dtype of `like`."""
+        return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
+
+    @overload
+    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: Literal[1] = 1, **attrs: Any) -> Value: ...
+
+    @overload
+    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: int, **attrs: Any) -> Any: ...
+
+    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: int = 1, **attrs: Any) -> Any:
+        """Emit canonical operator `op`, checked and inferred; folded at once if all its inputs are constants.
+
+        Returns the Value, or a list of `n_outputs` Values if more than one was asked for.
+        """
+        outs = self._builder.add(
+            op, inputs, attrs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
+        )
+        return outs[0] if n_outputs == 1 else outs
+
+    def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
+        """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise."""
+        return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
+
+    def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
+        """Emit `expr` over broadcast `values`; `shape` is the output's where the values' broadcast is smaller."""
+        if shape is None:
+            return self.add("Elementwise", values, expr=expr)
+        return self.add("Elementwise", values, expr=expr, shape=tuple(shape))
+
+    def cast(self, v: Value, dtype: DType) -> Value:
+        """`v` as `dtype`; `v` itself if it has it already."""
+        return v if v.dtype is dtype else self.elementwise_expr(cast_expr(v.dtype, dtype), v)
+
+    def reshape(self, v: Value, shape: Sequence[int]) -> Value:
+        """`v` in a shape of as many elements; `v` itself if it has it already."""
+        wanted = tuple(int(d) for d in shape)
+        return v if v.shape == wanted else self.add("Reshape", [v], shape=wanted)
+
+    def transpose(self, v: Value, perm: Sequence[int]) -> Value:
+        """`v` with axis `perm[i]` moved to place i; `v` itself if nothing moves."""
+        order = tuple(int(p) for p in perm)
+        return v if order == tuple(range(len(v.shape))) else self.add("Transpose", [v], perm=order)
+
+    def trimmed(self, value: Value, count: Value) -> Trimmed | Value:
+        """As an output: the first `count` (one integer) rows of `value` along axis 0."""
+        rows, array = closed_value(count), closed_value(value)
+        if rows is None or array is None:
+            return Trimmed(value, count)
+        return self.constant(array[: int(rows.reshape(-1)[0])])
+
+    def memo(self, key: str, make: Callable[[Mapping[str, Any]], _T]) -> _T:
+        """make(attributes), kept with the node: what follows from attributes alone is the same for every shape."""
+        kept = self._node.memo
+        if key not in kept:
+            kept[key] = make(self._node.attrs)
+        found: _T = kept[key]
+        return found
+
+    def add_host(
+        self, op_type: str, inputs: Sequence[Value | None], types: Sequence[TensorType], reason: str, **attrs: Any
+    ) -> list[Value]:
+        """Emit a piece of the ONNX node as a HostOp of Opalite's own domain (`host_native`), folded if it can be."""
+        from ..host.reference import add_host
+
+        return add_host(self._builder, self._node, op_type, inputs, types, reason, attrs)
+
+    def host_as(self, types: Sequence[TensorType], reason: str) -> list[Value | None]:
+        """Emit the ONNX node as a HostOp whose named outputs have `types`."""
+        from ..host.reference import emit_host
+
+        return emit_host(self._builder, self._node, self.inputs, types, reason)
+
+    def host(self, version: int | None = None, **texts: str) -> list[Value | None]:
+        """Emit the ONNX node as a HostOp, or leave it to run between two segments if its shapes depend on data.
+
+        version, texts: it runs as this version of the operator, with attributes that the node's own version lacks.
+        """
+        from ..host.reference import emit_host
+        from ..proto.graphdef import Attr
+
+        added = {name: Attr(AttributeProto.STRING, text) for name, text in texts.items()}
+        node = self._node
+        if version is not None:
+            opsets = {**node.opsets, node.domain: version}
+            node = replace(node, version=version, opsets=opsets, attributes={**node.attributes, **added})
+        return emit_host(self._builder, node, self.inputs)
+
+    @property
+    def _out_name(self) -> str:
+        return next((o for o in self._node.outputs if o), self.name)

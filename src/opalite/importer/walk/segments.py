@@ -1,0 +1,397 @@
+"""Stages and segments: how a model is imported piece by piece as values become known.
+
+A Stage is what is left to import before the shapes of its incoming values are known. Selecting it with values gives a
+Segment: a Graph, the tasks that follow it on the host, and the next Stage. Segments are kept by the shapes and dtypes
+of the incoming values, and by the contents of those that something asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import ChainMap, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError, OpaliteError
+from ...ir.feeds import is_tensor
+from ...ir.graph import Graph, Value
+from ..proto.decode import Array
+from ..proto.functions import FunctionTable
+from ..proto.graphdef import GraphDef
+from .controlflow import CONTROL
+from .evaluate import ancestors, evaluate_graph, is_cheap
+from .scopes import Item, make_item
+from .tasks import Runner, Task
+from .walker import ContentsNeededError, Walk, as_array
+
+SEGMENTS_KEPT = 32
+"""Segments that one stage keeps; the least recently used goes first."""
+
+PROBE_BYTES = 4096
+"""Inputs of a probe up to which its outputs are kept for the next run."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A value that the segment's graph computes: its output number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Same:
+    """A value that arrived under the name `name`."""
+
+    name: str
+
+
+Source = Output | Same | Array
+
+
+@dataclass(eq=False)
+class Segment:
+    """One piece of the model for known shapes.
+
+    graph: what to compile and run. inputs: the names of graph.inputs in the run's values. on_host: for each graph
+    output, whether its contents are wanted on the host after the segment; others may stay on the device.
+    exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
+    following: the rest of the model, or None. compiled: free for whoever runs the segment.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    on_host: tuple[bool, ...]
+    exports: dict[str, Source]
+    tasks: tuple[Task, ...]
+    following: Stage | None
+    probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
+    compiled: Any = None
+    found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
+
+    def evaluate(self, inputs: Sequence[Array]) -> list[Array]:
+        """A probe's outputs, which others hold too. Runs often differ in nothing that decides shapes."""
+        if sum(a.nbytes for a in inputs) > PROBE_BYTES:
+            return evaluate_graph(self.graph, inputs)
+        key = [_contents_key(a) for a in inputs]
+        found = self.found
+        if found is None or found[0] != key:
+            found = self.found = key, evaluate_graph(self.graph, inputs)
+        return found[1]
+
+
+@dataclass(eq=False)
+class Stage:
+    """What is left of a model. `incoming` values select the segment: `fixed` ones by contents, others by type.
+
+    constants: what the model itself holds; folded: what follows from that alone, filled by every import; carried: what
+    earlier segments found out; sequences: names of the elements of those that are known; wanted: model outputs not made
+    yet.
+    """
+
+    owner: ModelImporter
+    items: tuple[Item, ...]
+    constants: ChainMap[str, Array]
+    folded: dict[str, Array]
+    carried: Mapping[str, Array]
+    sequences: Mapping[str, tuple[str, ...]]
+    incoming: tuple[str, ...]
+    fixed: frozenset[str]
+    wanted: tuple[str, ...]
+    segments: OrderedDict[Any, Segment] = field(default_factory=OrderedDict)
+
+    def select(self, values: Mapping[str, Any]) -> Segment:
+        """The segment for `values`, imported now if it is not kept."""
+        key = tuple(
+            _contents_key(as_array(n, values[n])) if n in self.fixed and is_tensor(values[n]) else _type_key(values[n])
+            for n in self.incoming
+        )
+        with self.owner.lock:
+            found = self.segments.get(key)
+            if found is None:
+                found = self.segments[key] = self._import({n: values[n] for n in self.incoming})
+                if len(self.segments) > SEGMENTS_KEPT:
+                    self.segments.popitem(last=False)
+            else:
+                self.segments.move_to_end(key)
+        return found
+
+    def _import(self, values: Mapping[str, Any]) -> Segment:
+        walk = Walk(self, values, CONTROL)
+        for item in self.items:
+            walk.visit(item)
+        cheap = [n for n in walk.needs if walk.from_outside(n) or is_cheap(ancestors([walk.env[n]]))]
+        if cheap:
+            return self._probe(walk, cheap)
+        if walk.pending and not walk.tasks and len(walk.pending) == len(self.items) and not walk.needs:
+            raise OpaliteError(f"the import of '{self.owner.name}' makes no progress at {walk.pending[0].node.label}")
+        return self._finish(walk)
+
+    def _probe(self, walk: Walk, needs: Sequence[str]) -> Segment:
+        """A segment that finds the contents of `needs`; the stage after it is this one, knowing them."""
+        exports, outputs = _collect(walk, needs)
+        following = replace(
+            self,
+            incoming=tuple(dict.fromkeys((*self.incoming, *needs))),
+            fixed=self.fixed.union(needs),
+            segments=OrderedDict(),
+        )
+        return _make_segment(walk, exports, outputs, needs, (), following, probe=True)
+
+    def _finish(self, walk: Walk) -> Segment:
+        unpacked = [n for n in self.wanted if n in walk.sequences and not walk.pack(n)]
+        later = [n for item in walk.pending for n in item.reads]
+        later += unpacked
+        known_sequences = {n: walk.sequences[n] for n in later if n in walk.sequences}
+        later += [n for elements in known_sequences.values() for n in elements]
+        inner = [n for task in walk.tasks for n in task.inputs]
+        exports, outputs = _collect(walk, [*self.wanted, *inner])
+        for name in self.wanted:
+            made = name in exports or name in walk.deferred or name in walk.sequences or walk.from_outside(name)
+            if not made:
+                raise ModelError(f"nothing gives the output '{name}' of '{self.owner.name}' a value")
+        carried = {n: walk.carried[n] for n in later if n in walk.carried}
+        for name in dict.fromkeys((*later, *walk.needs)):
+            value = walk.env.get(name)
+            if value is not None and value.data is not None and walk.static(name) is None:
+                carried[name] = value.data
+        rest = [n for n in (*later, *walk.needs) if n not in carried and walk.static(n) is None]
+        turns = self._turned_later(walk, rest, exports)
+        rest = list(dict.fromkeys(turns[n].inputs[0] if n in turns else n for n in rest))
+        more, outputs = _collect(walk, rest, outputs)
+        following = None
+        if walk.pending:
+            known = walk.late | exports.keys() | more.keys() | set(self.incoming)
+            following = replace(
+                self,
+                items=(*turns.values(), *walk.pending),
+                constants=walk.constants,
+                carried=carried,
+                sequences=known_sequences,
+                incoming=tuple(n for n in dict.fromkeys(rest) if n in known),
+                fixed=frozenset(n for n in rest if n in walk.needs or n in self.fixed),
+                wanted=tuple(n for n in self.wanted if n in unpacked or n in walk.deferred - walk.late),
+                segments=OrderedDict(),
+            )
+        host = [*self.wanted, *inner, *walk.needs]
+        return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
+
+    def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, Source]) -> dict[str, Item]:
+        """Transposes that move to the stage that reads them, by output: it often takes a few rows of their results."""
+        if not walk.pending:
+            return {}
+        found = {i.outputs[0]: i for i in self.items if i.node.op_type == "Transpose" and not i.node.domain}
+        return {
+            n: item
+            for n in names
+            if (item := found.get(n)) is not None
+            and n not in exports
+            and n not in walk.needs
+            and item.inputs[0] not in walk.deferred
+            and walk.static(item.inputs[0]) is None
+            and item.inputs[0] not in walk.carried
+        }
+
+
+def _collect(
+    walk: Walk, names: Sequence[str], outputs: dict[Value, int] | None = None
+) -> tuple[dict[str, Source], dict[Value, int]]:
+    """Where the values called `names` come from, and the graph outputs (by number) that this takes."""
+    outputs = {} if outputs is None else outputs
+    exports: dict[str, Source] = {}
+    for name in names:
+        if name in exports or walk.from_outside(name):
+            continue
+        value = walk.lookup(name)
+        if value is None:  # a later segment or a task makes it
+            continue
+        if value.data is not None:
+            exports[name] = value.data
+        elif value in walk.sources:
+            exports[name] = Same(walk.sources[value])
+        else:
+            exports[name] = Output(outputs.setdefault(value, len(outputs)))
+    return exports, outputs
+
+
+def _make_segment(
+    walk: Walk,
+    exports: dict[str, Source],
+    outputs: Mapping[Value, int],
+    host_names: Sequence[str],
+    tasks: tuple[Task, ...],
+    following: Stage | None,
+    probe: bool = False,
+) -> Segment:
+    graph = walk.builder.graph
+    graph.outputs = list(outputs)
+    graph.prune()
+    read = {v for node in graph.nodes for v in node.inputs}
+    graph.inputs = [v for v in graph.inputs if v in read]
+    host = {e.index for n in host_names if isinstance(e := exports.get(n), Output)}
+    inputs = tuple(walk.sources[v] for v in graph.inputs)
+    return Segment(graph, inputs, tuple(i in host for i in range(len(outputs))), exports, tasks, following, probe)
+
+
+def _type_key(value: Any) -> Any:
+    if value is None:
+        return "none"
+    return (tuple(value.shape), value.dtype) if is_tensor(value) else "list"
+
+
+def _contents_key(array: Array) -> Any:
+    if array.dtype.hasobject:
+        return (array.shape, tuple(array.reshape(-1).tolist()))
+    raw = array.tobytes()
+    return (array.shape, array.dtype, raw if len(raw) <= 256 else hashlib.blake2b(raw).digest())
+
+
+class ModelImporter:
+    """Imports one graph (a model's, or a loop's body) for whatever shapes arrive."""
+
+    def __init__(
+        self,
+        graph: GraphDef,
+        functions: FunctionTable | None = None,
+        constants: Mapping[str, Array] | None = None,
+    ) -> None:
+        """`constants` are captured values of a body, by the names it uses for them."""
+        self.graph = graph
+        self.name = graph.name or "model"
+        self.functions = functions or {}
+        self.outputs = tuple(v.name for v in graph.outputs)
+        self.lock = RLock()
+        self.separator = _free_separator(graph)
+        self._constants: ChainMap[str, Array] = ChainMap(graph.constants, dict(constants or {}))
+        self._items = tuple(make_item(node) for node in graph.nodes)
+        self._roots: dict[frozenset[str], Stage] = {}
+        self._nested: dict[Any, ModelImporter] = {}
+
+    def begin(self, feeds: Mapping[str, Any], runner: Runner) -> Run:
+        """Start one run. `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
+
+        An array may be anything with `shape` and `dtype`; one without `__array__` serves as long as no shape depends on
+        its contents. `runner` runs the bodies of loops.
+        """
+        key = frozenset(feeds)
+        root = self._roots.get(key)
+        if root is None:
+            constants = self._constants
+            if any(n in constants for n in feeds):
+                constants = ChainMap({n: a for n, a in constants.items() if n not in feeds})
+            root = self._roots[key] = Stage(
+                self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs
+            )
+        return Run(self, root, feeds, runner)
+
+    def nested(self, item: Item, body: GraphDef, constants: Mapping[str, Array]) -> ModelImporter:
+        """The importer of a body; the same one for every shape that the item is imported for."""
+        key = (item.outputs, item.node.op_type, *constants)
+        if key not in self._nested:
+            self._nested[key] = ModelImporter(body, self.functions, constants)
+        return self._nested[key]
+
+
+class Run:
+    """One run of a model: `segment` is the one to execute now, None once `outputs` are complete.
+
+    tasks_run: what has run on the host so far, in order.
+    """
+
+    def __init__(self, importer: ModelImporter, root: Stage, feeds: Mapping[str, Any], runner: Runner) -> None:
+        self.segment: Segment | None = None
+        self.tasks_run: dict[Task, None] = {}
+        self._importer = importer
+        self._values: dict[str, Any] = dict(feeds)
+        self._borrowed = set(feeds)  # names of arrays that are the caller's or the model's own
+        self._runner = runner
+        self._absorbed = 0
+        self._enter(root)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the present segment is the whole model: nothing came before it, and nothing follows."""
+        return self.is_only and not self.segment.tasks  # type: ignore[union-attr]
+
+    @property
+    def is_only(self) -> bool:
+        """Whether nothing came before the present segment, and at most the host has work after it."""
+        segment = self.segment
+        return segment is not None and not self._absorbed and segment.following is None
+
+    @property
+    def feeds(self) -> list[Any]:
+        """Values of the present segment's graph inputs, in order."""
+        assert self.segment is not None
+        return [self._values[n] for n in self.segment.inputs]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The model's outputs in order, after the last segment; arrays that the caller may keep and change."""
+        assert self.segment is None
+        found = ((n, self._values[n]) for n in self._importer.outputs)
+        return [v.copy() if n in self._borrowed and isinstance(v, np.ndarray) else v for n, v in found]
+
+    def advance(self, outputs: Sequence[Any]) -> None:
+        """Hand in the outputs of the present segment's graph: run the tasks after it and go to the next segment.
+
+        An output may be anything with `shape` and `dtype`, and `__array__` where the segment says `on_host`.
+        """
+        assert self.segment is not None
+        following = self._absorb(self.segment, outputs)
+        self._enter(following)
+
+    def _enter(self, stage: Stage | None) -> None:
+        while stage is not None:
+            segment = stage.select(self._values)
+            if segment.probe:
+                ins = [as_array(n, self._values[n]) for n in segment.inputs]
+                stage = self._absorb(segment, segment.evaluate(ins))
+            elif segment.graph.outputs:
+                self.segment = segment
+                return
+            else:
+                stage = self._absorb(segment, ())
+        self.segment = None
+
+    def _absorb(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
+        self._absorbed += 1
+        values = self._values
+        added = {}
+        for name, source in segment.exports.items():
+            if isinstance(source, Output):
+                added[name] = outputs[source.index]
+                if segment.probe:
+                    self._borrowed.add(name)
+            else:
+                added[name] = values[source.name] if isinstance(source, Same) else source
+                self._borrowed.add(name)
+        values.update(added)
+        for task in segment.tasks:
+            self.tasks_run[task] = None
+            for n in task.inputs:
+                if is_tensor(values[n]) and not hasattr(values[n], "__array__"):
+                    raise ContentsNeededError(f"shapes depend on data at {task.label}, which reads '{n}'")
+            results = task.run({n: _for_task(n, values[n]) for n in task.inputs}, self._runner)
+            values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
+        if segment.following is not None:
+            keep = {*segment.following.incoming, *self._importer.outputs}
+            self._values = {n: v for n, v in values.items() if n in keep}
+        return segment.following
+
+
+def _for_task(name: str, value: Any) -> Any:
+    """A value as tasks take it: what stands for an array becomes one."""
+    return as_array(name, value) if is_tensor(value) else value
+
+
+def _free_separator(graph: GraphDef) -> str:
+    """A mark that no name of the graph contains, to make names of inlined graphs from."""
+    names = [o for node in graph.nodes for o in node.outputs]
+    mark = "@"
+    while any(mark in n for n in names):
+        mark += "@"
+    return mark
