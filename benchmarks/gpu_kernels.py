@@ -25,6 +25,9 @@ from typing import Any
 import numpy as np
 
 from opalite.cl.runtime import Runtime, find_runtime
+from opalite.expr.core import evaluate
+from opalite.expr.text import parse_expr
+from opalite.expr.trace import trace
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
@@ -33,7 +36,6 @@ from opalite.kernels.mma.tiles import stages as mma_stages
 from opalite.kernels.mma.tiles import tiles as mma
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
-from opalite.ops.expr import evaluate, parse_expr, trace
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 from opalite.tune.workspace import Workspace

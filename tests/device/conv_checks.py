@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import evaluate
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import evaluate
 from opalite.run.execute.node import run_node
 
 Array = np.ndarray[Any, Any]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
 from opalite.ir.dtype import DType
-from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node
 
 from .conv_checks import as_gpu

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import Expr, In
+from opalite.expr.functions import FUNCTIONS, Result
+from opalite.expr.trace import Builder, Sym, call, cast_expr, coord, trace, where
 from opalite.ir import DType
 from opalite.kernels import kernels_for
 from opalite.kernels.elementwise.flat import ElementwiseFlat
-from opalite.ops.expr import Builder, Expr, In, Sym, call, cast_expr, coord, trace, where
-from opalite.ops.functions import FUNCTIONS, Result
 from opalite.run.execute.node import make_node, run_node
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import Expr
+from opalite.expr.trace import Sym, trace
 from opalite.ir import FLAT, IMAGE, DType, Layout, Node, Place, Target, TensorType, Value, packed
 from opalite.kernels.base import Weight
 from opalite.kernels.codegen.epilogue import (
@@ -23,7 +25,6 @@ from opalite.kernels.codegen.epilogue import (
 )
 from opalite.kernels.sources import STORAGE, option_text, prelude_guard
 from opalite.ops.base import get_op
-from opalite.ops.expr import Expr, Sym, trace
 from opalite.run.execute.node import pack_array
 
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import evaluate
 from opalite.ir import Graph, Node
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.launches import launches_of
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import evaluate
 from opalite.passes.pipeline import optimise
 from opalite.passes.precision import set_precision
 from opalite.run.execute.node import run_node

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
+from opalite.expr.trace import call
 from opalite.ir.dtype import DType
-from opalite.ops.expr import call, parse_expr
 from opalite.run.execute.node import make_node
 
 from .conv_checks import find_kernel

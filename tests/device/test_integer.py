@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import Expr
+from opalite.expr.trace import Sym, trace
 from opalite.ir.device_family import PTX_DOT
 from opalite.ir.dtype import DType
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding
 from opalite.ops.affine import quantized
-from opalite.ops.expr import Expr, Sym, trace
 from opalite.run.execute.node import make_node
 
 from .conv_checks import as_gpu, check_kernel, find_kernel

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node, run_node
 
 from .conv_checks import as_gpu, check_kernel, find_kernel

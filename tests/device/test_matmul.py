@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.trace import Sym, trace
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import Sym, trace
 from opalite.run.execute.node import make_node, run_node
 
 Array = np.ndarray[Any, Any]

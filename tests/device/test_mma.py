@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.tiles import find_tile
-from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node
 
 from .conv_checks import check_kernel, find_kernel

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.stages import SPACE, legal_tiles
-from opalite.ops.expr import parse_expr
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 

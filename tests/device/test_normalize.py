@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.core import evaluate
+from opalite.expr.trace import trace
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import evaluate, trace
 from opalite.run.execute.node import make_node, run_node
 
 rng = np.random.default_rng(41)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
+from opalite.expr.trace import trace
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
-from opalite.ops.expr import trace
 from opalite.ops.reduce import KINDS
 from opalite.run.execute.node import make_node, run_node
 

@@ -18,10 +18,10 @@ from opalite.cl.launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
+from opalite.expr.trace import call
 from opalite.ir import DeviceInfo, DType, Node
 from opalite.kernels.base import Kernel, Launch, Params, flat_binding
 from opalite.kernels.registry import kernels_for
-from opalite.ops.expr import call
 from opalite.run.api.compile import compile_model
 from opalite.run.execute.node import make_node
 from opalite.run.model import tuning

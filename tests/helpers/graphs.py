@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from opalite.expr.trace import call, trace
 from opalite.ir import DType, Graph, Node, TensorType, Value
 from opalite.ops.base import get_op
-from opalite.ops.expr import call, trace
 from opalite.ops.reference import run_reference
 
 

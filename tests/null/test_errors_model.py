@@ -252,7 +252,7 @@ def test_a_tensor_beyond_all_memory_is_named_with_its_size() -> None:
 
 
 def _same() -> Any:
-    from opalite.ops.expr import trace
+    from opalite.expr.trace import trace
 
     return trace(lambda v: v, DType.FLOAT32)
 

@@ -9,26 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opalite.expr.core import Expr, In, Lit, evaluate
+from opalite.expr.functions import FUNCTIONS, Function, Result
+from opalite.expr.text import parse_expr
+from opalite.expr.trace import Builder, Sym, bind, call, cast_expr, coord, trace, where
 from opalite.ir import DeviceInfo, DType
 from opalite.kernels.codegen.generate import generate, generation_refusal
 from opalite.kernels.codegen.vectors import WIDTHS, Vec, compute_type, load, number, store
 from opalite.kernels.elementwise.flat import make_walk
-from opalite.ops.expr import (
-    Builder,
-    Expr,
-    In,
-    Lit,
-    Sym,
-    bind,
-    call,
-    cast_expr,
-    coord,
-    evaluate,
-    parse_expr,
-    trace,
-    where,
-)
-from opalite.ops.functions import FUNCTIONS, Function, Result
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
 I8, I32, I64, U8, U32, U64, BOOL = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opalite.expr.core import Expr, evaluate
+from opalite.expr.trace import Sym, trace
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value, packed
 from opalite.kernels.codegen.epilogue import packed_epilogue
 from opalite.kernels.codegen.scalars import lift_literals
 from opalite.kernels.registry import kernels_for
 from opalite.ops.base import get_op
-from opalite.ops.expr import Expr, Sym, evaluate, trace
 
 from .test_conv_plans import DEVICES
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from opalite.errors import InputError, OpaliteError
+from opalite.expr.trace import trace
 from opalite.ir import HOST, OPENCL, DType, Graph, TensorType, Value, check_graph, packed
 from opalite.ops.compare import graphs_equal
-from opalite.ops.expr import trace
 from opalite.ops.text import parse_graph, print_graph
 from opalite.ops.view import View
 

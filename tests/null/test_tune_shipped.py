@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opalite.expr.text import parse_expr
 from opalite.ir import DeviceInfo, DType
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
 from opalite.kernels.registry import all_kernels, kernels_for
-from opalite.ops.expr import parse_expr
 from opalite.run.execute.node import make_node
 from opalite.tune.database import TuningDatabase
 from opalite.tune.export import from_json

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from ..expr.core import Expr
+from ..expr.trace import Sym, trace
 from ..ir.dtype import DType
-from .expr import Expr, Sym, trace
 
 
 def dequantized(q: Sym, scale: Sym, zero: Sym | None) -> Sym:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..expr.core import Expr, evaluate
 from ..ir.types import TensorType
 from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
-from .expr import Expr, evaluate
 
 
 @register_op

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..expr.core import Expr
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Attrs, Op, Types, make_type, need, register_op, tensor
 from .conv import Conv
-from .expr import Expr
 from .matmul import MatMul
 
 BYTES = (DType.INT8, DType.UINT8)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..expr.core import Expr, evaluate
 from .base import Array, Attrs, Op
-from .expr import Expr, evaluate
 
 
 def run_reference(op: Op, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..expr.core import Expr
+from ..expr.text import parse_expr
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import OPENCL, Layout, Memory, Place, Target
 from ..ir.types import TensorType
 from .base import get_op
-from .expr import Expr, parse_expr
 from .text_tokens import PLAIN_NAME, Tokens
 from .view import View
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..expr.core import Expr, In, Instr, Lit, Ref, Tmp
+from ..expr.trace import Builder
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
-from ..ops.expr import Builder, Expr, In, Instr, Lit, Ref, Tmp
 from .names import fresh_value, output_like
 from .rewrite import Sweep
 

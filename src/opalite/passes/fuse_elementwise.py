@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..expr.core import Expr, In, Lit, Ref
+from ..expr.trace import Builder
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
-from ..ops.expr import Builder, Expr, In, Lit, Ref
 from .fold_affine import drop_unused_operands
 from .names import output_like
 from .rewrite import Sweep

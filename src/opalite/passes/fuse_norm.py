@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..expr.text import parse_expr
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.place import Memory
 from ..ops.base import get_op
-from ..ops.expr import parse_expr
 from .candidates import find_options
 from .fold_affine import constant_like
 from .names import output_like

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..expr.trace import Sym, trace
 from ..ir.device import DeviceInfo
 from ..ir.device_family import PTX_MMA
 from ..ir.dtype import DType
@@ -16,7 +17,6 @@ from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.types import TensorType
 from ..ops.affine import centred, dequantize_expr
 from ..ops.base import get_op
-from ..ops.expr import Sym, trace
 from ..ops.integer import BYTES
 from ..ops.matmul import matrix_dims
 from .names import fresh_value, output_like

@@ -6,12 +6,13 @@ A link is made only if the kernel that the writer would get anyway accepts the e
 
 from __future__ import annotations
 
+from ..expr.core import Expr, In, Ref
+from ..expr.trace import Builder
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.place import Memory
-from ..ops.expr import Builder, Expr, In, Ref
 from .candidates import find_options
 from .names import output_like
 from .rewrite import Rule, Sweep

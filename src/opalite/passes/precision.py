@@ -12,12 +12,12 @@ import math
 
 import numpy as np
 
+from ..expr.core import Expr, Instr, Lit, Tmp
+from ..expr.functions import FUNCTIONS
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
-from ..ops.expr import Expr, Instr, Lit, Tmp
-from ..ops.functions import FUNCTIONS
 
 MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""

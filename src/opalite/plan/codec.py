@@ -91,7 +91,7 @@ def _is_expression(x: Any) -> bool:
     """Whether `x` is an Expr. Only programs with steps on the host hold any; the others do without all operators."""
     if "opalite.ops" not in sys.modules:
         return False
-    from ..ops.expr import Expr
+    from ..expr.core import Expr
 
     return isinstance(x, Expr)
 
@@ -120,7 +120,7 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
         case "e":
             return _ENUMS[body[0]](body[1])
         case "x":
-            from ..ops.expr import parse_expr
+            from ..expr.text import parse_expr
 
             return parse_expr(body[0], [DType.parse(d) for d in body[1]])
         case "a":

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym, coord, where
 from ..onnx.attention import rotate
 from ..onnx.index import write_rows
 from ..onnx.norm import normalize_trailing

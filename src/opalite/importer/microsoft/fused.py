@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, where
 from ..onnx.activation import gelu_exact, gelu_tanh, swish_of
 from ..onnx.conv import convolve
 from ..onnx.image import grid_sample

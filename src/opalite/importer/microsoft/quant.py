@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.affine import dequantized
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, where
 from ..onnx.matmul import integer_product, scale_and_add
 from ..onnx.pool import pool
 from ..onnx.quant import dynamic_quantize

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, ShapeError
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.expr import Sym, coord, where
 from ..host.reference import NeedTask
 from ..registry import onnx_op
 from ..shared.helpers import reduce

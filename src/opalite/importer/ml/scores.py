@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import UnsupportedOpError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.expr import Sym, where
 from ..shared.helpers import concat, reduce, slice_axis, softmax
 from ..walk.context import NodeContext
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym, where
 from ..registry import onnx_op
 from ..shared.helpers import concat, matmul, reduce
 from ..walk.context import NodeContext

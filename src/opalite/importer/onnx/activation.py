@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, coord, where
 from ..registry import onnx_op
 from ..shared.helpers import softmax
 from ..walk.context import NodeContext

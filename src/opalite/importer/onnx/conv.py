@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError
+from ...expr.trace import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.conv import neutral_zeros
-from ...ops.expr import Sym, coord
 from ...ops.integer import BYTES
 from ..registry import onnx_op
 from ..shared.helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.seed import next_seed
-from ...ops.expr import Sym
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
 from ..shared.helpers import int_list

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, coord, where
 from ...ops.resize_taps import NEAREST_UNTOLD
 from ..registry import onnx_op
 from ..shared.helpers import gather, int_list, matmul, reduce, slice_axis

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, coord, where
 from ..registry import onnx_op
 from ..shared.helpers import axis_of, gather, slice_axis, take, unsqueeze
 from ..walk.context import NodeContext, Trimmed

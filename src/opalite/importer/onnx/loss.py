@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym, where
 from ..registry import onnx_op
 from ..shared.helpers import gather, reduce, softmax, squeeze, unsqueeze
 from ..walk.context import NodeContext

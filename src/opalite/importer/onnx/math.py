@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import ShapeError
+from ...expr.trace import Sym, where
 from ...ir.graph import Value
-from ...ops.expr import Sym, where
 from ..registry import onnx_op
 from ..shared.helpers import WIDEST_CHAIN, binary, chain, unary
 from ..walk.context import NodeContext

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...errors import ShapeError
+from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym
 from ...ops.integer import BYTES
 from ..registry import onnx_op
 from ..shared.helpers import matmul

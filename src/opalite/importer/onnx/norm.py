@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym, where
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
 from ..shared.helpers import expand, int_list, reduce

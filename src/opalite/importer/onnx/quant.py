@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Levels, Value
 from ...ops.affine import dequantized
-from ...ops.expr import Sym, where
 from ..microsoft.fused import channels_first, channels_last
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym
 from ..registry import onnx_op
 from ..walk.context import NodeContext
 

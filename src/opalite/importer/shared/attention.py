@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import ShapeError
+from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.expr import Sym, coord, where
 from ..walk.context import NodeContext
 from .helpers import concat, matmul, reduce, softmax
 

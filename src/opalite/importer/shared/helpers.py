@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...expr.core import Expr
+from ...expr.trace import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import broadcast_shape, normalize_axis
-from ...ops.expr import Expr, Sym, call
 from ..walk.context import NodeContext
 
 Array = np.ndarray[Any, Any]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import ShapeError
+from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.affine import dequantized, divided, quantized
 from ...ops.base import normalize_axis
-from ...ops.expr import Sym
 from ..walk.context import NodeContext
 from .helpers import along_axis, take
 

@@ -19,10 +19,11 @@ import numpy as np
 from onnx import AttributeProto
 
 from ...errors import ShapeError
+from ...expr.core import Expr
+from ...expr.trace import Sym, cast_expr, trace
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.expr import Expr, Sym, cast_expr, trace
 from .builder import Array, GraphBuilder
 from .evaluate import closed_value
 

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from ...expr.core import Expr, evaluate
+from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, packed
-from ...ops.expr import Expr, bind, evaluate
 from ..base import Arg, Weight
 from .generate import generate
 from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg

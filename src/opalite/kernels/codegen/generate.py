@@ -1,6 +1,6 @@
 """OpenCL C of an Expr: one typed variable for each instruction, in vectors of any width.
 
-The forms of functions are those of ops/functions.py; what is more than a text is written here. float16 and bfloat16
+The forms of functions are those of expr/functions.py; what is more than a text is written here. float16 and bfloat16
 are computed in float and bool is int 0 or 1.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...expr.core import Expr, In, Instr, Lit, Ref, Tmp
+from ...expr.functions import FUNCTIONS, Form, Function, How, Result, Wrapped
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ops.expr import Expr, In, Instr, Lit, Ref, Tmp
-from ...ops.functions import FUNCTIONS, Form, Function, How, Result, Wrapped
 from .helpers import helper, wrapped
 from .vectors import Vec, compute_type
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...expr.core import Expr, In, Lit, Ref
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.expr import Expr, In, Lit, Ref
 from .vectors import compute_type
 
 _QUANTIZED = {DType.INT8, DType.UINT8, DType.INT16, DType.UINT16}

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ...expr.core import Expr, Lit
+from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ops.expr import Expr, Lit, bind
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
 from ..codegen.helpers import helper

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ...expr.core import Expr, In, Ref
+from ...expr.trace import Builder
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ops.expr import Builder, Expr, In, Ref
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register

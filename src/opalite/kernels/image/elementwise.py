@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...expr.core import Expr
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import IMAGE
-from ...ops.expr import Expr
 from ..base import Binding, Launch, Params, ceil_div
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
 from ..elementwise.packed import as_epilogue, main_operand

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...expr.trace import trace
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ...ops.expr import trace
 from ...ops.local_response import neighbours
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue

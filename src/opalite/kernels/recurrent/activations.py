@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...expr.trace import Sym, trace, where
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ops.expr import Sym, trace, where
 from ...ops.recurrent import FUNCTIONS, directions
 from ..codegen.generate import generate
 from ..codegen.vectors import compute_type

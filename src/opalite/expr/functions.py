@@ -182,7 +182,7 @@ def _bits(a: Array, dtype: DType) -> Array:
 
 
 def _no_coordinates(*args: Any) -> Array:
-    raise ValueError("coordinates are those of an output; ops/expr.py's evaluate knows it")
+    raise ValueError("coordinates are those of an output; expr/core.py's evaluate knows it")
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Elementwise expressions: what they are (core), their functions, building them by tracing, and their text form."""

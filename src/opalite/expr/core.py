@@ -1,0 +1,158 @@
+"""Expr: an elementwise computation as data. Chains of elementwise operators fuse by joining their Exprs.
+
+An Expr is a list of instructions in single-assignment form over operands $0, $1... Its text form is what the
+graph's text form shows:
+
+    mul($0, $1); add(%0, 1.0:f32)
+
+%k is the result of instruction k; the last instruction is the result; an Expr without instructions returns $0.
+Each instruction carries its dtype. What the functions mean, in NumPy (`evaluate`) and in OpenCL C (emitted by
+kernels/codegen/generate.py), one table says: functions.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtype import DType
+from .functions import FUNCTIONS, Result, find_function
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class In:
+    """Operand number `i`."""
+
+    i: int
+
+    def __str__(self) -> str:
+        return f"${self.i}"
+
+
+@dataclass(frozen=True)
+class Tmp:
+    """Result of instruction `k`."""
+
+    k: int
+
+    def __str__(self) -> str:
+        return f"%{self.k}"
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A constant."""
+
+    value: float | int | bool
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.value!r}:{self.dtype.short}"
+
+    def key(self) -> tuple[str, DType]:
+        """Identity that tells -0.0 from 0.0 and NaN equal to itself."""
+        return (repr(self.value), self.dtype)
+
+
+Ref = In | Tmp | Lit
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One function call; `dtype` is the result's."""
+
+    fn: str
+    args: tuple[Ref, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        suffix = f"<{self.dtype.short}>" if find_function(self.fn).result is Result.GIVEN else ""
+        return f"{self.fn}{suffix}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True)
+class Expr:
+    """Instructions over operands of types `dtypes`; `result` is the last instruction (or operand 0)."""
+
+    instrs: tuple[Instr, ...]
+    dtypes: tuple[DType, ...]
+
+    @property
+    def result(self) -> Ref:
+        """Reference to the value of the expression."""
+        return Tmp(len(self.instrs) - 1) if self.instrs else In(0)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the result."""
+        return self.instrs[-1].dtype if self.instrs else self.dtypes[0]
+
+    def ref_dtype(self, ref: Ref) -> DType:
+        """Element type of a reference."""
+        if isinstance(ref, In):
+            return self.dtypes[ref.i]
+        return self.instrs[ref.k].dtype if isinstance(ref, Tmp) else ref.dtype
+
+    @property
+    def uses_coords(self) -> bool:
+        """Whether the value depends on the position in the output."""
+        return any(i.fn == "coord" for i in self.instrs)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.instrs)) if self.instrs else "$0"
+
+    def __len__(self) -> int:
+        return len(self.instrs)
+
+
+def result_dtype(fn: str, args: Sequence[DType]) -> DType:
+    """Result type of a function whose result is not given. ValueError for unknown functions and those."""
+    match find_function(fn, len(args)).result:
+        case Result.BOOL:
+            return DType.BOOL
+        case Result.GIVEN:
+            raise ValueError(f"the type of {fn!r} is to be given: {fn}<i32>(...)")
+        case Result.SECOND:
+            return args[1]
+    return args[0]
+
+
+def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    """The value of `expr` in NumPy, broadcast to `shape`.
+
+    As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end.
+    """
+    results: list[Array] = []
+
+    def value(ref: Ref) -> Array:
+        if isinstance(ref, In):
+            return _widened(arrays[ref.i])
+        return results[ref.k] if isinstance(ref, Tmp) else _widened(np.asarray(ref.value, ref.dtype.np))
+
+    with np.errstate(all="ignore"):
+        for ins in expr.instrs:
+            if ins.fn == "coord":
+                axis = ins.args[0]
+                assert isinstance(axis, Lit)
+                view = [1] * len(shape)
+                view[int(axis.value)] = -1
+                out = np.arange(shape[int(axis.value)]).reshape(view)
+            else:
+                given = (ins.dtype,) if FUNCTIONS[ins.fn].result is Result.GIVEN else ()
+                out = FUNCTIONS[ins.fn].numpy(*(value(a) for a in ins.args), *given)
+            held = np.float32 if ins.dtype in _WIDENED else ins.dtype.np
+            results.append(np.asarray(out).astype(held, copy=False))
+        final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
+    return np.array(np.broadcast_to(final, shape))
+
+
+_WIDENED = (DType.FLOAT16, DType.BFLOAT16)
+
+
+def _widened(a: Array) -> Array:
+    return a.astype(np.float32) if a.dtype in (_WIDENED[0].np, _WIDENED[1].np) else a
