@@ -21,7 +21,7 @@ from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.model.example_shapes import example_shapes

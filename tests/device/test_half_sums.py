@@ -17,7 +17,7 @@ from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.launches import launches_of
 from opalite.kernels.registry import kernels_for
 from opalite.passes.pipeline import optimise
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.run.execute.node import run_node
 from opalite.tune.candidate import place_node
 

@@ -14,7 +14,7 @@ from opalite.ir import DeviceInfo, Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.run.execute.executable import Executable
 from opalite.run.model.compiler import Compiler

@@ -18,7 +18,7 @@ from opalite.cli import main
 from opalite.errors import DeviceError, InputError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.run.model import planning
 from opalite.run.precision.mixed import find_policy
 

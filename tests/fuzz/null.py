@@ -17,8 +17,8 @@ from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ops.reference import run_reference
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
 from opalite.passes.rewrite import Context
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.model.limits import check_sizes

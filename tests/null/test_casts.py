@@ -11,7 +11,7 @@ from opalite.ir import FLAT, DeviceInfo, Graph, Node
 from opalite.ir.place import Memory, Target
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import Storage
 

@@ -12,8 +12,8 @@ from opalite.ir import DeviceInfo, Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
 from opalite.passes.rewrite import Context
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep
 

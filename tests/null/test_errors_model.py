@@ -26,7 +26,7 @@ from opalite.ir.device import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.memory import STRATEGIES
 from opalite.run.model.limits import check_sizes, host_memory, size_text
 from opalite.tune.levels import Level

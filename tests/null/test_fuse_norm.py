@@ -16,8 +16,8 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
 from opalite.ops.base import get_op
 from opalite.passes.fuse_norm import fuse_norm
-from opalite.passes.precision import set_precision
 from opalite.passes.rewrite import Context, run_rule
+from opalite.place.precision import set_precision
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

@@ -19,7 +19,7 @@ from opalite.kernels.launches import launches_of, sums_in_half
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.tune.candidate import place_node
 

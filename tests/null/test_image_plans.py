@@ -13,7 +13,7 @@ from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import Program, SlotArg
 

@@ -15,8 +15,8 @@ from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text
 from opalite.ops.affine import dequantized, quantized
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.precision import set_precision
 from opalite.passes.rewrite import Context
+from opalite.place.precision import set_precision
 
 from ..helpers.graphs import GraphMaker, operators, run_graph
 

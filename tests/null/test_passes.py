@@ -11,7 +11,6 @@ import pytest
 from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
 from opalite.ir.device_family import UNBUILT
-from opalite.passes.candidates import find_options
 from opalite.passes.composites import recognise_attention, recognise_layer_norm
 from opalite.passes.fold import fold_constants
 from opalite.passes.fold_affine import fold_affine
@@ -22,6 +21,7 @@ from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite import Context, Rule, run_rule
 from opalite.passes.simplify import join_movement, remove_noop
 from opalite.passes.sink_transpose import sink_transpose
+from opalite.place.options import find_options
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

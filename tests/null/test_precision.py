@@ -12,7 +12,7 @@ from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import TOLERANCES, relative_difference, tolerance
 from opalite.passes.pipeline import place
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.run.model.options import CompileOptions
 

@@ -14,10 +14,10 @@ from benchmarks.plans import FIXTURES, plan
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node, Value
+from opalite.ir.names import fresh_value
 from opalite.ir.patch import Patch, apply_patches
 from opalite.ir.types import TensorType
 from opalite.ops.base import get_op
-from opalite.passes.names import fresh_value
 from opalite.plan.bundle import Bundle, Variant, save_bundle
 from opalite.run.model.description import describe_model
 from opalite.run.model.example_shapes import example_shapes

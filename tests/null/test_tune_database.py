@@ -17,7 +17,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.registry import kernels_for
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 from opalite.tune import digest, files
 from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
 from opalite.tune.digest import files_of, kernel_digest

@@ -7,13 +7,13 @@ heads of the result. A kernel that steps through memory needs none of these copi
 from __future__ import annotations
 
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
 from ..ops.attention import OPERANDS, operand_view, output_axes
 from ..ops.base import get_op
 from ..ops.view import Movement, View
 from .composites import single_call
-from .names import fresh_value
 from .rewrite import Sweep
 
 _LONGEST = 16  # movements in a row that are followed

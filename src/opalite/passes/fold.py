@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value
 from ..ir.patch import Patch
-from .names import fresh_value
 from .rewrite import Sweep
 
 _LIMIT_BYTES = 64 << 20  # a folded value larger than this and than its inputs stays symbolic

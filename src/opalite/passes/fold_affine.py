@@ -10,9 +10,9 @@ import numpy as np
 from ..expr.core import Expr, In, Instr, Lit, Ref, Tmp
 from ..expr.trace import Builder
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value, output_like
 from ..ir.patch import Patch
 from ..ir.types import TensorType
-from .names import fresh_value, output_like
 from .rewrite import Sweep
 
 Array = np.ndarray[Any, Any]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..ir.graph import Node
+from ..ir.names import output_like
 from ..ir.patch import Patch
 from ..ops.conv import neutral_zeros
-from .names import output_like
 from .rewrite import Sweep
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..expr.core import Expr, In, Lit, Ref
 from ..expr.trace import Builder
 from ..ir.graph import Node, Value
+from ..ir.names import output_like
 from ..ir.patch import Patch
 from .fold_affine import drop_unused_operands
-from .names import output_like
 from .rewrite import Sweep
 
 MAX_OPERANDS = 12

@@ -11,12 +11,12 @@ from ..expr.text import parse_expr
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
+from ..ir.names import output_like
 from ..ir.patch import Patch
 from ..ir.place import Memory
 from ..ops.base import get_op
-from .candidates import find_options
+from ..place.options import find_options
 from .fold_affine import constant_like
-from .names import output_like
 from .rewrite import Rule, Sweep
 
 _LOST = 1e-3  # share of a column's norm; rounding to normal halves moves it by 2 to 5e-4

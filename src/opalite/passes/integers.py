@@ -12,6 +12,7 @@ from ..ir.device import DeviceInfo
 from ..ir.device_family import PTX_MMA
 from ..ir.dtype import DType
 from ..ir.graph import Levels, Node, Value
+from ..ir.names import fresh_value, output_like
 from ..ir.patch import Patch
 from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.types import TensorType
@@ -19,7 +20,6 @@ from ..ops.affine import centred, dequantize_expr
 from ..ops.base import get_op
 from ..ops.integer import BYTES
 from ..ops.matmul import matrix_dims
-from .names import fresh_value, output_like
 from .rewrite import Rule, Sweep
 
 Array = np.ndarray[Any, Any]

@@ -11,10 +11,10 @@ from ..expr.trace import Builder
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
+from ..ir.names import output_like
 from ..ir.patch import Patch
 from ..ir.place import Memory
-from .candidates import find_options
-from .names import output_like
+from ..place.options import find_options
 from .rewrite import Rule, Sweep
 
 _SMALL = (DType.INT32, DType.INT8, DType.UINT8)

@@ -7,9 +7,10 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph
 from ..ir.place import Memory
 from ..ir.precision import PrecisionPolicy
+from ..place.casts import insert_casts
+from ..place.options import Measured
+from ..place.pick import pick_kernels
 from .attention_views import order_attention_output, view_attention_inputs
-from .candidates import Measured
-from .casts import insert_casts
 from .composites import recognise_attention, recognise_layer_norm
 from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
@@ -18,7 +19,6 @@ from .fuse_elementwise import fuse_elementwise, inline_scalars
 from .fuse_norm import fuse_norm
 from .integers import from_dequantized, widen
 from .link import link_epilogues
-from .pick import pick_kernels
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape

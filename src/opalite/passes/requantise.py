@@ -6,10 +6,10 @@ import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
 from ..ops.affine import dequantize_expr, quantize_expr
-from .names import fresh_value
 from .rewrite import Sweep
 
 _MOVES = ("Reshape", "Transpose", "Slice", "Concat")  # what gives elements of its inputs and nothing else

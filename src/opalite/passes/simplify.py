@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value, output_like
 from ..ir.patch import Patch
 from ..ir.types import Shape, TensorType
 from ..ops.base import get_op
-from .names import fresh_value, output_like
 from .rewrite import Sweep
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..ir.graph import Node, Value
+from ..ir.names import fresh_value, output_like
 from ..ir.patch import Patch
 from ..ir.types import TensorType
 from ..ops.base import get_op
-from .names import fresh_value, output_like
 from .rewrite import Sweep
 
 _SHRINKS = 4  # times at least that the result is smaller

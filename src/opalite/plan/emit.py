@@ -22,7 +22,7 @@ from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
 from ..ops.base import Cost
-from ..passes.casts import stored_array
+from ..place.casts import stored_array
 from .memory import STRATEGIES, Request, lower_bound, plan_memory
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (

@@ -17,7 +17,7 @@ import numpy as np
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..kernels.base import Launch, Scratch
-from ..passes.pick import is_free_cast
+from ..place.pick import is_free_cast
 from .memory import align_up
 
 GROWTH = 1.02

@@ -9,7 +9,7 @@ import pytest
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.fuse_norm import fuse_norm
-from opalite.passes.precision import set_precision
+from opalite.place.precision import set_precision
 
 from .texts import Case, check
 

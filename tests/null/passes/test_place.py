@@ -1,12 +1,12 @@
-"""passes/pick.py and passes/casts.py: a layout for each tensor, and a cast wherever a reader wants another one."""
+"""place/pick.py and place/casts.py: a layout for each tensor, and a cast wherever a reader wants another one."""
 
 from __future__ import annotations
 
 import pytest
 
 from opalite.ir import Graph
-from opalite.passes.casts import insert_casts
-from opalite.passes.pick import pick_kernels
+from opalite.place.casts import insert_casts
+from opalite.place.pick import pick_kernels
 
 from .texts import CPU, Case, check
 

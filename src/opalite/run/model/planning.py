@@ -8,10 +8,10 @@ from dataclasses import replace
 from ...ir.graph import Graph
 from ...ir.precision import PrecisionPolicy
 from ...knobs import LEVELS
-from ...passes.candidates import Measured
 from ...passes.pipeline import optimise, place
-from ...passes.precision import set_precision
 from ...passes.rewrite import Context
+from ...place.options import Measured
+from ...place.precision import set_precision
 from ...plan.emit import emit
 from ...plan.program import Program
 from ...tune.files import has_tuning

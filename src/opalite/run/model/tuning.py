@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...cl.runtime import Runtime
 from ...ir.graph import Graph
-from ...passes.candidates import Measured
+from ...place.options import Measured
 from ...plan.emit import emit
 from ...plan.program import LaunchStep, Program
 from ...tune.database import TuningDatabase, Verdict, open_database

@@ -31,7 +31,7 @@ from ...ir.tolerances import (
 )
 from ...ops.reference import run_reference
 from ...passes.pipeline import optimise, place
-from ...passes.precision import set_precision
+from ...place.precision import set_precision
 from ...plan.bundle import is_bundle
 from ...tune.workspace import Workspace
 from ..api.session import InferenceSession

@@ -13,13 +13,13 @@ import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value
+from ..ir.names import fresh_value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
 from ..kernels.base import Binding
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
 from ..ops.base import get_op
-from .candidates import Choice, Measured, Option, find_options
-from .names import fresh_value
+from .options import Choice, Measured, Option, find_options
 
 
 class _Caster:

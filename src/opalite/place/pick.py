@@ -15,7 +15,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
 from ..ir.types import TensorType
 from ..kernels.base import Binding
-from .candidates import Choice, Measured, Option, find_options, view_options
+from .options import Choice, Measured, Option, find_options, view_options
 
 HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
 _SWEEPS = 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Node, Value
-from ..ir.types import TensorType
+from .graph import Node, Value
+from .types import TensorType
 
 
 def fresh_value(like: str, type_: TensorType) -> Value:
