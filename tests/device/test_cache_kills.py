@@ -50,7 +50,7 @@ for i in range(rounds):
     if rounds > 100:
         open_database().put_verdict("device", str(seed + i), Verdict(True, 1.0, 0.5, Level.FAST))
         if i % 7 == 6:
-            from opalite.cl.cachefolder import cache_folder, trim
+            from opalite.cache.folder import cache_folder, trim
             trim(cache_folder(), 30_000)
 print("hits", hits, "built", built, flush=True)
 """.replace("%MODELS%", str(MODELS)).replace("%COUNT%", str(COUNT))

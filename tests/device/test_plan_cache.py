@@ -17,7 +17,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 import onnx
 import opalite
 from onnx import TensorProto, helper
-from opalite.cl.cachefolder import clear, units
+from opalite.cache.folder import clear, units
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opalite.cache.store import _HEADER, _MAGIC, FORMAT
 from opalite.cl.devices import find_device
 from opalite.cl.runtime import Runtime
-from opalite.cl.store import _HEADER, _MAGIC, FORMAT
 from opalite.errors import BuildError
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"

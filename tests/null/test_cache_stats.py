@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl import cache_stats
-from opalite.cl.cache_stats import CACHES, Count, add_counts, all_counts, forget_counts
+from opalite.cache import stats as cache_stats
+from opalite.cache.stats import CACHES, Count, add_counts, all_counts, forget_counts
 
 ONE = dict(zip(CACHES, (Count(3, 1), Count(1, 0), Count(0, 7), Count(2, 2)), strict=True))
 WRITER = """
 import sys
 from pathlib import Path
-from opalite.cl.cache_stats import CACHES, Count, add_counts
+from opalite.cache.stats import CACHES, Count, add_counts
 for _ in range(int(sys.argv[2])):
     add_counts(Path(sys.argv[1]), dict.fromkeys(CACHES, Count(1, 2)))
 """
 ENDS = """
-from opalite.cl.cache_stats import note
+from opalite.cache.stats import note
 for hit in (True, True, False):
     note("plans", hit)
 note("weights", False)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.cachefolder import cache_folder, clear, trim, units
+from opalite.cache.folder import cache_folder, clear, trim, units
+from opalite.cache.keys import digest
+from opalite.cache.store import BinaryStore
 from opalite.cl.pocl_folder import open_folder
-from opalite.cl.store import BinaryStore, digest
 
 KEY, OTHER = digest("a", "bc"), digest("ab", "c")
 MIB = 1 << 20

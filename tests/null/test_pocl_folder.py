@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.pocl_folder import BUILDS, PoclFolder, open_folder, remove_unused, unpack
+from opalite.cache.locks import remove_unused
+from opalite.cl.pocl_folder import BUILDS, PoclFolder, open_folder, unpack
 from opalite.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="folders are locked by flock")

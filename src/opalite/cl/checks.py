@@ -15,11 +15,11 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import knobs
+from ..cache.folder import units
+from ..cache.scratch import write_fault
 from ..errors import BuildError, OpaliteError
 from . import linker, pocl
 from .advice import device_advice, loader_advice
-from .cachefolder import units
-from .scratch import write_fault
 
 GOOD, NOTE, BAD = "good", "note", "bad"
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import pyopencl as cl
 
+from ..cache.folder import kept_folder
+from ..cache.keys import digest
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, find_family
 from . import pocl
-from .cachefolder import kept_folder
-from .store import digest
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

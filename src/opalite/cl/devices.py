@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 import pyopencl as cl
 
 from .. import knobs
+from ..cache.folder import is_writable, kept_folder
+from ..cache.scratch import user_folder, write_fault
 from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
 from . import intel, pocl
-from .cachefolder import is_writable, kept_folder
 from .cores import task_ids
 from .describe import describe, location, with_trials
 from .failures import code_name
 from .forks import check_fork
-from .scratch import user_folder, write_fault
 from .select import Candidate, select, stable_ids
 
 _PYOPENCL_ROOM = 1 << 20  # bytes on the disk for pyopencl's own cache

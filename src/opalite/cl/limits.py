@@ -11,9 +11,9 @@ import sys
 import threading
 from pathlib import Path
 
+from ..cache.scratch import free_bytes
 from ..errors import DeviceError, DeviceMemoryError
 from .cores import core_limit
-from .scratch import free_bytes
 
 FILE_BYTES = 2 << 20
 """Largest file that PoCL may have to write when it builds a program; several times the largest seen."""

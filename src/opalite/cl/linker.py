@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from .. import knobs
+from ..cache.scratch import make_temporary
 from ..errors import DeviceError
 from .link_elf import SAYS
-from .scratch import make_temporary
 
 # Where Linux distributions have what clang tells `ld` to link with.
 _COMPILER_LIBRARY = ("/usr/lib/gcc/*/*/libgcc.a", "/usr/lib64/gcc/*/*/libgcc.a")

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import knobs
+from ..cache.scratch import make_temporary
 from ..errors import DeviceError
 from . import cores, limits
 from .linker import prepare_linker
 from .pocl_folder import BUILDS, PoclFolder, open_folder
-from .scratch import make_temporary
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to

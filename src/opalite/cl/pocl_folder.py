@@ -26,8 +26,9 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
+from ..cache.locks import try_lock
+from ..cache.scratch import driver_fault, make_temporary
 from ..errors import DeviceError
-from .scratch import driver_fault, make_temporary
 
 BUILDS = "build-"
 """What folders in this one begin with that go when their process does."""
@@ -108,23 +109,10 @@ def open_folder(parent: Path | None) -> PoclFolder:
     return PoclFolder(make_temporary("opalite-pocl-"))
 
 
-def remove_unused(path: Path) -> bool:
-    """Remove the folder `path` unless a process has it; whether it is gone."""
-    try:
-        descriptor = _try_lock(path.with_name(f"{path.name}.lock"))
-    except (OSError, ImportError):
-        return False
-    if descriptor is None:
-        return False
-    shutil.rmtree(path, ignore_errors=True)
-    os.close(descriptor)  # the file stays: another process may be about to lock it
-    return not path.exists()
-
-
 def _lock_folder(parent: Path) -> PoclFolder:
     parent.mkdir(parents=True, exist_ok=True)
     for number in range(_MOST_PROCESSES):
-        descriptor = _try_lock(parent / f"{number}.lock")
+        descriptor = try_lock(parent / f"{number}.lock")
         if descriptor is None:
             continue
         path = parent / str(number)
@@ -144,22 +132,6 @@ def _lock_folder(parent: Path) -> PoclFolder:
             raise
         return PoclFolder(path, descriptor)
     raise OSError("too many processes")
-
-
-def _try_lock(path: Path) -> int | None:
-    """A descriptor of the file `path`, locked; None if another process has the lock."""
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 # Binaries

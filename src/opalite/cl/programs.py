@@ -20,18 +20,19 @@ from pathlib import Path
 import pyopencl as cl
 
 from .. import knobs
+from ..cache.keys import digest
+from ..cache.stats import note
+from ..cache.store import FORMAT, BinaryStore
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from . import pocl
 from .build_pool import BuildPool
 from .build_worker import PART
-from .cache_stats import note
 from .counters import Counters
 from .failures import translate
 from .limits import task_limit
 from .pocl_header import lighten
-from .store import FORMAT, BinaryStore, digest
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows

@@ -14,11 +14,12 @@ import numpy as np
 import pyopencl as cl
 
 from .. import knobs
+from ..cache.folder import is_writable, kept_folder
+from ..cache.store import BinaryStore
 from ..ir.device import DeviceInfo
 from ..ir.device_family import SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from . import pocl, tensor, transfer
-from .cachefolder import is_writable, kept_folder
 from .counters import Counters
 from .describe import fingerprint
 from .devices import Found, find_device
@@ -29,7 +30,6 @@ from .memory import Allocator, Arena
 from .pools import BufferPool
 from .programs import ProgramCache, Spec
 from .replay import Replay, find_replay
-from .store import BinaryStore
 from .weights import SharedWeight, WeightStore
 
 _log = logging.getLogger(__name__)

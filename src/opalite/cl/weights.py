@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..cache.stats import note
 from ..ir.content import content_key
-from .cache_stats import note
 
 Array = np.ndarray[Any, Any]
 

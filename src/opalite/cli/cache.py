@@ -9,9 +9,9 @@ import click
 from rich.table import Table
 
 from .. import knobs
-from ..cl.cache_stats import Count, all_counts, forget_counts
-from ..cl.cachefolder import cache_folder, units
-from ..cl.cachefolder import clear as clear_programs
+from ..cache.folder import cache_folder, units
+from ..cache.folder import clear as clear_programs
+from ..cache.stats import Count, all_counts, forget_counts
 from ..errors import InputError
 from ..tune.database import TuningDatabase, open_database
 from ..tune.export import export_json, import_json

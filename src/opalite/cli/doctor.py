@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from .. import knobs
+from ..cache.folder import cache_folder
 from ..cl import checks
-from ..cl.cachefolder import cache_folder
 
 _SIGNS = {checks.GOOD: ("✓", "green"), checks.NOTE: ("!", "yellow"), checks.BAD: ("✗", "red")}
 

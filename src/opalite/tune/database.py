@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..cl.cache_stats import note
+from ..cache.stats import note
 from .files import database_path
 from .levels import Level
 from .signature import size_distance

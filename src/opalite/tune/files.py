@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..cl.cachefolder import kept_folder
+from ..cache.folder import kept_folder
 from ..ir.device import DeviceInfo
 
 SHIPPED = Path(__file__).parent / "defaults"

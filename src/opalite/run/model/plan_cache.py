@@ -21,15 +21,10 @@ from typing import Any
 import numpy as np
 
 from ... import knobs
-from ...cl.cache_stats import note
-from ...cl.cachefolder import (
-    cache_folder,
-    discard,
-    kept_folder,
-    trim,
-)
+from ...cache.folder import cache_folder, discard, kept_folder, trim
+from ...cache.keys import digest
+from ...cache.stats import note
 from ...cl.runtime import Runtime
-from ...cl.store import digest
 from ...cl.tensor import DeviceTensor
 from ...errors import BundleError
 from ...ir.edits import ModelEdits

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...cl.cachefolder import discard, kept_folder
+from ...cache.folder import discard, kept_folder
+from ...cache.keys import digest
 from ...cl.runtime import Runtime
-from ...cl.store import digest
 from ...errors import InputError
 from ...ir.edits import ModelEdits
 from ..model.options import CompileOptions

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cachefolder import kept_folder
+from .folder import kept_folder
 
 CACHES = ("programs", "plans", "tuning", "weights")
 _LONG = 1 << 16  # bytes of the file from which on its lines are summed up to one

@@ -3,10 +3,10 @@
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plan_cache.py)
     precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
-    pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl_folder.py)
-    failed/<key>.cl           sources that did not compile, for messages (programs.py)
-    facts.json                what trial builds found out about devices (describe.py)
-    counts.txt                hits and misses of all caches (cache_stats.py)
+    pocl/<number>/…           PoCL's files, a folder for each process at a time (cl/pocl_folder.py)
+    failed/<key>.cl           sources that did not compile, for messages (cl/programs.py)
+    facts.json                what trial builds found out about devices (cl/describe.py)
+    counts.txt                hits and misses of all caches (stats.py)
 
 Needs no OpenCL.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from .. import knobs
-from .pocl_folder import remove_unused
+from .locks import remove_unused
 from .scratch import user_folder, write_fault
 
 _log = logging.getLogger(__name__)

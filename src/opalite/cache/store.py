@@ -16,23 +16,13 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from .cachefolder import trim
+from .folder import trim
 
 _log = logging.getLogger(__name__)
 
 FORMAT = 1  # part of every key: raise it when the header or the meaning of a key changes
 _MAGIC = b"OPALBIN\0"
 _HEADER = struct.Struct("<8sII32s32sQ")  # magic, format, reserved, key, digest of the contents, their length
-
-
-def digest(*parts: str) -> str:
-    """Key of `parts` (hexadecimal sha256); their borders count, so ("ab", "c") is not ("a", "bc")."""
-    sha = hashlib.sha256()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
-        sha.update(struct.pack("<Q", len(raw)))
-        sha.update(raw)
-    return sha.hexdigest()
 
 
 class BinaryStore:

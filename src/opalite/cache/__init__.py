@@ -1,0 +1,1 @@
+"""What is kept between processes: the folder, its stores and keys, the counters. Needs no OpenCL."""
