@@ -19,7 +19,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from opalite.cl import limits
+from opalite.pocl import limits
 
 MODEL = Path(__file__).parents[2] / "examples" / "super_resolution" / "super_resolution_x2.onnx"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="imitated with Linux's namespaces and limits")

@@ -8,11 +8,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from opalite.cl import pocl_header
-from opalite.cl.pocl_header import GUARD, LightHeader, find_header, lighten
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
 from opalite.kernels.sources import program_text
+from opalite.pocl import header as pocl_header
+from opalite.pocl.header import GUARD, LightHeader, find_header, lighten
 
 HEADER = """/* A header
    of fifty functions; all of them */

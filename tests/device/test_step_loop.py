@@ -16,12 +16,12 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl import build_pool
-from opalite.cl.host_code import find_host_code
-from opalite.cl.host_loop import HostLoop, may_stay
 from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
+from opalite.pocl.loop.host_code import find_host_code
+from opalite.pocl.loop.host_loop import HostLoop, may_stay
 from opalite.run.execute import loop_builder
 from opalite.run.execute.executable import Executable
 from opalite.run.model.cached_model import CachedSource

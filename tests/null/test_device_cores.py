@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl import cores, pocl
+from opalite.pocl import cores
+from opalite.pocl import repair as pocl
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity of threads")
 

@@ -15,7 +15,7 @@ import pytest
 from opalite.cache.folder import cache_folder, clear, trim, units
 from opalite.cache.keys import digest
 from opalite.cache.store import BinaryStore
-from opalite.cl.pocl_folder import open_folder
+from opalite.pocl.folder import open_folder
 
 KEY, OTHER = digest("a", "bc"), digest("ab", "c")
 MIB = 1 << 20

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from opalite import knobs
-from opalite.cl import link_elf, linker
-from opalite.cl.link_elf import LinkError, link
+from opalite.pocl import link_elf, linker
+from opalite.pocl.link_elf import LinkError, link
 
 # int f(int x) { return abs(x) + constant + *&counter + *pointer; }  with int *pointer = &counter, and abs elsewhere.
 CODE = bytes.fromhex(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from opalite.cache.locks import remove_unused
-from opalite.cl.pocl_folder import BUILDS, PoclFolder, open_folder, unpack
 from opalite.errors import DeviceError
+from opalite.pocl.folder import BUILDS, PoclFolder, open_folder, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="folders are locked by flock")
 
@@ -100,7 +100,7 @@ def test_two_processes_have_two_folders(tmp_path: Path, folders: list[PoclFolder
 
 def test_a_killed_process_leaves_its_folder(tmp_path: Path, folders: list[PoclFolder]) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from opalite.cl.pocl_folder import open_folder\n"
+        "import os, signal, sys; from pathlib import Path; from opalite.pocl.folder import open_folder\n"
         "print(open_folder(Path(sys.argv[1])).path, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -205,7 +205,7 @@ def test_a_folder_in_use_is_not_removed(tmp_path: Path, folders: list[PoclFolder
 
 def test_files_that_cannot_be_written_are_told(tmp_path: Path, folders: list[PoclFolder]) -> None:
     code = (
-        "import resource, sys; from pathlib import Path; from opalite.cl.pocl_folder import open_folder\n"
+        "import resource, sys; from pathlib import Path; from opalite.pocl.folder import open_folder\n"
         "folder = open_folder(Path(sys.argv[1])); binary = open(sys.argv[2], 'rb').read()\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); folder.take(binary)"
     )
@@ -220,7 +220,7 @@ def test_files_that_cannot_be_written_are_told(tmp_path: Path, folders: list[Poc
 
 def test_without_a_cache_folder_files_are_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import sys; from pathlib import Path; from opalite.cl.pocl_folder import open_folder\n"
+        "import sys; from pathlib import Path; from opalite.pocl.folder import open_folder\n"
         "folder = open_folder(Path(sys.argv[1]) if sys.argv[1:] else None)\n"
         "folder.take(open(sys.argv[-1], 'rb').read()) if sys.argv[1:] else None\n"
         "print(folder.path.is_dir(), folder.path)"

@@ -3,7 +3,7 @@
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plan_cache.py)
     precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
-    pocl/<number>/…           PoCL's files, a folder for each process at a time (cl/pocl_folder.py)
+    pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/folder.py)
     failed/<key>.cl           sources that did not compile, for messages (cl/programs.py)
     facts.json                what trial builds found out about devices (cl/describe.py)
     counts.txt                hits and misses of all caches (stats.py)

@@ -22,9 +22,9 @@ from contextlib import suppress
 from threading import Lock
 
 from ..errors import DeviceError
+from ..pocl.linker import prepare_linker
+from ..pocl.repair import make_build_folder, worker_environment
 from .build_worker import ANSWER, READY, REQUEST
-from .linker import prepare_linker
-from .pocl import make_build_folder, worker_environment
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0

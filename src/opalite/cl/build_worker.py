@@ -17,8 +17,8 @@ import sys
 
 import pyopencl as cl
 
-from . import pocl
-from .pocl_header import lighten
+from ..pocl import repair as pocl
+from ..pocl.header import lighten
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary

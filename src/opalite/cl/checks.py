@@ -18,7 +18,8 @@ from .. import knobs
 from ..cache.folder import units
 from ..cache.scratch import write_fault
 from ..errors import BuildError, OpaliteError
-from . import linker, pocl
+from ..pocl import linker
+from ..pocl import repair as pocl
 from .advice import device_advice, loader_advice
 
 GOOD, NOTE, BAD = "good", "note", "bad"

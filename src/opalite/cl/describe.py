@@ -19,7 +19,7 @@ from ..cache.folder import kept_folder
 from ..cache.keys import digest
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, find_family
-from . import pocl
+from ..pocl import repair as pocl
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

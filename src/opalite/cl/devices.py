@@ -11,8 +11,9 @@ from ..cache.folder import is_writable, kept_folder
 from ..cache.scratch import user_folder, write_fault
 from ..errors import NoDeviceError
 from ..ir.device import DeviceInfo
-from . import intel, pocl
-from .cores import task_ids
+from ..pocl import repair as pocl
+from ..pocl.cores import task_ids
+from . import intel
 from .describe import describe, location, with_trials
 from .failures import code_name
 from .forks import check_fork

@@ -1,7 +1,7 @@
 """Programs of one context: equal sources are compiled once in a process, and once for all processes through the store.
 
 Compiling for PoCL costs a few tenths of a second for each program, and one program at a time: where many are missing,
-worker processes build them (build_pool.py), with the part of PoCL's header that each needs (pocl_header.py). Measured
+worker processes build them (build_pool.py), with the part of PoCL's header that each needs (pocl/header.py). Measured
 with PoCL 3.0: 1.2 ms to load a binary, 0.3 s to make it.
 """
 
@@ -26,13 +26,13 @@ from ..cache.store import FORMAT, BinaryStore
 from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
-from . import pocl
+from ..pocl import repair as pocl
+from ..pocl.header import lighten
+from ..pocl.limits import task_limit
 from .build_pool import BuildPool
 from .build_worker import PART
 from .counters import Counters
 from .failures import translate
-from .limits import task_limit
-from .pocl_header import lighten
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows

@@ -19,7 +19,8 @@ from ..cache.store import BinaryStore
 from ..ir.device import DeviceInfo
 from ..ir.device_family import SOFTWARE, UNBUILT
 from ..ir.dtype import DType
-from . import pocl, tensor, transfer
+from ..pocl import repair as pocl
+from . import tensor, transfer
 from .counters import Counters
 from .describe import fingerprint
 from .devices import Found, find_device

@@ -1,4 +1,4 @@
-"""Candidates: every kernel that might compute a node, its score, or why it refuses."""
+"""Options: every kernel that might compute a node, in every layout it binds, with its score or why it refuses."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) ->
     have begun, so any number of workers comes to the end, however late they start.
 
     Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
-    If `stays`, serve_steps (cl/host_loop.py): a worker beside the host, of the run that the host is at and of those
+    If `stays`, serve_steps (host_loop.py): a worker beside the host, of the run that the host is at and of those
     that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
     `turn` they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
     address: where memory lies.

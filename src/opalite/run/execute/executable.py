@@ -15,7 +15,6 @@ import numpy as np
 
 from ...cl.events import LaunchTimes, read_times
 from ...cl.forks import keep_in_children
-from ...cl.host_loop import HostLoop
 from ...cl.launch import LocalBytes, PreparedLaunch, Recording
 from ...cl.replay import Replay
 from ...cl.runtime import Runtime
@@ -36,6 +35,7 @@ from ...plan.program import (
     Storage,
     UploadStep,
 )
+from ...pocl.loop.host_loop import HostLoop
 from .draws import Draws
 from .exchange import Exchange, Target, steps_outside
 from .loop_builder import LoopBuilder

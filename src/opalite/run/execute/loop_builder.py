@@ -1,7 +1,7 @@
 """All launches of a run as one, on a device where that pays: decided, built in the background, and put in place.
 
 A Program is run by launches at first. Once it has been run often, a worker process links its kernels into the program
-of a step loop (plan/step_text.py); from then on each stretch of launches is one (cl/step_loop.py). What cannot be a
+of a step loop (plan/step_text.py); from then on each stretch of launches is one (step_loop.py). What cannot be a
 step stays a launch between two loops.
 """
 
@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ... import knobs
-from ...cl.host_loop import HostLoop, may_stay
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
-from ...cl.step_loop import StepRow, StepTable
 from ...ir.device_family import FRAGILE_COMPILER
 from ...plan.program import (
     LaunchStep,
@@ -38,6 +36,8 @@ from ...plan.step_text import (
     signature,
     step_refusal,
 )
+from ...pocl.loop.host_loop import HostLoop, may_stay
+from ...pocl.loop.step_loop import StepRow, StepTable
 from .exchange import steps_outside
 
 Loops: TypeAlias = "HostLoop | dict[int, list[PreparedLaunch]]"

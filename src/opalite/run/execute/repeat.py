@@ -1,6 +1,6 @@
 """Repeat: the shortest way of a run that is like the last one, for models that take less time than the usual way.
 
-Where the host walks all of the loop (cl/host_loop.py) and the inputs have the dtypes and shapes they had, a run is:
+Where the host walks all of the loop (host_loop.py) and the inputs have the dtypes and shapes they had, a run is:
 copy inputs, call, copy outputs, and what operators on the host do before and after that. What the usual way decides
 anew each time - the plan for the shapes, what is bound where - was decided when the Repeat was made.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.host_loop import HostLoop
 from ...plan.program import DownloadStep, Port, UploadStep
+from ...pocl.loop.host_loop import HostLoop
 from ..model.model import Whole
 from .executable import Executable
 from .trace import Timing

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from .forks import hold, is_child, keep_in_children
+from ...cl.forks import hold, is_child, keep_in_children
+from ...cl.launch import PreparedLaunch
+from ...cl.runtime import Runtime
 from .host_code import HostCode
-from .launch import PreparedLaunch
-from .runtime import Runtime
 
 Array = np.ndarray[Any, Any]
 _TRIALS = 10  # runs of each way, alone and joined, before the faster one stays

@@ -6,7 +6,7 @@ function of that library is inlined and every multiply-add is a call: measured o
 'icelake-client', MobileNetV1 takes 50 ms in place of 8. `repair` writes into PoCL's device record the LLVM name that
 the library was built for.
 
-PoCL also needs a folder for its files (pocl_folder.py), which `prepare_environment` tells it.
+PoCL also needs a folder for its files (folder.py), which `prepare_environment` tells it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .. import knobs
 from ..cache.scratch import make_temporary
 from ..errors import DeviceError
 from . import cores, limits
+from .folder import BUILDS, PoclFolder, open_folder
 from .linker import prepare_linker
-from .pocl_folder import BUILDS, PoclFolder, open_folder
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyopencl as cl
 
+from ...cl.launch import PreparedLaunch
+from ...cl.runtime import Runtime
+from ...cl.tensor import aligned_bytes
 from .host_code import find_host_code
 from .host_loop import HostLoop
-from .launch import PreparedLaunch
-from .runtime import Runtime
-from .tensor import aligned_bytes
 
 Array = np.ndarray[Any, Any]
 _CLOCK_S = 0.002  # between two looks at the processor's clock, to learn how fast it is
