@@ -37,6 +37,14 @@ FAULTS: tuple[Fault, ...] = (
         "rusticl_foreign_binary.py",
     ),
     Fault(
+        ("pocl-6.0",),
+        r"test_mma_stages\.py",
+        "takes, by chance, values of work-items for equal in all of them where barriers part a kernel, so that what it "
+        "makes of the stand-in for matrix units is wrong at times; no session on a processor runs that",
+        "pocl_uniform.py",
+        r"are not zero|Not equal to tolerance",
+    ),
+    Fault(
         ("oclgrind", "oclgrind-uninitialised"),
         r"test_reduce\.py::test_element_types\[prod-int64\]",
         "`mad_sat` of longs takes a product below zero for one that does not fit",

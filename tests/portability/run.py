@@ -97,12 +97,14 @@ def read_size(implementation: Implementation, folder: Path) -> dict[str, int]:
 
 
 def _code() -> str:
-    """The commit that is tested, with a + if files differ from it; "" outside a checkout."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+"]
+    """The commit that is tested, with a + if its sources or tests were changed since; "" outside a checkout."""
+    git = ["git", "-C", str(ROOT)]
     try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "tests"]).returncode
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return commit.stdout.strip() + ("+" if changed else "")
 
 
 def read_results(implementation: Implementation, folder: Path) -> dict[str, dict[str, Any]]:
