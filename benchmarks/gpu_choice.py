@@ -29,7 +29,7 @@ DEVICE = Path(__file__).parents[1] / "tests" / "fixtures" / "devices" / "nvidia_
 def choose(layer: Layer, device: DeviceInfo, measured: set[str]) -> tuple[str, dict[str, Any]]:
     """The kernel among `measured` that is expected to take the least time, and its untuned parameters."""
     node, _ = layer.node(layer.batch, filled=False)
-    cost = node.op.cost(node.attrs, [v and v.type for v in node.inputs], [o.type for o in node.outputs])
+    cost = node.cost()
     kernels = [k for k in kernels_for(node.op.name) if k.name in measured and k.refuse(node, device) is None]
     kernel = min(kernels, key=lambda k: k.seconds(node, device, cost))
     return kernel.name, kernel.defaults(node, device)

@@ -36,6 +36,7 @@ from opalite.kernels.mma.tiles import stages as mma_stages
 from opalite.kernels.mma.tiles import tiles as mma
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
+from opalite.ops.conv import Convolution
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 from opalite.tune.workspace import Workspace
@@ -258,12 +259,12 @@ def reference(node: Node, arrays: list[Any]) -> Any:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         x, w, b = (torch.from_numpy(a).to(device) for a in arrays[:3])
-        a = node.attrs
-        y = torch.nn.functional.conv2d(x, w, b, a["strides"], a["pads"][:2], 1, a["group"]).cpu().numpy()
+        op = node.as_(Convolution)
+        y = torch.nn.functional.conv2d(x, w, b, op.strides, op.pads[:2], 1, op.group).cpu().numpy()
     else:
-        y = node.op.reference(node.attrs, arrays[: node.op.arity])[0]
+        y = node.op.reference(arrays[: node.op.arity])[0]
     if node.op.name.endswith("MatMul"):
-        return evaluate(node.attrs["epilogue"], [y, *arrays[2:]], y.shape)
+        return evaluate(node.epilogue, [y, *arrays[2:]], y.shape)
     if len(arrays) == 4 and arrays[3] is not None:
         y = y + arrays[3]
     return np.maximum(y, 0) if node.op.name == "Conv" else y
@@ -278,11 +279,11 @@ def _exact(node: Node, arrays: list[Any]) -> Any:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         on = [torch.from_numpy(a).to(device) for a in (x - float(arrays[3]), w, arrays[2].astype(np.float64))]
-        a = node.attrs
-        sums = torch.nn.functional.conv2d(*on, a["strides"], a["pads"][:2], 1, a["group"]).cpu().numpy()
+        op = node.as_(Convolution)
+        sums = torch.nn.functional.conv2d(*on, op.strides, op.pads[:2], 1, op.group).cpu().numpy()
     else:
-        sums = node.op.reference(node.attrs, arrays[: node.op.arity])[0]
-    return evaluate(node.attrs["epilogue"], [np.rint(sums).astype(np.int32), arrays[-1]], sums.shape)
+        sums = node.op.reference(arrays[: node.op.arity])[0]
+    return evaluate(node.epilogue, [np.rint(sums).astype(np.int32), arrays[-1]], sums.shape)
 
 
 def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
@@ -291,7 +292,7 @@ def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
     small, few = (node, arrays) if layer.batch <= 2 else layer.node(2)
     want = reference(small, few)
     large, little = Workspace(rt, node, arrays), Workspace(rt, small, few)
-    cost = node.op.cost(node.attrs, [v and v.type for v in node.inputs], [o.type for o in node.outputs])
+    cost = node.cost()
     for kernel, params, untuned in variants(node, rt, tiles):
         record: dict[str, Any] = {"layer": layer.name, "kernel": kernel.name, "params": params, "untuned": untuned}
         try:

@@ -132,7 +132,7 @@ def measure(rt: Runtime, kernel: Kernel, case: Case, every: bool, peak: float) -
     if kernel.refuse(plain, rt.info) is not None:
         return
     node = make_node(case.op, case.attrs(), arrays, const=const, binding=kernel.bindings(plain, rt.info)[0])
-    cost = node.op.cost(node.attrs, [v and v.type for v in node.inputs], [o.type for o in node.outputs])
+    cost = node.cost()
     expected = kernel.seconds(node, rt.info, cost)
     for params in kernel.points(node, rt.info) if every else [kernel.defaults(node, rt.info)]:
         s = time_node(rt, kernel, node, arrays, params, seconds=0.05)

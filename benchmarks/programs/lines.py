@@ -95,7 +95,7 @@ class Writer:
             case HostStep():
                 work = {"op": f"{step.domain}:{step.op_type}@{step.opset}", "proto": digest(step.proto)}
             case ReferenceStep():
-                work = {"op": step.op, "attrs": _plain(step.attrs)}
+                work = {"op": step.op.name, "attrs": _plain(step.op.attributes())}
         if isinstance(step, HostStep | ReferenceStep):
             work["from"] = [names.host(i) for i in step.inputs]
             work["to"] = [names.host(i) for i in step.outputs]

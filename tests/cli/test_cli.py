@@ -17,7 +17,7 @@ from PIL import Image
 
 from onnx import helper, numpy_helper
 from opalite.cli import main
-from opalite.ops.base import get_op
+from opalite.ops.softmax import Softmax
 from opalite.tune.database import Entry, TuningDatabase
 from opalite.tune.files import database_path
 from opalite.tune.levels import Level
@@ -420,9 +420,8 @@ def test_verify_agrees_node_by_node() -> None:
 
 def test_verify_names_the_first_bad_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reference that is wrong stands for a kernel that is."""
-    softmax = get_op("Softmax")
-    right = softmax.reference
-    monkeypatch.setattr(type(softmax), "reference", lambda self, a, x: [right(a, x)[0] + np.float32(0.5)])
+    right = Softmax.reference
+    monkeypatch.setattr(Softmax, "reference", lambda self, x: [right(self, x)[0] + np.float32(0.5)])
     text = opalite("verify", "net.onnx", "--shape", "x:1x3x8x8", code=1)
     assert "first bad: Softmax node 'prob' by Softmax" in text
     assert "Conv+Relu" not in text

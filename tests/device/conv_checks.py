@@ -42,10 +42,10 @@ def check_kernel(
     assert kernel.refuse(node, rt.info) is None
     point = {**kernel.defaults(node, rt.info), **(params or {})}
     got = run_node(rt, kernel, node, arrays, point)
-    want = node.op.reference(node.attrs, arrays)
-    if node.attrs.get("epilogue") is not None:
+    want = node.op.reference(arrays)
+    if node.epilogue is not None:
         operands = [a for a in arrays[node.op.arity :] if a is not None]
-        want[0] = evaluate(node.attrs["epilogue"], [want[0], *operands], want[0].shape)
+        want[0] = evaluate(node.epilogue, [want[0], *operands], want[0].shape)
     assert len(got) == len(want)
     for g, w, v in zip(got, want, node.outputs, strict=True):
         if w.dtype.kind in "iu":

@@ -24,7 +24,8 @@ from opalite.kernels.codegen.epilogue import (
     rows_epilogue,
 )
 from opalite.kernels.sources import STORAGE, option_text, prelude_guard
-from opalite.ops.base import get_op
+from opalite.ops.elementwise import Elementwise
+from opalite.ops.matmul import MatMul
 from opalite.run.execute.node import pack_array
 
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64
@@ -82,15 +83,25 @@ def make(
         data = a if k in const else None
         where = FLAT if data is not None else operand_layout(a.shape, x.shape, kind, layout)
         extra.append(value(f"e{k}", a, where, data))
-    return Node(get_op("MatMul"), [None, None, *extra], [value("y", x, layout)], {"epilogue": expr}, "test", "MatMul")
+    op = MatMul(trans_a=False, trans_b=False)
+    return Node(op, [None, None, *extra], [value("y", x, layout)], expr, "test")
 
 
 def run(
-    rt: Runtime, node: Node, made: Epilogue, body: str, entry: str, x: Any, grid: Any, sizes: Any, pack: int
+    rt: Runtime,
+    node: Node,
+    made: Epilogue,
+    body: str,
+    entry: str,
+    x: Any,
+    operands: Any,
+    grid: Any,
+    sizes: Any,
+    pack: int,
 ) -> Any:
     """`x` copied through the epilogue."""
     t = node.y.type
-    arrays = {v: a for v, a in zip(node.inputs[2:], node.attrs["arrays"], strict=True) if v is not None}
+    arrays = {v: a for v, a in zip(node.inputs[2:], operands, strict=True) if v is not None}
 
     def upload(a: Any) -> Any:
         buffer = rt.allocate(a.nbytes)
@@ -128,7 +139,7 @@ def close(got: Any, want: Any, tolerance: float) -> None:
 
 
 def wanted(expr: Expr, x: Any, operands: Sequence[Any]) -> Any:
-    return get_op("Elementwise").reference({"expr": expr}, [x, *operands])[0]
+    return Elementwise(expr).reference([x, *operands])[0]
 
 
 PACKED_CASES: list[tuple[tuple[int, ...], list[tuple[int, ...]]]] = [
@@ -157,11 +168,10 @@ def test_packed(
     x, *operands = data([shape, *shapes])
     expr = trace(combine, *[F32] * (1 + len(operands)))
     node = make(expr, x, operands, "packed", packed(pack), range(len(operands)) if constant else (), storage)
-    node.attrs["arrays"] = operands
     assert epilogue_refusal(node, "packed") is None
     spatial, blocks = math.prod(shape[2:]), -(-shape[1] // pack)
     made = packed_epilogue(node, rt.info)
-    out = run(rt, node, made, PACKED, "copy_packed", x, (spatial, blocks, shape[0]), (blocks, spatial), pack)
+    out = run(rt, node, made, PACKED, "copy_packed", x, operands, (spatial, blocks, shape[0]), (blocks, spatial), pack)
     full = np.moveaxis(out, -1, 2).reshape(shape[0], blocks * pack, *shape[2:])[:, : shape[1]]
     close(full, wanted(expr, x, operands), 2e-2 if storage else 1e-5)
 
@@ -174,11 +184,10 @@ def test_packed_coordinates_of_a_flat_output(
     x, *operands = data([shape, *shapes])
     expr = trace(combine, *[F32] * (1 + len(operands)))
     node = make(expr, x, operands, "packed", FLAT, (), None)
-    node.attrs["arrays"] = operands
     spatial = math.prod(shape[2:])
     made = packed_epilogue(node, rt.info)
     grid, sizes = (1, shape[1], shape[0]), (shape[1], spatial)
-    close(run(rt, node, made, PLANAR, "copy_planar", x, grid, sizes, width), wanted(expr, x, operands), 1e-5)
+    close(run(rt, node, made, PLANAR, "copy_planar", x, operands, grid, sizes, width), wanted(expr, x, operands), 1e-5)
 
 
 ROW_CASES: list[tuple[tuple[int, ...], list[tuple[int, ...]], int | None]] = [
@@ -206,12 +215,11 @@ def test_rows(
     x, *operands = data([shape, *shapes])
     expr = trace(combine, *[F32] * (1 + len(operands)))
     node = make(expr, x, operands, "rows", FLAT, range(len(operands)) if constant else (), None)
-    node.attrs["arrays"] = operands
     assert epilogue_refusal(node, "rows", columns) is None
     across = columns or shape[-1]
     down = x.size // across
     made = rows_epilogue(node, rt.info, columns)
-    out = run(rt, node, made, ROWS, "copy_rows", x, (down,), (down, across), width)
+    out = run(rt, node, made, ROWS, "copy_rows", x, operands, (down,), (down, across), width)
     close(out, wanted(expr, x, operands), 1e-5)
 
 
@@ -222,8 +230,7 @@ def test_float_types(rt: Runtime, dtype: Any) -> None:
     x, *operands = data([(5, 37), (37,), (1,)], dtype)
     expr = trace(combine, *[DType.of(x)] * 3)
     node = make(expr, x, operands, "rows", FLAT, [1], None)
-    node.attrs["arrays"] = operands
-    out = run(rt, node, rows_epilogue(node, rt.info), ROWS, "copy_rows", x, (5,), (5, 37), 4)
+    out = run(rt, node, rows_epilogue(node, rt.info), ROWS, "copy_rows", x, operands, (5,), (5, 37), 4)
     close(out, wanted(expr, x, operands), 2e-2 if dtype is np.float16 else 1e-12)
 
 
@@ -232,8 +239,7 @@ def test_no_epilogue_is_empty(rt: Runtime) -> None:
     node = make(Expr((), (F32,)), x, [], "rows", FLAT, (), None)
     assert rows_epilogue(node, rt.info) == Epilogue()
     assert operand_layouts(node, "rows", FLAT) == ()
-    node.attrs["arrays"] = []
-    np.testing.assert_array_equal(run(rt, node, Epilogue(), ROWS, "copy_rows", x, (5,), (5, 37), 4), x)
+    np.testing.assert_array_equal(run(rt, node, Epilogue(), ROWS, "copy_rows", x, [], (5,), (5, 37), 4), x)
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ def ways(node: Node, rt: Runtime) -> list[tuple[Kernel, Binding, Node]]:
 
 def expected(node: Node, arrays: Sequence[Array | None]) -> Array:
     """The reference's output, with the node's epilogue."""
-    want: Array = node.op.reference(node.attrs, arrays)[0]
-    if node.attrs.get("epilogue") is None:
+    want: Array = node.op.reference(arrays)[0]
+    if node.epilogue is None:
         return want
     operands = [a for a in arrays[node.op.arity :] if a is not None]
-    return evaluate(node.attrs["epilogue"], [want, *operands], want.shape)
+    return evaluate(node.epilogue, [want, *operands], want.shape)
 
 
 @pytest.mark.parametrize("graph", list(nets()), ids=["small", "every kind"])

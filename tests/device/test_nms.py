@@ -29,7 +29,7 @@ def check(
     arrays = [boxes, scores]
     node = make_node("NonMaxSuppression", attrs, arrays, precision=DType.FLOAT16 if half else None)
     got = run_node(rt, kernel, node, arrays)
-    want = node.op.reference(attrs, arrays)
+    want = node.op.reference(arrays)
     np.testing.assert_array_equal(got[0], want[0])
     np.testing.assert_array_equal(got[1], want[1])
 

@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, IMAGE, DType, Layout, Node, Place, Target, TensorType, Value, packed
 from opalite.kernels import kernels_for
-from opalite.ops.base import get_op
+from opalite.ops.elementwise import place_cast
 from opalite.run.execute.node import run_node
 
 SHAPES = [(2, 3, 7, 11), (1, 37, 5, 5), (1, 16, 31, 17), (2, 50, 67), (1, 1, 1, 1), (3, 19, 1, 1), (2, 0, 3, 3)]
@@ -19,7 +19,7 @@ SHAPES = [(2, 3, 7, 11), (1, 37, 5, 5), (1, 16, 31, 17), (2, 50, 67), (1, 1, 1, 
 def make_cast(dtype: DType, shape: tuple[int, ...], source: Place, target: Place) -> Node:
     x = Value("x", TensorType(dtype, shape, source))
     y = Value("y", TensorType(dtype, shape, target))
-    return Node(get_op("PlaceCast"), [x], [y], {}, "test", "PlaceCast")
+    return place_cast(x, y)
 
 
 def place(layout: Layout, storage: DType | None = None) -> Place:

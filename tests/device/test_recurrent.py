@@ -59,7 +59,7 @@ def check(
 ) -> int:
     """Every kernel (or those that know `params`) gives what the reference does; returns how many there were."""
     node = make_node("Recurrent", attrs, arrays, const=const, precision=precision)
-    wanted = node.op.reference(attrs, arrays)
+    wanted = node.op.reference(arrays)
     kernels = [k for k in kernels_for("Recurrent") if k.refuse(node, rt.info) is None]
     if params is not None:
         kernels = [k for k in kernels if k.space.keys() == params.keys() and not k.illegal(node, params, rt.info)]
@@ -97,7 +97,7 @@ def test_closed_gates_leave_zeros(rt: Runtime, kind: str) -> None:
     bias[0, : GATES[kind] * hidden] = -95  # a sigmoid of 5.5e-42
     arrays[3] = bias
     node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3))
-    assert 0 < np.abs(node.op.reference(attrs, arrays)[0]).max() < 1e-38
+    assert 0 < np.abs(node.op.reference(arrays)[0]).max() < 1e-38
     (kernel,) = [k for k in kernels_for("Recurrent") if k.name == "RecurrentBlocks"]
     for got in run_node(rt, kernel, node, arrays):
         assert not got.any()
@@ -168,6 +168,6 @@ def test_the_reference_agrees_with_onnxruntime(kind: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for got, want in zip(
-        make_node("Recurrent", attrs, arrays).op.reference(attrs, arrays), session.run(None, feeds), strict=True
+        make_node("Recurrent", attrs, arrays).op.reference(arrays), session.run(None, feeds), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

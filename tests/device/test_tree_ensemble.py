@@ -37,7 +37,7 @@ def check(
     attrs = {"columns": max(columns) + 1, "aggregate": aggregate, "depth": t.depth}
     node = make_node("TreeEnsemble", attrs, arrays, const=range(1, 7))
     got = run_node(rt, KERNEL, node, arrays, params)[0]
-    np.testing.assert_allclose(got, node.op.reference(attrs, arrays)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, node.op.reference(arrays)[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)

@@ -179,10 +179,14 @@ class Doubling(Kernel):
             case "nothing":
                 return []
             case "half":
-                half = make_node("Elementwise", node.attrs, [np.zeros(s // 2, np.float32) for s in node.y.shape])
+                half = make_node(
+                    "Elementwise", node.op.attributes(), [np.zeros(s // 2, np.float32) for s in node.y.shape]
+                )
                 return self._with(self.own.launch(half, settings, device), node)
             case _:
-                more = make_node("Elementwise", node.attrs, [np.zeros(s + 8, np.float32) for s in node.y.shape])
+                more = make_node(
+                    "Elementwise", node.op.attributes(), [np.zeros(s + 8, np.float32) for s in node.y.shape]
+                )
                 return self._with(self.own.launch(more, settings, device), node)
 
     @staticmethod

@@ -73,7 +73,7 @@ def compute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
     arrays = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
         ins = [None if v is None else v.data if v.data is not None else arrays[v] for v in node.inputs]
-        outs = run_reference(node.op, node.attrs, ins)
+        outs = run_reference(node.op, node.epilogue, ins)
         for v, a in zip(node.outputs, outs, strict=False):
             found = np.asarray(a)
             assert found.shape == v.shape, f"{node.label} gives {found.shape} where %{v.name} has {v.shape}"

@@ -9,7 +9,8 @@ import numpy as np
 
 from opalite.expr.trace import call, trace
 from opalite.ir import DType, Graph, Node, TensorType, Value
-from opalite.ops.base import get_op
+from opalite.ir.graph import Origin
+from opalite.ops.base import make_op
 from opalite.ops.reference import run_reference
 
 
@@ -33,11 +34,10 @@ class GraphMaker:
         return self.const(name, self.rng.standard_normal(shape).astype(np.float32))
 
     def add(self, name: str, op: str, *inputs: Value | None, **attrs: Any) -> Value:
-        operator = get_op(op)
-        types = [v.type if v is not None else None for v in inputs]
-        operator.check_shape(attrs, types)
-        out = Value(name, operator.infer_shape(attrs, types)[0])
-        self.graph.nodes.append(Node(operator, list(inputs), [out], attrs, name, op))
+        node = Node(make_op(op, attrs), list(inputs), [], name=name, origin=(Origin(op, name),))
+        out = Value(name, node.infer()[0], producer=node)
+        node.outputs.append(out)
+        self.graph.nodes.append(node)
         return out
 
     def map(self, name: str, fn: Any, *inputs: Value) -> Value:
@@ -63,7 +63,7 @@ def run_graph(graph: Graph, feeds: dict[str, Any]) -> list[Any]:
         return None if v is None else v.data if v.data is not None else env[v]
 
     for node in graph.nodes:
-        outs = run_reference(node.op, node.attrs, [value(v) for v in node.inputs])
+        outs = run_reference(node.op, node.epilogue, [value(v) for v in node.inputs])
         env.update(zip(node.outputs, outs, strict=False))
     return [value(v) for v in graph.outputs]
 

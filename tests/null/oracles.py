@@ -9,7 +9,7 @@ import pytest
 
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 
 Array = np.ndarray[Any, Any]
 
@@ -50,9 +50,9 @@ def by_ort(op_type: str, arrays: list[Array | None], outputs: int = 1, opset: in
 
 def ours(op_type: str, arrays: list[Array], **attrs: Any) -> list[Array]:
     """Outputs of the canonical operator's reference, whose types infer_shape must have foretold."""
-    op = get_op(op_type)
+    op = make_op(op_type, attrs)
     types = [TensorType(DType.of(a), a.shape) for a in arrays]
-    op.check_shape(attrs, types)
-    found = op.reference(attrs, arrays)
-    assert op.infer_shape(attrs, types) == [TensorType(DType.of(y), y.shape) for y in found]
+    op.check_shape(types)
+    found = op.reference(arrays)
+    assert op.infer_shape(types) == [TensorType(DType.of(y), y.shape) for y in found]
     return found

@@ -14,7 +14,7 @@ from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 from opalite.passes.fuse_norm import fuse_norm
 from opalite.passes.rewrite import Context, run_rule
 from opalite.place.precision import set_precision
@@ -86,10 +86,10 @@ def test_the_reference_is_a_product_of_normal_rows() -> None:
     a, b = rng.normal(3, 2, (5, 16)), rng.normal(size=(16, 4))
     attrs: dict[str, Any] = {"trans_a": False, "trans_b": False, "epsilon": 0.25}
     want = (a - a.mean(1, keepdims=True)) / np.sqrt(a.var(1, keepdims=True) + 0.25) @ b
-    np.testing.assert_allclose(get_op("NormalizedMatMul").reference(attrs, [a, b])[0], want)
+    np.testing.assert_allclose(make_op("NormalizedMatMul", attrs).reference([a, b])[0], want)
     types = [TensorType(DType.FLOAT32, s) for s in ((5, 16), (2, 16, 4))]
     with pytest.raises(ShapeError, match="one matrix"):
-        get_op("NormalizedMatMul").check_shape(attrs, types)
+        make_op("NormalizedMatMul", attrs).check_shape(types)
 
 
 @pytest.mark.parametrize("attrs", [{"kind": "instance"}, {"kind": "group", "num_groups": 1}])

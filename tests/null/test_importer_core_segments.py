@@ -15,6 +15,7 @@ from opalite.importer.walk import segments
 from opalite.importer.walk.context import NodeContext, Trimmed
 from opalite.importer.walk.evaluate import evaluate_graph
 from opalite.ir import DType, TensorType, Value
+from opalite.ops.host import HostOp
 
 from ..helpers.numpy_session import NumpySession
 from ..helpers.onnx_text import assert_same, by_onnxruntime, by_reference, parse
@@ -301,7 +302,7 @@ def test_operators_without_canonical_form_run_in_place() -> None:
     assert session.segments == 1
     (segment,) = session.imported
     (host,) = [n for n in segment.graph.nodes if n.op.name == "HostOp"]
-    assert host.attrs["op_type"] == "Det"
+    assert host.as_(HostOp).op_type == "Det"
 
 
 def test_strings_stay_on_the_host() -> None:

@@ -8,6 +8,7 @@ import pytest
 from opalite.errors import OpaliteError
 from opalite.importer import load_model
 from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.ops.matmul import MatMul
 
 from .importer_oracles import Values, assert_same, imported, node_model
 
@@ -57,7 +58,7 @@ def test_sums_of_products_are_matrix_products() -> None:
     turn = load_model(model).importer.begin(feeds, lambda importer, values: [])
     assert turn.segment is not None
     assert [n.op.name for n in turn.segment.graph.nodes] == ["MatMul"]
-    assert turn.segment.graph.nodes[0].attrs["trans_b"]
+    assert turn.segment.graph.nodes[0].as_(MatMul).trans_b
     turn.advance(evaluate_graph(turn.segment.graph, turn.feeds))
 
 

@@ -14,6 +14,7 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text
 from opalite.ops.affine import dequantized, quantized
+from opalite.ops.conv import Conv
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite import Context
 from opalite.place.precision import set_precision
@@ -215,7 +216,7 @@ def test_sums_are_of_floats_where_those_are_exact(largest: int, dtype: DType) ->
     optimise(graph, Context(check=True), GPU)
     conv = next(n for n in graph.nodes if n.op.name == "Conv")
     assert conv.y.dtype is dtype
-    assert conv.attrs.get("exact", False) is (dtype is DType.FLOAT32)
+    assert conv.as_(Conv).exact is (dtype is DType.FLOAT32)
     for a, b in zip(before, run_graph(graph, feeds(graph)), strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 
 from .oracles import by_onnx
 
@@ -19,11 +19,11 @@ Array = np.ndarray[Any, Any]
 
 
 def ours(arrays: list[Array | None], **attrs: Any) -> Array:
-    op, full = get_op("Attention"), {"scale": 1.0, "causal": False, "softcap": 0.0} | attrs
+    op = make_op("Attention", {"scale": 1.0, "causal": False, "softcap": 0.0} | attrs)
     types = [None if a is None else TensorType(DType.of(a), a.shape) for a in arrays]
-    op.check_shape(full, types)
-    (y,) = op.reference(full, arrays)
-    assert op.infer_shape(full, types) == [TensorType(DType.of(y), y.shape)]
+    op.check_shape(types)
+    (y,) = op.reference(arrays)
+    assert op.infer_shape(types) == [TensorType(DType.of(y), y.shape)]
     return y
 
 
@@ -74,4 +74,4 @@ def test_a_query_that_sees_no_key_gives_zeros() -> None:
 def test_misfits_are_refused(q: Any, k: Any, v: Any, mask: Any, message: str) -> None:
     types = [None if s is None else TensorType(DType.FLOAT32, s) for s in (q, k, v, mask)]
     with pytest.raises(ShapeError, match=message):
-        get_op("Attention").check_shape({"scale": 1.0, "causal": False, "softcap": 0.0}, types)
+        make_op("Attention", {"scale": 1.0, "causal": False, "softcap": 0.0}).check_shape(types)

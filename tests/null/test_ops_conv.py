@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ops.base import get_op, make_type
+from opalite.ops.base import make_op, make_type
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -32,11 +32,11 @@ def run_onnx(op: str, arrays: list[Any], outputs: int = 1, opset: int = 22, **at
 
 def check(op: str, attrs: dict[str, Any], arrays: list[Any], want: list[Any]) -> None:
     """The reference and the inferred types agree with `want`."""
-    operator = get_op(op)
+    operator = make_op(op, attrs)
     types = [make_type(DType.of(a), a.shape) for a in arrays]
-    operator.check_shape(attrs, types)
-    got = operator.reference(attrs, arrays)
-    inferred = operator.infer_shape(attrs, types)
+    operator.check_shape(types)
+    got = operator.reference(arrays)
+    inferred = operator.infer_shape(types)
     assert len(got) == len(want) == len(inferred)
     for g, w, t in zip(got, want, inferred, strict=True):
         assert g.shape == w.shape == t.shape
@@ -68,7 +68,7 @@ def test_a_batch_of_none(op: str) -> None:
     attrs = {"strides": (1,), "pads": (0, 0), "dilations": (1,), "group": 2}
     attrs |= {"output_padding": (0,)} if op == "ConvTranspose" else {}
     w = np.ones((4, 2, 3) if op == "Conv" else (4, 1, 3), np.float32)
-    (y,) = get_op(op).reference(attrs, [np.zeros((0, 4, 5), np.float32), w])
+    (y,) = make_op(op, attrs).reference([np.zeros((0, 4, 5), np.float32), w])
     assert y.shape == ((0, 4, 3) if op == "Conv" else (0, 2, 7))
 
 
@@ -93,13 +93,12 @@ def test_negative_pads_crop_a_conv_and_extend_a_transposed_one() -> None:
     rng = np.random.default_rng(2)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 3, 9, 8), (3, 3, 3, 3)))
     one = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
-    conv, transposed = get_op("Conv"), get_op("ConvTranspose")
-    (cropped,) = conv.reference({**one, "pads": (-1, 2, 0, -2)}, [x, w])
-    (plain,) = conv.reference({**one, "pads": (0, 2, 0, 0)}, [x[:, :, 1:, :6], w])
+    (cropped,) = make_op("Conv", {**one, "pads": (-1, 2, 0, -2)}).reference([x, w])
+    (plain,) = make_op("Conv", {**one, "pads": (0, 2, 0, 0)}).reference([x[:, :, 1:, :6], w])
     np.testing.assert_array_equal(cropped, plain)
     base = {**one, "output_padding": (0, 0)}
-    (wide,) = transposed.reference({**base, "pads": (-1, 0, 0, -2)}, [x, w])
-    (full,) = transposed.reference({**base, "pads": (0, 0, 0, 0)}, [x, w])
+    (wide,) = make_op("ConvTranspose", {**base, "pads": (-1, 0, 0, -2)}).reference([x, w])
+    (full,) = make_op("ConvTranspose", {**base, "pads": (0, 0, 0, 0)}).reference([x, w])
     np.testing.assert_array_equal(wide[:, :, 1:, :-2], full)
     assert not wide[:, :, 0].any()
     assert not wide[..., -2:].any()
@@ -164,13 +163,13 @@ def test_max_pool_of_integers() -> None:
 def test_conv_shape_errors_say_what_was_expected(change: Any, shapes: Any, says: str) -> None:
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1, **change}
     with pytest.raises(ShapeError, match=says):
-        get_op("Conv").check_shape(attrs, [make_type(DType.FLOAT32, s) for s in shapes])
+        make_op("Conv", attrs).check_shape([make_type(DType.FLOAT32, s) for s in shapes])
 
 
 def test_conv_cost_counts_two_operations_for_each_multiply_add() -> None:
     ins = [make_type(DType.FLOAT32, s) for s in ((1, 8, 10, 10), (16, 4, 3, 3))]
     attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 2}
-    op = get_op("Conv")
-    cost = op.cost(attrs, ins, op.infer_shape(attrs, ins))
+    op = make_op("Conv", attrs)
+    cost = op.cost(ins, op.infer_shape(ins))
     assert cost.flops == 2 * math.prod((16, 10, 10, 4, 3, 3))
     assert cost.bytes == 4 * (800 + 576 + 1600)

@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 from opalite.ops.grid_sample import PADDINGS
 
 from .oracles import by_onnx, by_ort, ours
@@ -64,4 +64,4 @@ def test_no_position_is_too_far(padding: str) -> None:
 def test_refusals(x: tuple[int, ...], grid: tuple[int, ...], changed: dict[str, Any], words: str) -> None:
     attrs = {"mode": "linear", "padding": "zeros", "align_corners": False} | changed
     with pytest.raises(ShapeError, match=words):
-        get_op("GridSample").check_shape(attrs, [TensorType(DType.FLOAT32, x), TensorType(DType.FLOAT32, grid)])
+        make_op("GridSample", attrs).check_shape([TensorType(DType.FLOAT32, x), TensorType(DType.FLOAT32, grid)])

@@ -8,7 +8,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 
 from .oracles import by_onnx, ours
 
@@ -48,9 +48,9 @@ def test_half_is_summed_in_float() -> None:
 def test_misfits_are_refused(a: tuple[int, ...], b: tuple[int, ...], message: str) -> None:
     types = [TensorType(DType.FLOAT32, a), TensorType(DType.FLOAT32, b)]
     with pytest.raises(ShapeError, match=message):
-        get_op("MatMul").check_shape(PLAIN, types)
+        make_op("MatMul", PLAIN).check_shape(types)
 
 
 def test_types_must_agree() -> None:
     with pytest.raises(ShapeError, match="one element type"):
-        get_op("MatMul").check_shape(PLAIN, [TensorType(DType.FLOAT32, (2, 2)), TensorType(DType.INT32, (2, 2))])
+        make_op("MatMul", PLAIN).check_shape([TensorType(DType.FLOAT32, (2, 2)), TensorType(DType.INT32, (2, 2))])

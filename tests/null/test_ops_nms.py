@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 
 from .oracles import by_ort, ours
 
@@ -62,4 +62,4 @@ def test_refusals(boxes: tuple[int, ...], scores: tuple[int, ...], words: str) -
     attrs = {"center_point_box": 0, "max_output": 1, "iou": 0.5, "score": None}
     types = [TensorType(DType.FLOAT32, boxes), TensorType(DType.FLOAT32, scores)]
     with pytest.raises(ShapeError, match=words):
-        get_op("NonMaxSuppression").check_shape(attrs, types)
+        make_op("NonMaxSuppression", attrs).check_shape(types)

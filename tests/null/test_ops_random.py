@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 from opalite.ops.random import philox
 
 Array = np.ndarray[Any, Any]
@@ -22,11 +22,11 @@ def attrs_of(kind: str, shape: tuple[int, ...], **changed: Any) -> dict[str, Any
 
 
 def draw(attrs: dict[str, Any], *arrays: Array) -> Array:
-    op = get_op("Random")
+    op = make_op("Random", attrs)
     types = [TensorType(DType.of(a), a.shape) for a in arrays]
-    op.check_shape(attrs, types)
-    (y,) = op.reference(attrs, arrays)
-    assert op.infer_shape(attrs, types) == [TensorType(DType.of(y), y.shape)]
+    op.check_shape(types)
+    (y,) = op.reference(arrays)
+    assert op.infer_shape(types) == [TensorType(DType.of(y), y.shape)]
     return y
 
 
@@ -77,4 +77,4 @@ def test_bernoulli(dtype: DType) -> None:
 )
 def test_refusals(kind: str, changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ShapeError, match=words):
-        get_op("Random").check_shape(attrs_of(kind, (3,)) | changed, [TensorType(DType.FLOAT32, (3,))])
+        make_op("Random", attrs_of(kind, (3,)) | changed).check_shape([TensorType(DType.FLOAT32, (3,))])

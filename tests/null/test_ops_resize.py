@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 from opalite.ops.resize_taps import COORDINATES, NEAREST_MODES
 
 from .oracles import by_onnx, by_ort, ours
@@ -176,4 +176,4 @@ def test_outer_axes(mode: str, sizes: tuple[int, ...]) -> None:
 def test_refusals(changed: dict[str, Any], words: str) -> None:
     x = np.zeros((5, 7), np.int32)
     with pytest.raises(ShapeError, match=words):
-        get_op("Resize").check_shape(attrs_of(x, (5, 9)) | changed, [TensorType(DType.INT32, x.shape)])
+        make_op("Resize", attrs_of(x, (5, 9)) | changed).check_shape([TensorType(DType.INT32, x.shape)])

@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.base import make_op
 from opalite.ops.scatter import REDUCTIONS
 
 from .oracles import by_onnx, ours
@@ -77,4 +77,4 @@ def test_refusals(op_type: str, shapes: list[tuple[int, ...]], attrs: dict[str, 
     dtypes = (DType.FLOAT32, DType.INT64, DType.FLOAT32)
     types = [TensorType(d, s) for d, s in zip(dtypes, shapes, strict=True)]
     with pytest.raises(ShapeError, match=words):
-        get_op(op_type).check_shape(attrs, types)
+        make_op(op_type, attrs).check_shape(types)

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 import pytest
 from benchmarks.plans import FIXTURES, plan
 
+from opalite.expr.core import Expr
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
-from opalite.ir.graph import Node, Value
-from opalite.ir.names import fresh_value
+from opalite.ir.graph import Node, Value, fresh_value
 from opalite.ir.patch import Patch, apply_patches
 from opalite.ir.types import TensorType
-from opalite.ops.base import get_op
+from opalite.ops.elementwise import Elementwise
 from opalite.plan.bundle import Bundle, Variant, save_bundle
 from opalite.run.model.description import describe_model
 from opalite.run.model.example_shapes import example_shapes
@@ -73,11 +73,12 @@ def test_new_names_avoid_those_of_the_model() -> None:
     type_ = TensorType(DType.FLOAT32, (4,))
     graph = Graph("g")
     x = Value("x~", type_)
-    own = Node(get_op("Elementwise"), [x], [Value("y~0", type_)], {"expr": None})
+    op = Elementwise(Expr((), (DType.FLOAT32,)))
+    own = Node(op, [x], [Value("y~0", type_)])
     graph.inputs, graph.nodes, graph.outputs = [x], [own], [own.y]
     for number in (1, 2):
         last = graph.nodes[-1]
-        made = Node(last.op, [x], [fresh_value(last.y.name, type_)], {"expr": None})
+        made = last.with_()
         apply_patches(graph, [Patch([last], [made], {last.y: made.y})], "test")
         assert (graph.inputs[0].name, graph.outputs[0].name) == ("x~", f"y~{number}")
     assert graph.copy().adopt(fresh_value("z", type_)).name == "z~3"

@@ -11,7 +11,8 @@ from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value,
 from opalite.kernels.codegen.epilogue import packed_epilogue
 from opalite.kernels.codegen.scalars import lift_literals
 from opalite.kernels.registry import kernels_for
-from opalite.ops.base import get_op
+from opalite.ops.elementwise import Elementwise
+from opalite.ops.matmul import MatMul
 
 from .test_conv_plans import DEVICES
 
@@ -52,7 +53,7 @@ def test_epilogues_with_other_scales_share_their_source(pack: int) -> None:
     made = []
     for scale, zero in ((0.037, 113), (0.0071, 99)):
         y = Value("y", TensorType(F32, (1, 32, 5, 7), OPENCL.with_layout(packed(pack) if pack > 1 else FLAT)))
-        node = Node(get_op("MatMul"), [None, None], [y], {"epilogue": requantized(scale, zero)}, "test", "MatMul")
+        node = Node(MatMul(False, False), [None, None], [y], requantized(scale, zero), "test")
         made.append(packed_epilogue(node, cpu()))
     assert made[0].prelude == made[1].prelude
     assert made[0].args != made[1].args
@@ -63,8 +64,7 @@ def test_elementwise_launches_with_other_scales_share_their_source() -> None:
     launches = []
     for scale, zero in ((0.037, 113), (0.0071, 99)):
         x, y = (Value(n, TensorType(F32, (3, 37), OPENCL.with_layout(FLAT))) for n in "xy")
-        attrs = {"expr": requantized(scale, zero), "shape": (3, 37)}
-        node = Node(get_op("Elementwise"), [x], [y], attrs, "test", "Elementwise")
+        node = Node(Elementwise(requantized(scale, zero), (3, 37)), [x], [y], name="test")
         launches += kernel.launch(node, kernel.defaults(node, cpu()), cpu())
     assert launches[0].prelude == launches[1].prelude
     assert launches[0].defines == launches[1].defines

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
 from opalite.errors import InputError, OpaliteError
 from opalite.expr.trace import trace
 from opalite.ir import HOST, OPENCL, DType, Graph, TensorType, Value, check_graph, packed
+from opalite.ops.attention import Attention
 from opalite.ops.compare import graphs_equal
+from opalite.ops.conv import Conv
+from opalite.ops.elementwise import Elementwise
+from opalite.ops.host import HostOp
 from opalite.ops.text import parse_graph, print_graph
 from opalite.ops.view import View
 
@@ -52,12 +59,12 @@ def test_what_parsing_gives() -> None:
     assert conv.name == "first"
     assert conv.y.type == TensorType(DType.FLOAT32, (1, 2, 4, 4), OPENCL.with_layout(packed(16)))
     assert conv.inputs[2] is None
-    assert conv.attrs["epilogue"] == trace(lambda v: v.call("max", 0), DType.FLOAT32)
+    assert conv.epilogue == trace(lambda v: v.call("max", 0), DType.FLOAT32)
     assert scale.y.type.place == OPENCL.with_precision(DType.FLOAT16)
-    assert scale.attrs["expr"].dtypes == (DType.FLOAT32, DType.FLOAT32)
+    assert scale.as_(Elementwise).expr.dtypes == (DType.FLOAT32, DType.FLOAT32)
     assert graph.nodes[3].y.type.place == HOST
-    assert host.attrs["proto"] == b"\x00\xff"
-    assert host.attrs["types"] == (TensorType(DType.BOOL, (2,)), TensorType(DType.STRING, (1,)))
+    assert host.as_(HostOp).proto == b"\x00\xff"
+    assert host.as_(HostOp).types == (TensorType(DType.BOOL, (2,)), TensorType(DType.STRING, (1,)))
     assert graph.outputs[3] is graph.inputs[1]
 
 
@@ -80,7 +87,7 @@ graph g(%x: f32[4,4], %k: f32[1,1,2,4]) {{
 }}
 """
     graph = parse_graph(text)
-    assert graph.nodes[0].attrs["views"] == (View((1, 1, 2, 4), (0, 4, 8, 1), 4), None, None)
+    assert graph.nodes[0].as_(Attention).views == (View((1, 1, 2, 4), (0, 4, 8, 1), 4), None, None)
     assert print_graph(graph) == text
 
 
@@ -139,7 +146,7 @@ def test_a_text_must_be_complete() -> None:
 
 def test_attributes_without_text_form_are_refused() -> None:
     graph = net()
-    graph.nodes[0].attrs["odd"] = object()
+    graph.nodes[0].op = replace(graph.nodes[0].as_(Conv), group=cast(Any, object()))
     with pytest.raises(OpaliteError, match="no text form"):
         print_graph(graph)
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.registry import kernels_for
+from opalite.ops.conv import Conv
 from opalite.place.precision import set_precision
 from opalite.tune import digest, files
 from opalite.tune.database import Entry, TuningDatabase, Verdict, open_database
@@ -145,7 +147,7 @@ def test_signatures_hold_what_a_time_depends_on() -> None:
     assert node_signature(node) != node_signature(larger)
     assert size_text(node_signature(node)).startswith("1x23x13x13 ")
     other = conv_node()
-    other.attrs["strides"] = (2, 2)
+    other.op = replace(other.as_(Conv), strides=(2, 2))
     assert size_distance(node_signature(node), node_signature(other)) == float("inf")
     assert 0 < size_distance(node_signature(node), node_signature(larger)) < 4
     graph = conv_graph()

@@ -30,10 +30,8 @@ def check_graph(graph: Graph, after: str) -> None:
 
 
 def _check_types(graph: Graph, i: int, node: Node, after: str) -> None:
-    ins = [v.type if v is not None else None for v in node.inputs]
     try:
-        node.op.check_shape(node.attrs, ins)
-        inferred = node.op.infer_shape(node.attrs, ins)
+        inferred = node.infer()
     except OpaliteError as e:
         _fail(graph, i, after, str(e))
     if len(inferred) < len(node.outputs):

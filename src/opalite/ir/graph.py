@@ -6,18 +6,24 @@ importer's builder edit one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ..errors import CheckError
 from .dtype import DType
 from .precision import Precision
 from .types import TensorType
 
 if TYPE_CHECKING:
-    from ..ops.base import Op
+    from ..expr.core import Expr
+    from ..ops.base import Cost, Op
+
+_O = TypeVar("_O", bound="Op")
+_MOST_NAMED = 3  # operators of the model by which a node is called
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +68,41 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
+def fresh_value(like: str, type_: TensorType) -> Value:
+    """A new value whose name starts with `like`; the graph that takes it gives it its number (Graph.adopt)."""
+    return Value(like.split("~")[0], type_, unnumbered=True)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A node of the model: its operator and its name."""
+
+    op_type: str
+    name: str
+
+
+class _Same(Enum):
+    """Says to `Node.with_` that a field stays, where None is a value of its own."""
+
+    SAME = "same"
+
+
 @dataclass(eq=False)
 class Node:
-    """One operator. `name` is the model's own name for it, used in messages; `origin` the ONNX operators it came from.
+    """One operator between values.
 
-    `epilogue`-capable operators carry the fused expression in attrs["epilogue"], its extra operands following
-    the operator's own inputs. `precision` says how its float32 values are stored; `choice` is filled by picking.
+    op: the operator with its attributes. name: the model's own name for the node, used in messages.
+    epilogue: an expression of output 0, for operators that take one; its operands follow the operator's own inputs.
+    origin: nodes of the model that it computes, several after fusion; none where a pass added it beside them.
+    choice: what picking decided. precision: how its float32 values are stored.
     """
 
     op: Op
     inputs: list[Value | None]
     outputs: list[Value]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    epilogue: Expr | None = None
     name: str = ""
-    origin: str = ""
+    origin: tuple[Origin, ...] = ()
     choice: Any = None
     precision: Precision = Precision.FP32
     precision_reason: str = ""  # why float32 is kept though the policy is another
@@ -104,10 +131,78 @@ class Node:
         """Input `i`, or None where it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
+    def as_(self, kind: type[_O]) -> _O:
+        """The operator, which must be of class `kind`: its attributes, typed."""
+        if not isinstance(self.op, kind):
+            raise CheckError(f"{self.label} computes {self.op.name}; {kind.__name__} was expected")
+        return self.op
+
+    def input_types(self) -> list[TensorType | None]:
+        """Types of the inputs."""
+        return [None if v is None else v.type for v in self.inputs]
+
+    def infer(self) -> list[TensorType]:
+        """Check the inputs and attributes (ShapeError), and give the types that the outputs have, epilogue included."""
+        ins = self.input_types()
+        self.op.check_shape(ins)
+        types = self.op.infer_shape(ins)
+        if self.epilogue is not None:
+            types[0] = TensorType(self.epilogue.dtype, types[0].shape)
+        return types
+
+    def cost(self) -> Cost:
+        """Operations and bytes of the operator between values of these types."""
+        return self.op.cost(self.input_types(), [v.type for v in self.outputs])
+
+    def with_(
+        self,
+        *,
+        op: Op | None = None,
+        inputs: Sequence[Value | None] | None = None,
+        outputs: Sequence[Value] | None = None,
+        epilogue: Expr | _Same | None = _Same.SAME,
+        name: str | None = None,
+        origin: tuple[Origin, ...] | None = None,
+    ) -> Node:
+        """A new node for the place of this one, which keeps whatever is not given; picking starts anew.
+
+        Without `outputs` it has new ones of the same types.
+        """
+        return Node(
+            self.op if op is None else op,
+            list(self.inputs if inputs is None else inputs),
+            [fresh_value(v.name, v.type) for v in self.outputs] if outputs is None else list(outputs),
+            self.epilogue if epilogue is _Same.SAME else epilogue,
+            self.name if name is None else name,
+            self.origin if origin is None else origin,
+            precision=self.precision,
+            precision_reason=self.precision_reason,
+        )
+
+    def beside(self, op: Op, inputs: Sequence[Value | None], like: str = "") -> Node:
+        """A new node that helps this one: `op` on `inputs`, with outputs of the types that follow.
+
+        It has this node's name and precision, for messages and policies. `like`: a name for its outputs, by default
+        that of the first input.
+        """
+        made = Node(op, list(inputs), [], name=self.name, precision=self.precision)
+        made.precision_reason = self.precision_reason
+        named = like or next((v.name for v in inputs if v is not None), self.name)
+        made.outputs = [fresh_value(named, t) for t in made.infer()]
+        for out in made.outputs:
+            out.producer = made
+        return made
+
+    @property
+    def kind(self) -> str:
+        """What the node is, for people: the model's operators that it computes, or its own where those are many."""
+        types = dict.fromkeys(o.op_type for o in self.origin)
+        return "+".join(types) if 0 < len(types) <= _MOST_NAMED else self.op.name
+
     @property
     def label(self) -> str:
         """How messages call the node: operator and the model's own name."""
-        return f"{self.origin or self.op.name} node '{self.name}'"
+        return f"{self.kind} node '{self.name}'"
 
     def __repr__(self) -> str:
         return f"{self.outputs} = {self.op.name}({', '.join(v.name if v else '-' for v in self.inputs)})"
@@ -153,9 +248,7 @@ class Graph:
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]
             outs = [copied(v) for v in n.outputs]
-            node = Node(n.op, ins, outs, dict(n.attrs), n.name, n.origin)
-            node.precision, node.precision_reason = n.precision, n.precision_reason
-            other.nodes.append(node)
+            other.nodes.append(n.with_(inputs=ins, outputs=outs))
         other.outputs = [copied(v) for v in self.outputs]
         return other
 

@@ -10,6 +10,8 @@ from typing import Any
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
+from ..ops.conv import Windowed
+from ..ops.pool import Pool
 from .sources import STORAGE
 
 MAX_RANK = 3
@@ -39,11 +41,11 @@ class Window:
     @classmethod
     def of(cls, node: Node, squeeze: bool = True) -> Window:
         """The window of `node`, whose spatial rank is at most MAX_RANK. `squeeze` leaves out axes as above."""
-        a = node.attrs
+        op = node.as_(Windowed)
         size, out = node.x.shape[2:], node.y.shape[2:]
-        kernel = a["kernel"] if node.op.name == "Pool" else node.input(1).shape[2:]
+        kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
         rank = len(size)
-        begin, end = a["pads"][:rank], a["pads"][rank:]
+        begin, end = op.pads[:rank], op.pads[rank:]
         idle = (1, 1, 1, 0, 0)
         axes = [i for i in range(rank) if not squeeze or (size[i], out[i], kernel[i], begin[i], end[i]) != idle]
 
@@ -53,8 +55,8 @@ class Window:
 
         return cls(
             kernel=triple(kernel, 1),
-            strides=triple(a["strides"], 1),
-            dilations=triple(a["dilations"], 1),
+            strides=triple(op.strides, 1),
+            dilations=triple(op.dilations, 1),
             begin=triple(begin, 0),
             end=triple(end, 0),
             size=triple(size, 1),

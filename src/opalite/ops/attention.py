@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import Shape, TensorType
-from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
 from .view import View
 
 OPERANDS = ("q", "k", "v")
+Views = tuple[View | None, View | None, View | None]
 
 
-def operand_view(attrs: Attrs, shape: Shape, i: int) -> View:
+def operand_view(op: Attention, shape: Shape, i: int) -> View:
     """How operand `i` of q, k, v lies in its tensor of `shape`."""
-    found: View | None = attrs.get("views", (None,) * 3)[i]
+    found = op.views[i]
     return View.whole(shape) if found is None else found
 
 
-def output_axes(attrs: Attrs) -> tuple[int, ...]:
+def output_axes(op: Attention) -> tuple[int, int, int, int]:
     """Which of B, H, S, Dv is each axis of the output."""
-    return tuple(attrs.get("out_axes", (0, 1, 2, 3)))
+    return op.out_axes
 
 
-def gives_nan(attrs: Attrs, keys: int) -> bool:
+def gives_nan(op: Attention, keys: int) -> bool:
     """Whether a query that sees none of `keys` gives NaN."""
-    return bool(attrs.get("blind_nan")) and keys > 0
+    return op.blind_nan and keys > 0
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Attention(Op):
     """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
 
@@ -42,14 +45,20 @@ class Attention(Op):
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
     """
 
-    name = "Attention"
+    scale: float
+    causal: bool
+    softcap: float
+    blind_nan: bool = False
+    views: Views = (None, None, None)
+    out_axes: tuple[int, int, int, int] = (0, 1, 2, 3)
+
     arity = 4
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         for i, name in enumerate(OPERANDS):
-            t, view = tensor(ins, i, name), attrs.get("views", (None,) * 3)[i]
+            t, view = tensor(ins, i, name), self.views[i]
             need(view is None or view.last < t.count, f"the view {view} of {name} reaches beyond {t}")
-        q, k, v = _operands(attrs, ins)
+        q, k, v = _operands(self, ins)
         for t, what in ((q, "q[B,H,S,D]"), (k, "k[B,Hkv,T,D]"), (v, "v[B,Hkv,T,Dv]")):
             need(t.rank == 4, f"attention needs {what}, got {t}")
             need(
@@ -71,41 +80,41 @@ class Attention(Op):
                 f"the mask {mask} does not broadcast to the scores {scores}",
             )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        q, _, v = _operands(attrs, ins)
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        q, _, v = _operands(self, ins)
         shape = (*q.shape[:3], v.shape[3])
-        return [make_type(q.dtype, [shape[axis] for axis in output_axes(attrs)])]
+        return [make_type(q.dtype, [shape[axis] for axis in output_axes(self)])]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        q, k, v = (operand_view(attrs, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        q, k, v = (operand_view(self, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
         mask = arrays[3] if len(arrays) > 3 else None
         dtype = q.dtype
         if dtype.itemsize == 2:
             q, k, v = (a.astype(np.float32) for a in (q, k, v))
         k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
         with np.errstate(all="ignore"):
-            scores = q @ np.swapaxes(k, -1, -2) * q.dtype.type(attrs["scale"])
-            if attrs["softcap"]:
-                scores = np.tanh(scores / attrs["softcap"]) * attrs["softcap"]
+            scores = q @ np.swapaxes(k, -1, -2) * q.dtype.type(self.scale)
+            if self.softcap:
+                scores = np.tanh(scores / self.softcap) * self.softcap
             if mask is not None:
                 scores = scores + mask.astype(q.dtype)
-            if attrs["causal"]:
+            if self.causal:
                 seen = np.tri(*scores.shape[2:]) > 0
                 scores = np.where(seen, scores, -np.inf)
             largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
             weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
             total = weights.sum(axis=-1, keepdims=True)
-            y = weights @ v / np.where((total == 0) & (not gives_nan(attrs, k.shape[2])), 1, total)
-        return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(attrs)))]
+            y = weights @ v / np.where((total == 0) & (not gives_nan(self, k.shape[2])), 1, total)
+        return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(self)))]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        q, k, v = _operands(attrs, ins)
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        q, k, v = _operands(self, ins)
         scores = float(q.count // max(1, q.shape[3]) * v.shape[2])
         # An exponential and its sums count as some twenty operations.
         return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes((q, k, v, *ins[3:]), outs))
 
 
-def _operands(attrs: Attrs, ins: Types) -> list[TensorType]:
+def _operands(op: Attention, ins: Types) -> list[TensorType]:
     """Types of q, k and v as the operator sees them."""
     types = [tensor(ins, i, name) for i, name in enumerate(OPERANDS)]
-    return [TensorType(t.dtype, operand_view(attrs, t.shape, i).shape, t.place) for i, t in enumerate(types)]
+    return [TensorType(t.dtype, operand_view(op, t.shape, i).shape, t.place) for i, t in enumerate(types)]

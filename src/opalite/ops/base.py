@@ -1,4 +1,4 @@
-"""What a canonical operator is: attributes, shape check, shape inference, NumPy reference and cost.
+"""What a canonical operator is: typed attributes, shape check, shape inference, NumPy reference and cost.
 
 An Op computes nothing on a device; kernels do (`opalite.kernels`), so that an operator is written once and any
 number of kernels can serve it (Paddle-Lite's OpLite and KernelLite).
@@ -7,16 +7,15 @@ number of kernels can serve it (Paddle-Lite's OpLite and KernelLite).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 
-Attrs = Mapping[str, Any]
 Types = Sequence["TensorType | None"]
 Array = np.ndarray[Any, Any]
 
@@ -33,56 +32,83 @@ class Cost:
 
 
 class Op:
-    """One canonical operator. Subclasses are stateless; `register_op` makes the one instance.
+    """One canonical operator with its attributes: a frozen dataclass, so that equal operators compare equal.
 
-    `takes_epilogue` says that attrs["epilogue"] may hold an Expr applied to output 0, whose operands $1, $2... are
-    the node's inputs from `arity` on ($0 is the operator's own result). `sums` is the type of that result where an
-    epilogue may turn it into another type.
+    Attributes are plain numbers, text, tuples of those, or other frozen dataclasses. One that has a default is left out
+    of text forms and keys where it has that value.
+    `takes_epilogue` says that a node of the operator may have an epilogue: an Expr applied to output 0, whose operands
+    $1, $2... are the node's inputs from `arity` on ($0 is the operator's own result). `sums` is the type of that result
+    where an epilogue may turn it into another type.
     """
 
-    name: ClassVar[str]
+    __slots__ = ()
+
+    name: ClassVar[str]  # of the class; `register_op` sets it
     arity: ClassVar[int] = 1  # inputs of the operator itself, optional ones included
     takes_epilogue: ClassVar[bool] = False
     sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         """Raise ShapeError if inputs and attributes do not fit together."""
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         """Types of the outputs for checked inputs."""
         raise NotImplementedError
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         """Outputs in plain NumPy: slow, obvious, and what every kernel is tested against."""
         raise NotImplementedError
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Work estimate; by default one operation for each output element."""
         return Cost(float(sum(o.count for o in outs)), moved_bytes(ins, outs))
 
-    def __repr__(self) -> str:
-        return self.name
+    def attributes(self) -> dict[str, Any]:
+        """Attributes by name, in order of declaration, but for those that have their default value."""
+        given = ((f, getattr(self, f.name)) for f in fields(cast(Any, self)))
+        return {f.name: value for f, value in given if value != f.default}
 
 
-_OPS: dict[str, Op] = {}
+_OPS: dict[str, type[Op]] = {}
 _C = TypeVar("_C", bound=type[Op])
 
 
 def register_op(cls: _C) -> _C:
-    """Class decorator: make the operator known under its name."""
-    if cls.name in _OPS:
-        raise ValueError(f"operator {cls.name} is registered twice")
-    _OPS[cls.name] = cls()
+    """Class decorator, above @dataclass(frozen=True): make the operator known under the name of its class."""
+    if cls.__name__ in _OPS:
+        raise ValueError(f"operator {cls.__name__} is registered twice")
+    if not is_dataclass(cls):
+        raise ValueError(f"operator {cls.__name__} is no dataclass: write @dataclass(frozen=True) under @register_op")
+    cls.name = cls.__name__
+    _OPS[cls.name] = cls
     return cls
 
 
-def get_op(name: str) -> Op:
+def get_op(name: str) -> type[Op]:
     """The operator called `name`; KeyError if there is none."""
     return _OPS[name]
 
 
-def all_ops() -> dict[str, Op]:
+def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
+    """The operator called `name` with attributes that are known by name only, as text and files have them.
+
+    Lists become tuples. KeyError if there is no such operator; InputError names an attribute that is missing, or that
+    the operator does not have.
+    """
+    cls = _OPS[name]
+    known = {f.name: f for f in fields(cast(Any, cls))}
+    for key in attributes:
+        if key not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise InputError(f"{name} has no attribute {key}; {there}")
+    for key, f in known.items():
+        if key not in attributes and f.default is MISSING:
+            raise InputError(f"{name} needs the attribute {key}")
+    return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in attributes.items()})
+
+
+def all_ops() -> dict[str, type[Op]]:
     """Every operator by name."""
     return dict(_OPS)
 

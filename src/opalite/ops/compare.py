@@ -6,7 +6,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import TensorType
-from .text import attr_text
+from .text import attr_text, node_attributes
 
 
 def graphs_equal(a: Graph, b: Graph) -> str | None:
@@ -45,7 +45,7 @@ class _Comparison:
         return None
 
     def nodes(self, m: Node, n: Node) -> str | None:
-        if m.op is not n.op:
+        if type(m.op) is not type(n.op):
             return f"the other graph has {n.op.name} there"
         if len(m.inputs) != len(n.inputs) or len(m.outputs) != len(n.outputs):
             counts = [f"{len(k.inputs)} inputs and {len(k.outputs)} outputs" for k in (m, n)]
@@ -54,8 +54,9 @@ class _Comparison:
             why = self.values(v, w)
             if why is not None:
                 return f"input {i}: {why}"
-        for key in sorted({*m.attrs, *n.attrs}):
-            texts = [attr_text(k.attrs[key]) if key in k.attrs else "absent" for k in (m, n)]
+        held = [node_attributes(k) for k in (m, n)]
+        for key in sorted({*held[0], *held[1]}):
+            texts = [attr_text(h[key]) if key in h else "absent" for h in held]
             if texts[0] != texts[1]:
                 return f"attribute {key} is {texts[0]}, in the other graph {texts[1]}"
         for v, w in zip(m.outputs, n.outputs, strict=True):

@@ -5,19 +5,43 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.graph import Value
 from ..ir.types import Shape, TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 
-def window_dims(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Windowed(Op):
+    """An operator on windows along spatial axes.
+
+    strides and dilations hold a number for each spatial axis; pads holds all begins, then all ends.
+    """
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def check_window(self, rank: int) -> None:
+        """ShapeError unless strides, dilations and pads are there for each of `rank` spatial axes."""
+        for key, got, count in (
+            ("strides", self.strides, rank),
+            ("dilations", self.dilations, rank),
+            ("pads", self.pads, 2 * rank),
+        ):
+            need(len(got) == count, f"{key} must hold {count} numbers for {rank} spatial axes, got {got}")
+        for key, got in (("strides", self.strides), ("dilations", self.dilations)):
+            need(all(v >= 1 for v in got), f"{key} must be positive, got {got}")
+
+
+def window_dims(sizes: Sequence[int], kernel: Sequence[int], op: Windowed) -> list[int]:
     """Positions of a filter window along each spatial axis: floor((size + pads - extent) / stride) + 1."""
-    pads, rank = attrs["pads"], len(sizes)
+    pads, rank = op.pads, len(sizes)
     return [
-        (sizes[i] + pads[i] + pads[i + rank] - attrs["dilations"][i] * (kernel[i] - 1) - 1) // attrs["strides"][i] + 1
+        (sizes[i] + pads[i] + pads[i + rank] - op.dilations[i] * (kernel[i] - 1) - 1) // op.strides[i] + 1
         for i in range(rank)
     ]
 
@@ -45,23 +69,14 @@ def neutral_zeros(w: Value) -> bool:
     return w.producer is not None
 
 
-def check_window(attrs: Attrs, rank: int) -> None:
-    """ShapeError unless strides, dilations and pads are there for each of `rank` spatial axes."""
-    for key, count in (("strides", rank), ("dilations", rank), ("pads", 2 * rank)):
-        got = tuple(attrs[key])
-        need(len(got) == count, f"{key} must hold {count} numbers for {rank} spatial axes, got {got}")
-    for key in ("strides", "dilations"):
-        need(all(v >= 1 for v in attrs[key]), f"{key} must be positive, got {tuple(attrs[key])}")
-
-
-def _check_operands(attrs: Attrs, ins: Types) -> tuple[TensorType, TensorType]:
+def _check_operands(op: Convolution, ins: Types) -> tuple[TensorType, TensorType]:
     x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
     need(x.rank >= 3, f"x must be [N,C,D1,...], got {x}")
     need(w.rank == x.rank, f"weights must have x's rank {x.rank}, got {w}")
     need(w.dtype is x.dtype, f"weights must have x's type {x.dtype}, got {w}")
-    need(attrs["group"] >= 1, f"group must be positive, got {attrs['group']}")
+    need(op.group >= 1, f"group must be positive, got {op.group}")
     need(all(k >= 1 for k in w.shape[2:]), f"filter sizes must be positive, got weights {w}")
-    check_window(attrs, x.rank - 2)
+    op.check_window(x.rank - 2)
     return x, w
 
 
@@ -84,46 +99,48 @@ def _add_bias(y: Array, bias: Array | None, dtype: np.dtype[np.generic]) -> Arra
     return y.astype(dtype)
 
 
-@register_op
-class Conv(Op):
-    """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
+@dataclass(frozen=True, slots=True)
+class Convolution(Windowed):
+    """What Conv, IntegerConv and ConvTranspose share: filters for each of `group` groups of channels."""
 
-    Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. attrs: strides, dilations (one for each spatial axis),
-    pads (all begins, then all ends; zeros outside x; negative crops), group.
-    """
+    group: int
 
-    name = "Conv"
     arity = 3
     takes_epilogue = True
 
-    def _spatial(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
-        return window_dims(x[2:], w[2:], attrs)
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, w = _check_operands(attrs, ins)
-        g = attrs["group"]
+@dataclass(frozen=True, slots=True)
+class ForwardConv(Convolution):
+    """What Conv and IntegerConv share: they gather what a window shows."""
+
+    def _spatial(self, x: Shape, w: Shape) -> list[int]:
+        return window_dims(x[2:], w[2:], self)
+
+    def check_shape(self, ins: Types) -> None:
+        x, w = _check_operands(self, ins)
+        g = self.group
         need(
             w.shape[1] * g == x.shape[1],
             f"weights {w} with group {g} expect {w.shape[1] * g} input channels, x {x} has {x.shape[1]}",
         )
         need(w.shape[0] % g == 0, f"{w.shape[0]} output channels do not divide into {g} groups")
         _check_bias(ins, w.shape[0], x.dtype)
-        _check_out(self._spatial(attrs, x.shape, w.shape), x, w)
+        _check_out(self._spatial(x.shape, w.shape), x, w)
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
-        return [make_type(x.dtype, (x.shape[0], w.shape[0], *self._spatial(attrs, x.shape, w.shape)))]
+        return [make_type(x.dtype, (x.shape[0], w.shape[0], *self._spatial(x.shape, w.shape)))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, w = arrays[0], arrays[1]
         assert x is not None
         assert w is not None
         acc = compute_dtype(x.dtype)
-        g, strides, dilations = attrs["group"], attrs["strides"], attrs["dilations"]
+        g, strides, dilations = self.group, self.strides, self.dilations
         n, c, kernel = x.shape[0], x.shape[1], w.shape[2:]
         m = w.shape[0]
-        out = self._spatial(attrs, x.shape, w.shape)
-        padded = pad_or_crop(x.astype(acc), attrs["pads"], 0)
+        out = self._spatial(x.shape, w.shape)
+        padded = pad_or_crop(x.astype(acc), self.pads, 0)
         filters = w.astype(acc).reshape(g, m // g, c // g, math.prod(kernel))
         y = np.zeros((n, g, m // g, math.prod(out)), acc)
         for i, k in enumerate(taps(kernel)):
@@ -131,71 +148,83 @@ class Conv(Op):
             y += filters[..., i] @ window.reshape(n, g, c // g, math.prod(out))
         return [_add_bias(y.reshape(n, m, *out), arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         w = tensor(ins, 1, "weights")
         return Cost(2.0 * outs[0].count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
 
 
 @register_op
-class ConvTranspose(Op):
+@dataclass(frozen=True, slots=True)
+class Conv(ForwardConv):
+    """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
+
+    Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. attrs: strides, dilations (one for each spatial axis),
+    pads (all begins, then all ends; zeros outside x; negative crops), group; exact: the sums are whole numbers, which
+    float32 holds and lesser precisions would round.
+    """
+
+    exact: bool = False
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class ConvTranspose(Convolution):
     """The gradient of Conv: y[n, m, i*stride - pad + k*dilation] += x[n,c,i] * w[c,m,k], plus bias[m].
 
     Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. attrs as Conv's, pads cropping the output (negative ones
     extend it), and output_padding, which extends its end.
     """
 
-    name = "ConvTranspose"
-    arity = 3
-    takes_epilogue = True
+    output_padding: tuple[int, ...]
 
-    def _spatial(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
+    def _spatial(self, x: Shape, w: Shape) -> list[int]:
         """Output sizes before the pads crop them."""
         return [
             s * (size - 1) + extra + d * (k - 1) + 1
             for size, k, s, d, extra in zip(
-                x[2:], w[2:], attrs["strides"], attrs["dilations"], attrs["output_padding"], strict=True
+                x[2:], w[2:], self.strides, self.dilations, self.output_padding, strict=True
             )
         ]
 
-    def _cropped(self, attrs: Attrs, x: Shape, w: Shape) -> list[int]:
-        pads, rank = attrs["pads"], len(x) - 2
-        return [d - pads[i] - pads[i + rank] for i, d in enumerate(self._spatial(attrs, x, w))]
+    def _cropped(self, x: Shape, w: Shape) -> list[int]:
+        pads, rank = self.pads, len(x) - 2
+        return [d - pads[i] - pads[i + rank] for i, d in enumerate(self._spatial(x, w))]
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, w = _check_operands(attrs, ins)
-        g, extra = attrs["group"], tuple(attrs["output_padding"])
+    def check_shape(self, ins: Types) -> None:
+        x, w = _check_operands(self, ins)
+        g, extra = self.group, self.output_padding
         need(len(extra) == x.rank - 2, f"output_padding must hold {x.rank - 2} numbers, got {extra}")
         need(all(e >= 0 for e in extra), f"output_padding must not be negative, got {extra}")
         need(w.shape[0] == x.shape[1], f"weights {w} expect {w.shape[0]} input channels, x {x} has {x.shape[1]}")
         need(x.shape[1] % g == 0, f"{x.shape[1]} input channels do not divide into {g} groups")
         _check_bias(ins, w.shape[1] * g, x.dtype)
-        _check_out(self._cropped(attrs, x.shape, w.shape), x, w)
+        _check_out(self._cropped(x.shape, w.shape), x, w)
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
-        return [make_type(x.dtype, (x.shape[0], w.shape[1] * attrs["group"], *self._cropped(attrs, x.shape, w.shape)))]
+        return [make_type(x.dtype, (x.shape[0], w.shape[1] * self.group, *self._cropped(x.shape, w.shape)))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, w = arrays[0], arrays[1]
         assert x is not None
         assert w is not None
         acc = compute_dtype(x.dtype)
-        g, strides, dilations, pads = attrs["group"], attrs["strides"], attrs["dilations"], attrs["pads"]
+        g, strides, dilations, pads = self.group, self.strides, self.dilations, self.pads
         n, c, *spatial = x.shape
         mg, kernel = w.shape[1], w.shape[2:]
         if not x.size:
-            y = np.zeros((n, g * mg, *self._cropped(attrs, x.shape, w.shape)), acc)
+            y = np.zeros((n, g * mg, *self._cropped(x.shape, w.shape)), acc)
             return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
         columns = x.astype(acc).reshape(n, g, c // g, math.prod(spatial))
         filters = w.astype(acc).reshape(g, c // g, mg, math.prod(kernel)).swapaxes(1, 2)
-        y = np.zeros((n, g * mg, *self._spatial(attrs, x.shape, w.shape)), acc)
+        y = np.zeros((n, g * mg, *self._spatial(x.shape, w.shape)), acc)
         for i, k in enumerate(taps(kernel)):
             part = (filters[..., i] @ columns).reshape(n, g * mg, *spatial)
             y[(slice(None), slice(None), *tap_slices(k, spatial, strides, dilations))] += part
         y = pad_or_crop(y, [-p for p in pads], 0)
         return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
         return Cost(2.0 * x.count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Op, Types, need, register_op, tensor
+from .base import Array, Op, Types, need, register_op, tensor
 from .conv import compute_dtype
 from .gather import check_axis
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Cumulative(Op):
     """y[.., i, ..] = sum or product of x[.., j, ..] over j <= i along the axis.
 
@@ -20,28 +22,31 @@ class Cumulative(Op):
     x holds integers, which wrap, or floats; 16-bit floats are accumulated in float32.
     """
 
-    name = "Cumulative"
+    kind: str
+    axis: int
+    exclusive: bool
+    reverse: bool
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        need(attrs["kind"] in ("sum", "prod"), f"kind must be sum or prod, got '{attrs['kind']}'")
+        need(self.kind in ("sum", "prod"), f"kind must be sum or prod, got '{self.kind}'")
         need(x.dtype.is_float or x.dtype.is_int, f"x must hold numbers, got {x}")
-        check_axis(attrs["axis"], x)
+        check_axis(self.axis, x)
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
-        acc, axis = compute_dtype(x.dtype), attrs["axis"]
-        accumulate = np.cumsum if attrs["kind"] == "sum" else np.cumprod
-        line = np.flip(x, axis) if attrs["reverse"] else x
+        acc, axis = compute_dtype(x.dtype), self.axis
+        accumulate = np.cumsum if self.kind == "sum" else np.cumprod
+        line = np.flip(x, axis) if self.reverse else x
         with np.errstate(all="ignore"):
             y = accumulate(line, axis, dtype=acc)
-        if attrs["exclusive"] and x.shape[axis]:
-            first = np.full_like(np.take(y, [0], axis), 0 if attrs["kind"] == "sum" else 1)
+        if self.exclusive and x.shape[axis]:
+            first = np.full_like(np.take(y, [0], axis), 0 if self.kind == "sum" else 1)
             y = np.concatenate([first, np.take(y, range(x.shape[axis] - 1), axis)], axis)
-        y = np.flip(y, axis) if attrs["reverse"] else y
+        y = np.flip(y, axis) if self.reverse else y
         return [np.ascontiguousarray(y.astype(x.dtype))]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..expr.core import Expr, evaluate
-from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from ..ir.graph import Node, Value
+from ..ir.types import Shape, TensorType
+from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Elementwise(Op):
     """y = expr(x0, x1, ...) at every position, NumPy broadcasting.
 
@@ -17,10 +20,11 @@ class Elementwise(Op):
     (Expand, ConstantOfShape, Range).
     """
 
-    name = "Elementwise"
+    expr: Expr
+    shape: Shape | None = None
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        expr: Expr = attrs["expr"]
+    def check_shape(self, ins: Types) -> None:
+        expr = self.expr
         need(
             len(ins) >= len(expr.dtypes),
             f"expression '{expr}' needs {len(expr.dtypes)} inputs, got {len(ins)}",
@@ -29,35 +33,39 @@ class Elementwise(Op):
             t = tensor(ins, i, f"operand ${i}")
             need(t.dtype is want, f"operand ${i} of '{expr}' is {want}, got {t}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         shapes = [t.shape for t in ins if t is not None]
-        if attrs.get("shape") is not None:
-            shapes.append(tuple(attrs["shape"]))
-        return [make_type(attrs["expr"].dtype, broadcast_shape(shapes))]
+        if self.shape is not None:
+            shapes.append(self.shape)
+        return [make_type(self.expr.dtype, broadcast_shape(shapes))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         present = [a for a in arrays if a is not None]
         shapes = [a.shape for a in present]
-        if attrs.get("shape") is not None:
-            shapes.append(tuple(attrs["shape"]))
-        return [evaluate(attrs["expr"], present, broadcast_shape(shapes))]
+        if self.shape is not None:
+            shapes.append(self.shape)
+        return [evaluate(self.expr, present, broadcast_shape(shapes))]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(float(outs[0].count * max(1, len(attrs["expr"]))), moved_bytes(ins, outs))
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(float(outs[0].count * max(1, len(self.expr))), moved_bytes(ins, outs))
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class PlaceCast(Op):
     """The same tensor in another place: host to device and back, another layout, another storage precision.
 
     Only the cast pass creates it. attrs: none; the types of input and output say everything.
     """
 
-    name = "PlaceCast"
-
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         return [tensor(ins, 0, "x")]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         assert arrays[0] is not None
         return [arrays[0]]
+
+
+def place_cast(x: Value, y: Value) -> Node:
+    """The node that moves `x` to `y`, a value of the same type in another place."""
+    return Node(PlaceCast(), [x], [y], name=x.name)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
 
 
 def check_indices(ins: Types) -> TensorType:
@@ -41,68 +42,72 @@ def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Gather(Op):
     """y[o, i, n] = x[o, indices[i], n]: `indices`' shape takes the place of x's axis. attrs: axis.
 
     Inputs x (any type), indices (i32 or i64, any shape).
     """
 
-    name = "Gather"
+    axis: int
+
     arity = 2
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, indices = tensor(ins, 0, "x"), check_indices(ins)
-        check_axis(attrs["axis"], x)
+        check_axis(self.axis, x)
         need(
-            x.shape[attrs["axis"]] > 0 or indices.count == 0,
-            f"indices {indices} pick from axis {attrs['axis']} of x {x}, which is empty",
+            x.shape[self.axis] > 0 or indices.count == 0,
+            f"indices {indices} pick from axis {self.axis} of x {x}, which is empty",
         )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        x, indices, axis = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), attrs["axis"]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, indices, axis = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), self.axis
         return [make_type(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, indices = arrays[0], arrays[1]
         assert x is not None
         assert indices is not None
-        return [np.take(x, clamp_indices(indices, x.shape[attrs["axis"]]), attrs["axis"])]
+        return [np.take(x, clamp_indices(indices, x.shape[self.axis]), self.axis)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class GatherElements(Op):
     """y[i0, .., ik, ..] = x[i0, .., indices[i0, .., ik, ..], ..], the index standing at position `axis`. attrs: axis.
 
     Inputs x (any type), indices (i32 or i64) of x's rank, along the other axes at most as large as x.
     """
 
-    name = "GatherElements"
+    axis: int
+
     arity = 2
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, indices = tensor(ins, 0, "x"), check_indices(ins)
-        check_axis(attrs["axis"], x)
-        check_element_indices(x, indices, attrs["axis"])
+        check_axis(self.axis, x)
+        check_element_indices(x, indices, self.axis)
         need(
-            x.shape[attrs["axis"]] > 0 or indices.count == 0,
-            f"indices {indices} pick from axis {attrs['axis']} of x {x}, which is empty",
+            x.shape[self.axis] > 0 or indices.count == 0,
+            f"indices {indices} pick from axis {self.axis} of x {x}, which is empty",
         )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, tensor(ins, 1, "indices").shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, indices = arrays[0], arrays[1]
         assert x is not None
         assert indices is not None
         at = element_places(indices)
-        at[attrs["axis"]] = clamp_indices(indices, x.shape[attrs["axis"]])
+        at[self.axis] = clamp_indices(indices, x.shape[self.axis])
         return [x[tuple(at)]]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)
 
 
@@ -121,6 +126,7 @@ def element_places(indices: Array) -> list[Array]:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class GatherND(Op):
     """y[b, i] = x[b, indices[b, i]]: the last axis of `indices` holds coordinates of x after `batch_dims` common axes.
 
@@ -128,11 +134,12 @@ class GatherND(Op):
     attrs: batch_dims.
     """
 
-    name = "GatherND"
+    batch_dims: int
+
     arity = 2
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, indices, batch = tensor(ins, 0, "x"), check_indices(ins), attrs["batch_dims"]
+    def check_shape(self, ins: Types) -> None:
+        x, indices, batch = tensor(ins, 0, "x"), check_indices(ins), self.batch_dims
         need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
         need(
             0 <= batch < min(x.rank + 1, indices.rank),
@@ -153,13 +160,13 @@ class GatherND(Op):
             f"indices {indices} pick from axes of x {x} that are empty",
         )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x, indices = tensor(ins, 0, "x"), tensor(ins, 1, "indices")
-        rest = x.shape[attrs["batch_dims"] + indices.shape[-1] :]
+        rest = x.shape[self.batch_dims + indices.shape[-1] :]
         return [make_type(x.dtype, (*indices.shape[:-1], *rest))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices, batch = arrays[0], arrays[1], attrs["batch_dims"]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices, batch = arrays[0], arrays[1], self.batch_dims
         assert x is not None
         assert indices is not None
         where = [np.arange(d).reshape(-1, *(1,) * (indices.ndim - 2 - a)) for a, d in enumerate(indices.shape[:batch])]
@@ -169,5 +176,5 @@ class GatherND(Op):
         shape = (*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
         return [np.array(np.broadcast_to(x[tuple(where)], shape))]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -19,6 +20,7 @@ _A = -0.75  # Keys' coefficient of cubic convolution
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class GridSample(Op):
     """y[n, c, p] = x[n, c] interpolated at the position grid[n, p].
 
@@ -28,13 +30,16 @@ class GridSample(Op):
     the end elements, or their outer edges.
     """
 
-    name = "GridSample"
+    mode: str
+    padding: str
+    align_corners: bool
+
     arity = 2
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, grid = tensor(ins, 0, "x"), tensor(ins, 1, "grid")
-        need(attrs["mode"] in TAPS, f"mode must be one of {', '.join(TAPS)}, got '{attrs['mode']}'")
-        need(attrs["padding"] in PADDINGS, f"padding must be one of {', '.join(PADDINGS)}, got '{attrs['padding']}'")
+        need(self.mode in TAPS, f"mode must be one of {', '.join(TAPS)}, got '{self.mode}'")
+        need(self.padding in PADDINGS, f"padding must be one of {', '.join(PADDINGS)}, got '{self.padding}'")
         need(x.rank in (4, 5), f"x must be [N,C,H,W] or [N,C,D,H,W], got {x}")
         need(grid.dtype.is_float, f"grid must hold floats, got {grid}")
         need(
@@ -44,22 +49,22 @@ class GridSample(Op):
         need(grid.shape[0] == x.shape[0], f"grid {grid} and x {x} must have the same batch size")
         need(all(x.shape[2:]), f"x must not be empty, got {x}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x, grid = tensor(ins, 0, "x"), tensor(ins, 1, "grid")
         return [make_type(x.dtype, (*x.shape[:2], *grid.shape[1:-1]))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, grid = arrays[0], arrays[1]
         assert x is not None
         assert grid is not None
         rank = x.ndim - 2
         acc = compute_dtype(x.dtype) if x.dtype.kind not in "iub" else np.dtype(np.float32)
         at = grid.astype(compute_dtype(grid.dtype))
-        taps = [_axis_taps(attrs, at[..., rank - 1 - k], x.shape[2 + k]) for k in range(rank)]
+        taps = [_axis_taps(self, at[..., rank - 1 - k], x.shape[2 + k]) for k in range(rank)]
         batch = np.arange(x.shape[0]).reshape(-1, *(1,) * rank)
         channels_last = np.moveaxis(x, 1, -1).astype(acc)
         y = np.zeros((*grid.shape[:-1], x.shape[1]), acc)
-        for combination in itertools.product(range(TAPS[attrs["mode"]]), repeat=rank):
+        for combination in itertools.product(range(TAPS[self.mode]), repeat=rank):
             index = [t[0][..., j] for t, j in zip(taps, combination, strict=True)]
             weight, inside = np.ones(grid.shape[:-1], acc), np.ones(grid.shape[:-1], bool)
             for t, i, j in zip(taps, index, combination, strict=True):
@@ -69,27 +74,27 @@ class GridSample(Op):
             y += np.where(inside[..., None], weight[..., None] * values, 0)
         return [np.ascontiguousarray(np.moveaxis(y, -1, 1).astype(x.dtype))]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         rank = outs[0].rank - 2
-        return Cost(2.0 * outs[0].count * TAPS[attrs["mode"]] ** rank, moved_bytes(ins, outs))
+        return Cost(2.0 * outs[0].count * TAPS[self.mode] ** rank, moved_bytes(ins, outs))
 
 
-def _axis_taps(attrs: Attrs, grid: Array, size: int) -> tuple[Array, Array]:
+def _axis_taps(op: GridSample, grid: Array, size: int) -> tuple[Array, Array]:
     """(positions or -1 where zeros stand, weights) along one axis of `size`, each with an axis of taps at the end."""
     with np.errstate(all="ignore"):
-        at = (grid + 1) / 2 * (size - 1) if attrs["align_corners"] else ((grid + 1) * size - 1) / 2
+        at = (grid + 1) / 2 * (size - 1) if op.align_corners else ((grid + 1) * size - 1) / 2
     at = np.clip(np.nan_to_num(at, nan=-FAR), -FAR, FAR).astype(grid.dtype)
-    low = np.rint(at) if attrs["mode"] == "nearest" else np.floor(at)
+    low = np.rint(at) if op.mode == "nearest" else np.floor(at)
     s = at - low
-    if attrs["mode"] == "nearest":
+    if op.mode == "nearest":
         weights = [np.ones_like(s)]
-    elif attrs["mode"] == "linear":
+    elif op.mode == "linear":
         weights = [1 - s, s]
     else:
         weights = [_cubic_far(s + 1), _cubic_near(s), _cubic_near(1 - s), _cubic_far(2 - s)]
-    before = 1 if attrs["mode"] == "cubic" else 0
+    before = 1 if op.mode == "cubic" else 0
     index = low.astype(np.int64)[..., None] + np.arange(-before, len(weights) - before)
-    return _padded(index, size, attrs), np.stack(weights, -1)
+    return _padded(index, size, op), np.stack(weights, -1)
 
 
 def _cubic_near(d: Array) -> Array:
@@ -100,12 +105,12 @@ def _cubic_far(d: Array) -> Array:
     return ((_A * d - 5 * _A) * d + 8 * _A) * d - 4 * _A
 
 
-def _padded(index: Array, size: int, attrs: Attrs) -> Array:
-    if attrs["padding"] == "zeros":
+def _padded(index: Array, size: int, op: GridSample) -> Array:
+    if op.padding == "zeros":
         return np.where((index >= 0) & (index < size), index, -1)
-    if attrs["padding"] == "border":
+    if op.padding == "border":
         return np.clip(index, 0, size - 1)
-    if attrs["align_corners"]:
+    if op.align_corners:
         period = max(2 * (size - 1), 1)
         folded = index % period
         return np.where(folded < size, folded, period - folded)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Op, Types, register_op
+from .base import Array, Op, Types, register_op
 
 HostRunner = Callable[[str, str, int, bytes, Sequence[Any]], list[Any]]
 _runner: list[HostRunner] = []
@@ -21,6 +22,7 @@ def set_host_runner(runner: HostRunner) -> None:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class HostOp(Op):
     """Any ONNX operator with outputs of known type.
 
@@ -28,12 +30,17 @@ class HostOp(Op):
     types (TensorTypes of the outputs).
     """
 
-    name = "HostOp"
+    op_type: str
+    domain: str
+    opset: int
+    proto: bytes
+    types: tuple[TensorType, ...]
+    reason: str = ""
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        return list(attrs["types"])
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return list(self.types)
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         if not _runner:
             raise NotImplementedError("no host runner is registered; import opalite.importer first")
-        return _runner[0](attrs["op_type"], attrs["domain"], attrs["opset"], attrs["proto"], arrays)
+        return _runner[0](self.op_type, self.domain, self.opset, self.proto, arrays)

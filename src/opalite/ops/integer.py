@@ -1,18 +1,18 @@
-"""Convolutions and matrix products of 8-bit integers less their zero points, exact in int32."""
+"""ForwardConvs and matrix products of 8-bit integers less their zero points, exact in int32."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..expr.core import Expr
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Op, Types, make_type, need, register_op, tensor
-from .conv import Conv
-from .matmul import MatMul
+from .base import Array, Op, Types, make_type, need, register_op, tensor
+from .conv import ForwardConv
+from .matmul import MatrixProduct
 
 BYTES = (DType.INT8, DType.UINT8)
 """Element types of the operands."""
@@ -24,34 +24,34 @@ class LessZeros(Op):
     names: of the two operands, in messages.
     """
 
+    __slots__ = ()
+
     sums = DType.INT32
     names: ClassVar[tuple[str, str]]
 
-    def channel_axis(self, attrs: Attrs, rank: int) -> int:
+    def channel_axis(self, rank: int) -> int:
         """Axis of the second operand along which its zero points lie, counted from the end."""
         raise NotImplementedError
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, w = (tensor(ins, i, name) for i, name in enumerate(self.names))
         for t, name in ((x, self.names[0]), (w, self.names[1])):
             need(t.dtype in BYTES, f"{name} must hold 8-bit integers, got {t}")
-        super().check_shape(attrs, self._wide(ins))
+        super().check_shape(self._wide(ins))
         _check_zero(ins, self.arity - 2, x, 1, self.names[0])
-        _check_zero(ins, self.arity - 1, w, w.shape[self.channel_axis(attrs, w.rank)], self.names[1])
+        _check_zero(ins, self.arity - 1, w, w.shape[self.channel_axis(w.rank)], self.names[1])
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        types = super().infer_shape(attrs, self._wide(ins))
-        epilogue: Expr | None = attrs.get("epilogue")
-        return types if epilogue is None else [make_type(epilogue.dtype, types[0].shape)]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return super().infer_shape(self._wide(ins))
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, w, *bias, x_zero, w_zero = [*arrays, *[None] * self.arity][: self.arity]
         assert x is not None
         assert w is not None
         # float64 holds every sum of products exactly.
-        along = (-1, *(1,) * (-1 - self.channel_axis(attrs, w.ndim)))
+        along = (-1, *(1,) * (-1 - self.channel_axis(w.ndim)))
         wide = [_centred(x, x_zero, along), _centred(w, w_zero, along)]
-        (y,) = super().reference(attrs, [*wide, *(None if b is None else b.astype(np.float64) for b in bias)])
+        (y,) = super().reference([*wide, *(None if b is None else b.astype(np.float64) for b in bias)])
         return [y.astype(np.int64).astype(np.int32)]  # which wraps around
 
     def _wide(self, ins: Types) -> list[TensorType | None]:
@@ -61,7 +61,8 @@ class LessZeros(Op):
 
 
 @register_op
-class IntegerConv(LessZeros, Conv):
+@dataclass(frozen=True, slots=True)
+class IntegerConv(LessZeros, ForwardConv):
     """Conv of x - x_zero with w - w_zero in int32; where x is padded, x - x_zero is zero.
 
     Inputs x[N,C,D...] and w[M,C/group,K...] of int8 or uint8 each, bias int32[M] or none, x_zero of x's type with one
@@ -69,16 +70,16 @@ class IntegerConv(LessZeros, Conv):
     epilogue sees int32 and may give another type.
     """
 
-    name = "IntegerConv"
     arity = 5
     names = ("x", "weights")
 
-    def channel_axis(self, attrs: Attrs, rank: int) -> int:
+    def channel_axis(self, rank: int) -> int:
         return -rank
 
 
 @register_op
-class IntegerMatMul(LessZeros, MatMul):
+@dataclass(frozen=True, slots=True)
+class IntegerMatMul(LessZeros, MatrixProduct):
     """MatMul of a - a_zero with b - b_zero in int32.
 
     Inputs a[..., M, K] and b[..., K, N] of int8 or uint8 each, a_zero of a's type with one element or none, b_zero of
@@ -86,12 +87,11 @@ class IntegerMatMul(LessZeros, MatMul):
     and may give another type.
     """
 
-    name = "IntegerMatMul"
     arity = 4
     names = ("a", "b")
 
-    def channel_axis(self, attrs: Attrs, rank: int) -> int:
-        return -2 if attrs["trans_b"] else -1
+    def channel_axis(self, rank: int) -> int:
+        return -2 if self.trans_b else -1
 
 
 def _check_zero(ins: Types, i: int, of: TensorType, most: int, whose: str) -> None:

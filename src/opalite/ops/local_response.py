@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 
 
@@ -17,6 +18,7 @@ def neighbours(size: int) -> tuple[int, int]:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class LocalResponseNorm(Op):
     """y[n,c,..] = x[n,c,..] * (bias + alpha / size * sum of x[n,i,..]^2 over the window of c)^-beta.
 
@@ -25,33 +27,37 @@ class LocalResponseNorm(Op):
     Hinton, 2012, where alpha is not divided.)
     """
 
-    name = "LocalResponseNorm"
+    size: int
+    alpha: float
+    beta: float
+    bias: float
+
     takes_epilogue = True
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
         need(x.rank >= 2, f"x must be [N,C,...], got {x}")
         need(x.dtype.is_float, f"x must hold floats, got {x}")
-        need(attrs["size"] >= 1, f"size must be at least 1, got {attrs['size']}")
+        need(self.size >= 1, f"size must be at least 1, got {self.size}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
         wide = x.astype(compute_dtype(x.dtype))
-        before, behind = neighbours(attrs["size"])
+        before, behind = neighbours(self.size)
         with np.errstate(all="ignore"):
             squares, sums = wide * wide, np.zeros_like(wide)
             for c in range(x.shape[1]):
                 sums[:, c] = squares[:, max(0, c - before) : c + behind + 1].sum(1)
-            mean = sums * wide.dtype.type(attrs["alpha"] / attrs["size"])
-            y = wide * (mean + wide.dtype.type(attrs["bias"])) ** wide.dtype.type(-attrs["beta"])
+            mean = sums * wide.dtype.type(self.alpha / self.size)
+            y = wide * (mean + wide.dtype.type(self.bias)) ** wide.dtype.type(-self.beta)
         return [y.astype(x.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """A multiply-add for each channel of the window, and some ten operations for the power."""
-        window = min(attrs["size"], outs[0].shape[1])
+        window = min(self.size, outs[0].shape[1])
         return Cost((2.0 * window + 10.0) * outs[0].count, moved_bytes(ins, outs))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import Shape, TensorType
-from .base import Array, Attrs, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
 
 HELD = frozenset(
     {
@@ -30,48 +31,61 @@ def matrix_dims(shape: Shape, transposed: bool) -> tuple[int, int]:
     return (shape[-1], shape[-2]) if transposed else (shape[-2], shape[-1])
 
 
-@register_op
-class MatMul(Op):
-    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], leading dimensions broadcasting.
+@dataclass(frozen=True, slots=True)
+class MatrixProduct(Op):
+    """What MatMul, IntegerMatMul and NormalizedMatMul share."""
 
-    Inputs a[..., M, K], b[..., K, N], both of rank 2 or more. attrs: trans_a, trans_b (bool): the last two dimensions
-    of that input are stored swapped. The 16-bit floats are summed in float32.
-    """
+    trans_a: bool
+    trans_b: bool
 
-    name = "MatMul"
     arity = 2
     takes_epilogue = True
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
         need(a.rank >= 2 and b.rank >= 2, f"a matrix product needs inputs of rank 2 or more, got {a} and {b}")
         need(a.dtype is b.dtype, f"a and b must be of one element type, got {a} and {b}")
         need(a.dtype in HELD, f"a matrix product is of floats or of 32- or 64-bit integers, got {a}")
-        (_, k), (rows, _) = matrix_dims(a.shape, attrs["trans_a"]), matrix_dims(b.shape, attrs["trans_b"])
-        need(k == rows, f"a has {k} columns{_stored(attrs, 'a')} but b has {rows} rows{_stored(attrs, 'b')}: {a}, {b}")
+        (_, k), (rows, _) = matrix_dims(a.shape, self.trans_a), matrix_dims(b.shape, self.trans_b)
+        need(
+            k == rows,
+            f"a has {k} columns{_stored(self.trans_a)} but b has {rows} rows{_stored(self.trans_b)}: {a}, {b}",
+        )
         broadcast_shape([a.shape[:-2], b.shape[:-2]])
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
-        m, n = matrix_dims(a.shape, attrs["trans_a"])[0], matrix_dims(b.shape, attrs["trans_b"])[1]
+        m, n = matrix_dims(a.shape, self.trans_a)[0], matrix_dims(b.shape, self.trans_b)[1]
         return [make_type(a.dtype, (*broadcast_shape([a.shape[:-2], b.shape[:-2]]), m, n))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         a, b = arrays[0], arrays[1]
         assert a is not None
         assert b is not None
         dtype = a.dtype
         if dtype.itemsize == 2:
             a, b = a.astype(np.float32), b.astype(np.float32)
-        a = np.swapaxes(a, -1, -2) if attrs["trans_a"] else a
-        b = np.swapaxes(b, -1, -2) if attrs["trans_b"] else b
+        a = np.swapaxes(a, -1, -2) if self.trans_a else a
+        b = np.swapaxes(b, -1, -2) if self.trans_b else b
         with np.errstate(all="ignore"):
             return [np.matmul(a, b).astype(dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        k = matrix_dims(tensor(ins, 0, "a").shape, attrs["trans_a"])[1]
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        k = matrix_dims(tensor(ins, 0, "a").shape, self.trans_a)[1]
         return Cost(2.0 * outs[0].count * k, moved_bytes(ins, outs))
 
 
-def _stored(attrs: Attrs, which: str) -> str:
-    return " (stored transposed)" if attrs[f"trans_{which}"] else ""
+@register_op
+@dataclass(frozen=True, slots=True)
+class MatMul(MatrixProduct):
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], leading dimensions broadcasting.
+
+    Inputs a[..., M, K], b[..., K, N], both of rank 2 or more. attrs: trans_a, trans_b (bool): the last two dimensions
+    of that input are stored swapped; exact as Conv's. The 16-bit floats are summed in float32.
+    """
+
+    exact: bool = False
+
+
+def _stored(transposed: bool) -> str:
+    return " (stored transposed)" if transposed else ""

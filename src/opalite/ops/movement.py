@@ -4,75 +4,84 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.types import Shape, TensorType
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 
 class _Movement(Op):
     """No floating-point work: only bytes."""
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    __slots__ = ()
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(0.0, 2.0 * moved_bytes((), outs))
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Reshape(_Movement):
     """The same elements in row-major order under another shape: a view. attrs: shape (tuple)."""
 
-    name = "Reshape"
+    shape: Shape
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
         need(
-            math.prod(attrs["shape"]) == x.count,
-            f"cannot reshape {x} with {x.count} elements to {tuple(attrs['shape'])} with {math.prod(attrs['shape'])}",
+            math.prod(self.shape) == x.count,
+            f"cannot reshape {x} with {x.count} elements to {self.shape} with {math.prod(self.shape)}",
         )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        return [make_type(tensor(ins, 0, "x").dtype, attrs["shape"])]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         assert arrays[0] is not None
-        return [arrays[0].reshape(attrs["shape"])]
+        return [arrays[0].reshape(self.shape)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(0.0, 0.0)
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Transpose(_Movement):
     """y's axis i is x's axis perm[i]. attrs: perm (tuple)."""
 
-    name = "Transpose"
+    perm: tuple[int, ...]
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, perm = tensor(ins, 0, "x"), tuple(attrs["perm"])
+    def check_shape(self, ins: Types) -> None:
+        x, perm = tensor(ins, 0, "x"), self.perm
         need(sorted(perm) == list(range(x.rank)), f"perm {perm} does not permute the {x.rank} axes of {x}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
-        return [make_type(x.dtype, [x.shape[p] for p in attrs["perm"]])]
+        return [make_type(x.dtype, [x.shape[p] for p in self.perm])]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         assert arrays[0] is not None
-        return [np.ascontiguousarray(arrays[0].transpose(attrs["perm"]))]
+        return [np.ascontiguousarray(arrays[0].transpose(self.perm))]
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Slice(_Movement):
     """y[i] = x[starts + steps * i], along every axis. attrs: starts, steps, sizes (full rank; sizes is y's shape)."""
 
-    name = "Slice"
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    sizes: Shape
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        for what in ("starts", "steps", "sizes"):
-            need(len(attrs[what]) == x.rank, f"{what} {tuple(attrs[what])} needs one entry for each axis of {x}")
+        for what, got in (("starts", self.starts), ("steps", self.steps), ("sizes", self.sizes)):
+            need(len(got) == x.rank, f"{what} {got} needs one entry for each axis of {x}")
         for axis, (start, step, size, extent) in enumerate(
-            zip(attrs["starts"], attrs["steps"], attrs["sizes"], x.shape, strict=True)
+            zip(self.starts, self.steps, self.sizes, x.shape, strict=True)
         ):
             if size:
                 last = start + step * (size - 1)
@@ -81,25 +90,26 @@ class Slice(_Movement):
                     f"slice of axis {axis} reads {start} to {last} of {extent} elements",
                 )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        return [make_type(tensor(ins, 0, "x").dtype, attrs["sizes"])]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
-        for axis, (start, step, size) in enumerate(zip(attrs["starts"], attrs["steps"], attrs["sizes"], strict=True)):
+        for axis, (start, step, size) in enumerate(zip(self.starts, self.steps, self.sizes, strict=True)):
             x = np.take(x, start + step * np.arange(size), axis=axis)
         return [np.ascontiguousarray(x)]
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Concat(_Movement):
     """Inputs one after another along `axis`. attrs: axis."""
 
-    name = "Concat"
+    axis: int
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        first, axis = tensor(ins, 0, "first input"), attrs["axis"]
+    def check_shape(self, ins: Types) -> None:
+        first, axis = tensor(ins, 0, "first input"), self.axis
         need(0 <= axis < first.rank, f"axis {axis} is not an axis of {first}")
         for i in range(1, len(ins)):
             t = tensor(ins, i, "input to join")
@@ -108,37 +118,40 @@ class Concat(_Movement):
             )
             need(same and t.dtype is first.dtype, f"input {i} {t} does not fit {first} off axis {axis}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         shape = list(tensor(ins, 0, "first input").shape)
-        shape[attrs["axis"]] = sum(t.shape[attrs["axis"]] for t in ins if t is not None)
+        shape[self.axis] = sum(t.shape[self.axis] for t in ins if t is not None)
         return [make_type(tensor(ins, 0, "first input").dtype, shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        return [np.concatenate([a for a in arrays if a is not None], axis=attrs["axis"])]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        return [np.concatenate([a for a in arrays if a is not None], axis=self.axis)]
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Pad(_Movement):
     """x inside a border. attrs: pads (begins, then ends, all >= 0), mode (constant, reflect, edge or wrap), value."""
 
-    name = "Pad"
+    pads: tuple[int, ...]
+    mode: str
+    value: float
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, pads, mode = tensor(ins, 0, "x"), tuple(attrs["pads"]), attrs["mode"]
+    def check_shape(self, ins: Types) -> None:
+        x, pads, mode = tensor(ins, 0, "x"), self.pads, self.mode
         need(mode in ("constant", "reflect", "edge", "wrap"), f"padding mode {mode!r} is not known")
         need(len(pads) == 2 * x.rank and min(pads, default=0) >= 0, f"pads {pads} do not fit {x}")
         for axis, extent in enumerate(x.shape):
             wide = max(pads[axis], pads[axis + x.rank])
             need(not wide or extent or mode == "constant", f"axis {axis} of {x} has nothing to pad with ({mode})")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        x, pads = tensor(ins, 0, "x"), attrs["pads"]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, pads = tensor(ins, 0, "x"), self.pads
         return [make_type(x.dtype, [d + pads[i] + pads[i + x.rank] for i, d in enumerate(x.shape)])]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
-        widths = list(zip(attrs["pads"][: x.ndim], attrs["pads"][x.ndim :], strict=True))
-        if attrs["mode"] == "constant":
-            return [np.pad(x, widths, "constant", constant_values=attrs.get("value", 0))]
-        return [np.pad(x, widths, attrs["mode"])]
+        widths = list(zip(self.pads[: x.ndim], self.pads[x.ndim :], strict=True))
+        if self.mode == "constant":
+            return [np.pad(x, widths, "constant", constant_values=self.value)]
+        return [np.pad(x, widths, cast(Any, self.mode))]

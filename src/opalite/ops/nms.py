@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class NonMaxSuppression(Op):
     """For each batch entry and class, boxes in order of score, each kept unless it overlaps one kept before.
 
@@ -24,10 +26,14 @@ class NonMaxSuppression(Op):
     score (only scores above it take part; None: all do).
     """
 
-    name = "NonMaxSuppression"
+    center_point_box: bool
+    max_output: int
+    iou: float
+    score: float | None
+
     arity = 2
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         boxes, scores = tensor(ins, 0, "boxes"), tensor(ins, 1, "scores")
         need(boxes.rank == 3 and boxes.shape[-1] == 4, f"boxes must be [B,S,4], got {boxes}")
         need(scores.rank == 3, f"scores must be [B,C,S], got {scores}")
@@ -39,32 +45,32 @@ class NonMaxSuppression(Op):
             boxes.dtype.is_float and scores.dtype is boxes.dtype,
             f"boxes and scores must be floats of one type, got {boxes} and {scores}",
         )
-        need(attrs["max_output"] >= 0, f"max_output must not be negative, got {attrs['max_output']}")
+        need(self.max_output >= 0, f"max_output must not be negative, got {self.max_output}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         batch, classes, boxes = tensor(ins, 1, "scores").shape
-        rows = batch * classes * min(attrs["max_output"], boxes)
+        rows = batch * classes * min(self.max_output, boxes)
         return [make_type(DType.INT64, (rows, 3)), make_type(DType.INT64, (1,))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         boxes, scores = arrays[0], arrays[1]
         assert boxes is not None
         assert scores is not None
         acc = compute_dtype(boxes.dtype)
-        most = min(attrs["max_output"], scores.shape[2])
+        most = min(self.max_output, scores.shape[2])
         rows: list[tuple[int, int, int]] = []
         for b in range(scores.shape[0]):
-            corners = _corners(boxes[b].astype(acc), attrs["center_point_box"])
+            corners = _corners(boxes[b].astype(acc), self.center_point_box)
             for c in range(scores.shape[1]):
-                rows += [(b, c, i) for i in _keep(corners, scores[b, c].astype(acc), attrs, most)]
+                rows += [(b, c, i) for i in _keep(corners, scores[b, c].astype(acc), self, most)]
         indices = np.full((scores.shape[0] * scores.shape[1] * most, 3), -1, np.int64)
         if rows:
             indices[: len(rows)] = rows
         return [indices, np.array([len(rows)], np.int64)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         scores = tensor(ins, 1, "scores")
-        return Cost(20.0 * scores.count + 20.0 * outs[0].count * attrs["max_output"], moved_bytes(ins, outs))
+        return Cost(20.0 * scores.count + 20.0 * outs[0].count * self.max_output, moved_bytes(ins, outs))
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
@@ -76,15 +82,15 @@ def _corners(boxes: Array, centred: bool) -> Array:
     return np.concatenate([np.minimum(a, b), np.maximum(a, b)], 1)
 
 
-def _keep(corners: Array, scores: Array, attrs: Attrs, most: int) -> list[int]:
+def _keep(corners: Array, scores: Array, op: NonMaxSuppression, most: int) -> list[int]:
     order = np.argsort(-scores, kind="stable")
-    if attrs["score"] is not None:
-        order = order[scores[order] > scores.dtype.type(attrs["score"])]
+    if op.score is not None:
+        order = order[scores[order] > scores.dtype.type(op.score)]
     kept: list[int] = []
     for i in order:
         if len(kept) == most:
             break
-        if not _overlaps(corners[i], corners[kept], attrs["iou"]):
+        if not _overlaps(corners[i], corners[kept], op.iou):
             kept.append(int(i))
     return kept
 

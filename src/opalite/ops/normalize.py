@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 from .gather import check_axis
 
@@ -20,6 +21,7 @@ BY_CHANNEL = ("instance", "group")
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Normalize(Op):
     """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, by the statistics of what belongs together.
 
@@ -32,20 +34,24 @@ class Normalize(Op):
     16-bit floats are computed in float32.
     """
 
-    name = "Normalize"
+    kind: str
+    epsilon: float
+    axis: int = -1
+    num_groups: int = 0
+
     arity = 3
     takes_epilogue = True
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, kind = tensor(ins, 0, "x"), attrs["kind"]
+    def check_shape(self, ins: Types) -> None:
+        x, kind = tensor(ins, 0, "x"), self.kind
         need(kind in TRAILING + BY_CHANNEL, f"kind must be one of {', '.join(TRAILING + BY_CHANNEL)}, got '{kind}'")
         need(x.dtype.is_float, f"x must hold floats, got {x}")
         if kind in TRAILING:
-            check_axis(attrs["axis"], x)
+            check_axis(self.axis, x)
         else:
             need(x.rank >= 2, f"x must be [N,C,...], got {x}")
         if kind == "group":
-            groups = attrs["num_groups"]
+            groups = self.num_groups
             need(
                 groups >= 1 and x.shape[1] % groups == 0,
                 f"the {x.shape[1]} channels of x {x} do not divide into {groups} groups",
@@ -54,23 +60,23 @@ class Normalize(Op):
             t = ins[i] if i < len(ins) else None
             if t is not None:
                 need(t.dtype is x.dtype, f"{what} must hold {x.dtype} as x does, got {t}")
-                _check_parameter(attrs, x, t, what)
+                _check_parameter(self, x, t, what)
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        x, kind = arrays[0], attrs["kind"]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x, kind = arrays[0], self.kind
         assert x is not None
         wide = x.astype(compute_dtype(x.dtype))
         if kind == "group":
-            wide = wide.reshape(x.shape[0], attrs["num_groups"], math.prod(x.shape[1:]) // attrs["num_groups"])
-        axes = tuple(range(attrs["axis"] if kind in TRAILING else 2, wide.ndim))
+            wide = wide.reshape(x.shape[0], self.num_groups, math.prod(x.shape[1:]) // self.num_groups)
+        axes = tuple(range(self.axis if kind in TRAILING else 2, wide.ndim))
         with np.errstate(all="ignore"):
             if wide.size:
                 centered = wide if kind == "rms" else wide - wide.mean(axes, keepdims=True)
-                wide = centered / np.sqrt((centered * centered).mean(axes, keepdims=True) + attrs["epsilon"])
+                wide = centered / np.sqrt((centered * centered).mean(axes, keepdims=True) + self.epsilon)
             y = wide.astype(compute_dtype(x.dtype)).reshape(x.shape)
             scale, bias = (arrays[i] if i < len(arrays) else None for i in (1, 2))
             if scale is not None:
@@ -79,16 +85,16 @@ class Normalize(Op):
                 y = y + _spread(kind, bias, y)
         return [y.astype(x.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """A sum, a difference, a square and its sum, then a difference, two products and a sum for each element."""
         return Cost(8.0 * outs[0].count, moved_bytes(ins, outs))
 
 
-def _check_parameter(attrs: Attrs, x: TensorType, t: TensorType, what: str) -> None:
-    if attrs["kind"] in BY_CHANNEL:
+def _check_parameter(op: Normalize, x: TensorType, t: TensorType, what: str) -> None:
+    if op.kind in BY_CHANNEL:
         need(t.shape == x.shape[1:2], f"{what} must hold one element for each channel of x {x}, got {t}")
         return
-    axis = attrs["axis"]
+    axis = op.axis
     wanted = (1,) * axis + x.shape[axis:]
     dims = (1,) * (x.rank - t.rank) + t.shape
     need(

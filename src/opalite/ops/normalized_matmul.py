@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Types, need, register_op, tensor
-from .matmul import MatMul
+from .base import Array, Cost, Types, need, register_op, tensor
+from .matmul import MatrixProduct
 
 
 @register_op
-class NormalizedMatMul(MatMul):
+@dataclass(frozen=True, slots=True)
+class NormalizedMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of r[..., m, k] * b[k, n] with r = (a - mean) / sqrt(variance + epsilon) by rows of a.
 
     Inputs a[..., M, K] of floats, b[K, N]. attrs: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K]. Layer
     normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.
     """
 
-    name = "NormalizedMatMul"
+    epsilon: float
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        super().check_shape(attrs, ins)
+    def check_shape(self, ins: Types) -> None:
+        MatrixProduct.check_shape(self, ins)
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
         need(a.dtype.is_float, f"rows that are normalised hold floats, got {a}")
         need(b.rank == 2, f"b must be one matrix, got {b}")
-        need(not attrs["trans_a"], "a must be stored by rows")
+        need(not self.trans_a, "a must be stored by rows")
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         a = arrays[0]
         assert a is not None
         wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
         with np.errstate(all="ignore"):
             centered = wide - wide.mean(-1, keepdims=True)
-            normal = centered / np.sqrt((centered * centered).mean(-1, keepdims=True) + attrs["epsilon"])
-        return super().reference(attrs, [normal.astype(a.dtype), *arrays[1:]])
+            normal = centered / np.sqrt((centered * centered).mean(-1, keepdims=True) + self.epsilon)
+        return MatrixProduct.reference(self, [normal.astype(a.dtype), *arrays[1:]])
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """The product's, and what normalising takes (ops/normalize.py) but no further bytes."""
-        product = super().cost(attrs, ins, outs)
+        product = MatrixProduct.cost(self, ins, outs)
         return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 
 _CHUNK = 1 << 22  # elements that the reference holds at once
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Distance(Op):
     """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: the points of c are its columns.
 
@@ -23,31 +25,32 @@ class Distance(Op):
     computed in float32.
     """
 
-    name = "Distance"
+    power: int
+
     arity = 2
     takes_epilogue = False
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, c = tensor(ins, 0, "x"), tensor(ins, 1, "c")
         need(x.rank == 2 and c.rank == 2 and x.shape[1] == c.shape[0], f"x must be [N,F] and c [F,M], got {x} and {c}")
         need(x.dtype.is_float and c.dtype is x.dtype, f"x and c must be floats of one type, got {x} and {c}")
-        need(attrs["power"] in (1, 2), f"power must be 1 or 2, got {attrs['power']}")
+        need(self.power in (1, 2), f"power must be 1 or 2, got {self.power}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, (x.shape[0], tensor(ins, 1, "c").shape[1]))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, c = (np.asarray(a).astype(compute_dtype(np.asarray(a).dtype)) for a in arrays)
         y = np.zeros((len(x), c.shape[1]), x.dtype)
         step = max(1, _CHUNK // max(1, c.size))
         for i in range(0, len(x), step):
             difference = np.abs(x[i : i + step, :, None] - c)
-            y[i : i + step] = (difference**2 if attrs["power"] == 2 else difference).sum(1)
+            y[i : i + step] = (difference**2 if self.power == 2 else difference).sum(1)
         assert arrays[0] is not None
         return [y.astype(arrays[0].dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """A difference and a multiply-add for each feature of each pair."""
         return Cost(3.0 * outs[0].count * tensor(ins, 0, "x").shape[1], moved_bytes(ins, outs))
 
@@ -58,6 +61,7 @@ def classes_of(pairs: int) -> int:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class PairwiseCoupling(Op):
     """Probabilities [N, K] of K classes from r[N, P], the probability of class i against class j for the P pairs i < j.
 
@@ -67,19 +71,17 @@ class PairwiseCoupling(Op):
     computed in float32.
     """
 
-    name = "PairwiseCoupling"
-
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         r = tensor(ins, 0, "r")
         need(r.rank == 2 and r.dtype.is_float, f"r must be floats of [N,P], got {r}")
         k = classes_of(r.shape[1])
         need(k >= 2 and k * (k - 1) // 2 == r.shape[1], f"r must have K (K - 1) / 2 columns, got {r}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         r = tensor(ins, 0, "r")
         return [make_type(r.dtype, (r.shape[0], classes_of(r.shape[1])))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         given = np.asarray(arrays[0])
         k = classes_of(given.shape[1])
         first, second = np.triu_indices(k, 1)
@@ -108,6 +110,6 @@ class PairwiseCoupling(Op):
             p[active] = now
         return [p.astype(given.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Some ten rounds, each a matrix product and as much again."""
         return Cost(60.0 * outs[0].count * outs[0].shape[1], moved_bytes(ins, outs))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.types import Shape, TensorType
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 KINDS = ("uniform", "normal", "bernoulli")
 
@@ -48,6 +49,7 @@ def _unit(words: Array, bits: int) -> Array:
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Random(Op):
     """Numbers that depend on the seed and their position only.
 
@@ -56,45 +58,53 @@ class Random(Op):
     Normal numbers are Box-Muller pairs: words 2i and 2i+1 give the radius and the angle of elements 2i and 2i+1.
     """
 
-    name = "Random"
+    kind: str
+    shape: Shape
+    seed: int
+    dtype: DType
+    low: float
+    high: float
+    mean: float
+    scale: float
+
     arity = 1
     random = True
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        kind, dtype = attrs["kind"], attrs["dtype"]
+    def check_shape(self, ins: Types) -> None:
+        kind, dtype = self.kind, self.dtype
         need(kind in KINDS, f"kind must be one of {', '.join(KINDS)}, got '{kind}'")
-        need(all(d >= 0 for d in attrs["shape"]), f"shape must not be negative, got {tuple(attrs['shape'])}")
+        need(all(d >= 0 for d in self.shape), f"shape must not be negative, got {self.shape}")
         if kind != "bernoulli":
             need(dtype.is_float, f"{kind} numbers are floats, got {dtype}")
             return
         x = tensor(ins, 0, "probabilities")
         need(x.dtype.is_float, f"probabilities must be floats, got {x}")
-        need(tuple(attrs["shape"]) == x.shape, f"shape must be that of the probabilities {x}, got {attrs['shape']}")
+        need(self.shape == x.shape, f"shape must be that of the probabilities {x}, got {self.shape}")
         need(dtype.is_float or dtype.is_int or dtype is DType.BOOL, f"the output must hold numbers, got {dtype}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        return [make_type(attrs["dtype"], attrs["shape"])]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(self.dtype, self.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        shape, dtype = tuple(attrs["shape"]), attrs["dtype"]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        shape, dtype = self.shape, self.dtype
         count = math.prod(shape)
-        if attrs["kind"] == "bernoulli":
+        if self.kind == "bernoulli":
             x = arrays[0]
             assert x is not None
-            drawn = _unit(philox(attrs["seed"], count), uniform_bits(DType.of(x)))
+            drawn = _unit(philox(self.seed, count), uniform_bits(DType.of(x)))
             return [(drawn.reshape(shape) < x.astype(np.float64)).astype(dtype.np)]
         real = np.float64 if dtype is DType.FLOAT64 else np.float32
         bits = uniform_bits(dtype)
-        if attrs["kind"] == "uniform":
-            low, span = float(real(attrs["low"])), float(real(attrs["high"] - attrs["low"]))
-            y = low + _unit(philox(attrs["seed"], count), bits) * span
+        if self.kind == "uniform":
+            low, span = float(real(self.low)), float(real(self.high - self.low))
+            y = low + _unit(philox(self.seed, count), bits) * span
         else:
-            words = philox(attrs["seed"], count + count % 2).reshape(-1, 2)
+            words = philox(self.seed, count + count % 2).reshape(-1, 2)
             radius = np.sqrt(-2 * np.log(_unit(words[:, 0], bits) + 2.0**-bits))
             angle = 2 * math.pi * _unit(words[:, 1], bits)
             pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
-            y = float(real(attrs["mean"])) + pairs.ravel()[:count] * float(real(attrs["scale"]))
+            y = float(real(self.mean)) + pairs.ravel()[:count] * float(real(self.scale))
         return [y.astype(real).reshape(shape).astype(dtype.np)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(50.0 * outs[0].count, moved_bytes(ins, outs))

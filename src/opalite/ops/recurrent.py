@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}
@@ -31,6 +32,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Recurrent(Op):
     """Y[T,D,B,H], Y_h[D,B,H] and for lstm Y_c[D,B,H] of x[T,B,I].
 
@@ -41,13 +43,22 @@ class Recurrent(Op):
     does not say.
     """
 
-    name = "Recurrent"
+    kind: str
+    direction: str
+    hidden: int
+    activations: tuple[str, ...]
+    alphas: tuple[float | None, ...]
+    betas: tuple[float | None, ...]
+    clip: float
+    linear_before_reset: bool
+    input_forget: bool
+
     arity = 8
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, w, r = (tensor(ins, i, what) for i, what in enumerate(("x", "w", "r")))
-        kind, h = attrs["kind"], attrs["hidden"]
-        d = directions(attrs)
+        kind, h = self.kind, self.hidden
+        d = directions(self)
         rows = GATES[kind] * h
         need(x.rank == 3, f"x must be [steps, batch, inputs], got {x}")
         need(w.shape == (d, rows, x.shape[2]), f"w must be {(d, rows, x.shape[2])} for {x}, got {w}")
@@ -60,24 +71,24 @@ class Recurrent(Op):
             need(t is None or t.shape == shape, f"{names[i]} must be {shape}, got {t}")
         lens = ins[4] if len(ins) > 4 else None
         need(lens is None or lens.dtype is DType.INT32, f"lengths must be i32, got {lens}")
-        need(len(attrs["activations"]) == d * FUNCTIONS[kind], f"{kind} takes {d * FUNCTIONS[kind]} activations")
-        for name in attrs["activations"]:
+        need(len(self.activations) == d * FUNCTIONS[kind], f"{kind} takes {d * FUNCTIONS[kind]} activations")
+        for name in self.activations:
             need(name in ACTIVATIONS, f"activation {name!r} is not one of {', '.join(ACTIVATIONS)}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
-        d, h = directions(attrs), attrs["hidden"]
+        d, h = directions(self), self.hidden
         state = make_type(x.dtype, (d, x.shape[1], h))
         y = make_type(x.dtype, (x.shape[0], d, x.shape[1], h))
-        return [y, state, state] if attrs["kind"] == "lstm" else [y, state]
+        return [y, state, state] if self.kind == "lstm" else [y, state]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         given: list[Array | None] = [*arrays, *[None] * (8 - len(arrays))]
         x, w, r, b, lens, h0, c0, p = given
         assert x is not None
         assert w is not None
         assert r is not None
-        d, h, steps, batch = directions(attrs), attrs["hidden"], x.shape[0], x.shape[1]
+        d, h, steps, batch = directions(self), self.hidden, x.shape[0], x.shape[1]
         lengths = np.full(batch, steps) if lens is None else np.clip(lens, 0, steps)
         y = np.zeros((steps, d, batch, h))
         state = np.zeros((d, batch, h)) if h0 is None else h0.astype(np.float64)
@@ -86,41 +97,41 @@ class Recurrent(Op):
         peep = np.zeros((d, 3 * h)) if p is None else p
         with np.errstate(over="ignore"):
             for k in range(d):
-                backward = attrs["direction"] == "reverse" or k == 1
+                backward = self.direction == "reverse" or k == 1
                 for n in range(batch):
                     order = range(int(lengths[n]))
                     for t in reversed(order) if backward else order:
                         state[k, n], cell[k, n] = step(
-                            attrs, k, x[t, n], state[k, n], cell[k, n], w[k], r[k], bias[k], peep[k]
+                            self, k, x[t, n], state[k, n], cell[k, n], w[k], r[k], bias[k], peep[k]
                         )
                         y[t, k, n] = state[k, n]
                     if not lengths[n]:
                         state[k, n] = cell[k, n] = 0
-        outs = [y, state, cell] if attrs["kind"] == "lstm" else [y, state]
+        outs = [y, state, cell] if self.kind == "lstm" else [y, state]
         return [o.astype(x.dtype) for o in outs]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         w, r, x = tensor(ins, 1, "w"), tensor(ins, 2, "r"), tensor(ins, 0, "x")
         rows = x.shape[0] * x.shape[1]
         return Cost(2.0 * rows * (w.count + r.count), moved_bytes(ins, outs) + (x.shape[0] - 1) * r.count * 4.0)
 
 
-def directions(attrs: Attrs) -> int:
+def directions(op: Recurrent) -> int:
     """1, or 2 for bidirectional."""
-    return 2 if attrs["direction"] == "bidirectional" else 1
+    return 2 if op.direction == "bidirectional" else 1
 
 
 def step(
-    attrs: Attrs, k: int, x: Array, h: Array, c: Array, w: Array, r: Array, b: Array, p: Array
+    op: Recurrent, k: int, x: Array, h: Array, c: Array, w: Array, r: Array, b: Array, p: Array
 ) -> tuple[Array, Array]:
     """One time step of direction `k` for one batch entry: the new h and c."""
-    kind, clip = attrs["kind"], attrs["clip"]
+    kind, clip = op.kind, op.clip
     count = FUNCTIONS[kind]
 
     def act(i: int, v: Array) -> Array:
         at = k * count + i
         v = np.clip(v, -clip, clip) if clip else v
-        return ACTIVATIONS[attrs["activations"][at]](v, attrs["alphas"][at] or 0.0, attrs["betas"][at] or 0.0)
+        return ACTIVATIONS[op.activations[at]](v, op.alphas[at] or 0.0, op.betas[at] or 0.0)
 
     n = h.shape[0]
     rows = w.shape[0]
@@ -131,14 +142,14 @@ def step(
     if kind == "gru":
         z = act(0, zx[:n] + r[:n] @ h + rb[:n])
         reset = act(0, zx[n : 2 * n] + r[n : 2 * n] @ h + rb[n : 2 * n])
-        if attrs["linear_before_reset"]:
+        if op.linear_before_reset:
             inner = reset * (r[2 * n :] @ h + rb[2 * n :])
         else:
             inner = r[2 * n :] @ (reset * h) + rb[2 * n :]
         return (1 - z) * act(1, zx[2 * n :] + inner) + z * h, c
     gates = zx + r @ h + rb
     i = act(0, gates[:n] + p[:n] * c)
-    f = 1 - i if attrs["input_forget"] else act(0, gates[2 * n : 3 * n] + p[2 * n :] * c)
+    f = 1 - i if op.input_forget else act(0, gates[2 * n : 3 * n] + p[2 * n :] * c)
     new_c = f * c + i * act(1, gates[3 * n :])
     o = act(0, gates[n : 2 * n] + p[n : 2 * n] * new_c)
     return o * act(2, new_c), new_c

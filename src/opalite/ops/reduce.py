@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 Reducer = Callable[[Array, tuple[int, ...]], Array]
 
@@ -94,6 +95,7 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Reduce(Op):
     """attrs: kind (see KINDS), axes (sorted tuple), keepdims. No axes: the kind applied to each element alone.
 
@@ -102,60 +104,67 @@ class Reduce(Op):
     and its largest for min; the mean of nothing is 0, as onnxruntime has it.
     """
 
-    name = "Reduce"
+    kind: str
+    axes: tuple[int, ...]
+    keepdims: bool
+
     takes_epilogue = True
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        need(attrs["kind"] in KINDS, f"reduction {attrs['kind']!r} is not one of {', '.join(KINDS)}")
-        axes = tuple(attrs["axes"])
+        need(self.kind in KINDS, f"reduction {self.kind!r} is not one of {', '.join(KINDS)}")
+        axes = self.axes
         need(list(axes) == sorted(set(axes)), f"axes {axes} repeat or are not in order")
         need(all(0 <= a < x.rank for a in axes), f"axes {axes} are not axes of {x}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
-        return [make_type(x.dtype, reduced_shape(x.shape, attrs["axes"], attrs["keepdims"]))]
+        return [make_type(x.dtype, reduced_shape(x.shape, self.axes, self.keepdims))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
         with np.errstate(all="ignore"):
-            y = KINDS[attrs["kind"]](_wide(x), tuple(attrs["axes"])).astype(x.dtype)
-        return [y.reshape(reduced_shape(x.shape, attrs["axes"], attrs["keepdims"]))]
+            y = KINDS[self.kind](_wide(x), self.axes).astype(x.dtype)
+        return [y.reshape(reduced_shape(x.shape, self.axes, self.keepdims))]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class ArgReduce(Op):
     """Position of the extreme element. attrs: kind max or min, axis, keepdims, select_last (among equals)."""
 
-    name = "ArgReduce"
+    kind: str
+    axis: int
+    keepdims: bool
+    select_last: bool
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        need(attrs["kind"] in ("max", "min"), f"arg-reduction {attrs['kind']!r} is neither max nor min")
-        need(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} is not an axis of {x}")
-        rest = math.prod(d for i, d in enumerate(x.shape) if i != attrs["axis"])
-        need(x.shape[attrs["axis"]] > 0 or not rest, f"axis {attrs['axis']} of {x} has no elements to choose from")
+        need(self.kind in ("max", "min"), f"arg-reduction {self.kind!r} is neither max nor min")
+        need(0 <= self.axis < x.rank, f"axis {self.axis} is not an axis of {x}")
+        rest = math.prod(d for i, d in enumerate(x.shape) if i != self.axis)
+        need(x.shape[self.axis] > 0 or not rest, f"axis {self.axis} of {x} has no elements to choose from")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
-        return [make_type(DType.INT64, reduced_shape(x.shape, (attrs["axis"],), attrs["keepdims"]))]
+        return [make_type(DType.INT64, reduced_shape(x.shape, (self.axis,), self.keepdims))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        x, axis = arrays[0], attrs["axis"]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x, axis = arrays[0], self.axis
         assert x is not None
-        shape = reduced_shape(x.shape, (axis,), attrs["keepdims"])
+        shape = reduced_shape(x.shape, (axis,), self.keepdims)
         if not math.prod(shape):
             return [np.zeros(shape, np.int64)]
-        pick = np.argmax if attrs["kind"] == "max" else np.argmin
-        if attrs["select_last"]:
+        pick = np.argmax if self.kind == "max" else np.argmin
+        if self.select_last:
             found = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis)
         else:
             found = pick(x, axis=axis)
         return [np.asarray(found, np.int64).reshape(shape)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))

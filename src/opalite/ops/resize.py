@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.types import Shape, TensorType
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 from .resize_taps import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps, axis_taps, is_untouched
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class Resize(Op):
     """y[o0, o1, ..] = sum over taps of the product of their weights along each axis times x at their positions.
 
@@ -26,66 +28,85 @@ class Resize(Op):
     Interpolated types are floats; nearest takes every type.
     """
 
-    name = "Resize"
+    sizes: Shape
+    scales: tuple[float, ...]
+    mode: str
+    coordinate: str
+    nearest_mode: str
+    cubic_a: float
+    exclude_outside: bool
+    antialias: bool
+    roi: tuple[float, ...] | None
+    extrapolation: float
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def crop(self, axis: int) -> tuple[float, float]:
+        """Where the part of x that is resized begins and ends along `axis`, in fractions of x."""
+        if self.roi is None or self.coordinate != "tf_crop_and_resize":
+            return 0, 1
+        return self.roi[axis], self.roi[axis + len(self.sizes)]
+
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
         nearest_modes = (*NEAREST_MODES, NEAREST_UNTOLD)
-        for key, known in (("mode", MODES), ("coordinate", COORDINATES), ("nearest_mode", nearest_modes)):
-            need(attrs[key] in known, f"{key} must be one of {', '.join(known)}, got '{attrs[key]}'")
-        for key in ("sizes", "scales"):
-            need(len(attrs[key]) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {tuple(attrs[key])}")
-        need(all(s > 0 for s in attrs["scales"]), f"scales must be positive, got {tuple(attrs['scales'])}")
+        for key, name, known in (
+            ("mode", self.mode, MODES),
+            ("coordinate", self.coordinate, COORDINATES),
+            ("nearest_mode", self.nearest_mode, nearest_modes),
+        ):
+            need(name in known, f"{key} must be one of {', '.join(known)}, got '{name}'")
+        for key, numbers in (("sizes", self.sizes), ("scales", self.scales)):
+            need(len(numbers) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {numbers}")
+        need(all(s > 0 for s in self.scales), f"scales must be positive, got {self.scales}")
         need(
-            attrs["mode"] == "nearest" or x.dtype.is_float,
-            f"mode '{attrs['mode']}' interpolates floats; cast x {x} first",
+            self.mode == "nearest" or x.dtype.is_float,
+            f"mode '{self.mode}' interpolates floats; cast x {x} first",
         )
-        need(not attrs["antialias"] or attrs["mode"] != "nearest", "antialias needs mode linear or cubic, got nearest")
-        if attrs["coordinate"] == "tf_crop_and_resize":
-            roi = attrs["roi"]
+        need(not self.antialias or self.mode != "nearest", "antialias needs mode linear or cubic, got nearest")
+        if self.coordinate == "tf_crop_and_resize":
+            roi = self.roi
             need(
                 roi is not None and len(roi) == 2 * x.rank,
                 f"tf_crop_and_resize needs {2 * x.rank} numbers in roi for x {x}, got {roi}",
             )
-        for axis, (d, o) in enumerate(zip(x.shape, attrs["sizes"], strict=True)):
+        for axis, (d, o) in enumerate(zip(x.shape, self.sizes, strict=True)):
             need(d > 0 or o == 0, f"axis {axis} of x {x} is empty and cannot be resized to {o}")
             need(
-                o == d or not is_untouched(attrs, axis),
+                o == d or not is_untouched(self, axis),
                 f"axis {axis} of x {x} has scale 1 but size {o} in the output",
             )
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        return [make_type(tensor(ins, 0, "x").dtype, attrs["sizes"])]
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x = arrays[0]
         assert x is not None
-        taps = resized_axes(attrs, x.shape)
+        taps = resized_axes(self, x.shape)
         if not taps:
             return [x.copy()]
-        outside = _outside(taps, attrs["sizes"])
-        if attrs["mode"] == "nearest":
+        outside = _outside(taps, self.sizes)
+        if self.mode == "nearest":
             y = x
             for axis, t in taps.items():
                 y = np.take(y, t.index[:, 0], axis)
         else:
-            y = _weighted(x.astype(compute_dtype(x.dtype)), taps, attrs["sizes"]).astype(x.dtype)
-        return [np.where(outside, np.asarray(attrs["extrapolation"]).astype(x.dtype), y)]
+            y = _weighted(x.astype(compute_dtype(x.dtype)), taps, self.sizes).astype(x.dtype)
+        return [np.where(outside, np.asarray(self.extrapolation).astype(x.dtype), y)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         x = tensor(ins, 0, "x")
-        width = {"nearest": 1, "linear": 2, "cubic": 4}[attrs["mode"]]
+        width = {"nearest": 1, "linear": 2, "cubic": 4}[self.mode]
         each = []
         for axis in range(x.rank):
-            if not is_untouched(attrs, axis):
-                stretch = max(1.0, 1 / attrs["scales"][axis]) if attrs["antialias"] else 1.0
+            if not is_untouched(self, axis):
+                stretch = max(1.0, 1 / self.scales[axis]) if self.antialias else 1.0
                 each.append(width * stretch)
         return Cost(2.0 * outs[0].count * math.prod(each), moved_bytes(ins, outs))
 
 
-def resized_axes(attrs: Attrs, shape: Sequence[int]) -> dict[int, Taps]:
+def resized_axes(op: Resize, shape: Sequence[int]) -> dict[int, Taps]:
     """Taps of every axis of x (of `shape`) that is not copied one to one."""
-    return {axis: axis_taps(attrs, axis, d) for axis, d in enumerate(shape) if not is_untouched(attrs, axis)}
+    return {axis: axis_taps(op, axis, d) for axis, d in enumerate(shape) if not is_untouched(op, axis)}
 
 
 def _outside(taps: dict[int, Taps], sizes: Sequence[int]) -> Array:

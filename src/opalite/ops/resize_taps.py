@@ -7,10 +7,14 @@ neighbours come out alike only then. Reference and kernels both take their numbe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .base import Array, Attrs
+from .base import Array
+
+if TYPE_CHECKING:
+    from .resize import Resize
 
 COORDINATES = (
     "half_pixel",
@@ -40,38 +44,36 @@ class Taps:
     inside: Array  # bool[out]
 
 
-def is_untouched(attrs: Attrs, axis: int) -> bool:
+def is_untouched(op: Resize, axis: int) -> bool:
     """Whether the axis is copied one to one: scale 1, and no crop."""
-    roi = attrs["roi"]
-    cropped = attrs["coordinate"] == "tf_crop_and_resize" and (roi[axis], roi[axis + len(roi) // 2]) != (0, 1)
-    return bool(_F(attrs["scales"][axis]) == 1) and not cropped
+    return bool(_F(op.scales[axis]) == 1) and op.crop(axis) == (0, 1)
 
 
-def axis_taps(attrs: Attrs, axis: int, size: int) -> Taps:
+def axis_taps(op: Resize, axis: int, size: int) -> Taps:
     """The taps along `axis`, which has `size` elements in the input."""
-    count = attrs["sizes"][axis]
-    at = _coordinates(attrs, axis, size, count)
+    count = op.sizes[axis]
+    at = _coordinates(op, axis, size, count)
     inside = np.ones(count, bool)
-    if attrs["coordinate"] == "tf_crop_and_resize":
+    if op.coordinate == "tf_crop_and_resize":
         inside = (at >= 0) & (at <= _F(size - 1))
-    if attrs["mode"] == "nearest":
-        mode = attrs["nearest_mode"]
+    if op.mode == "nearest":
+        mode = op.nearest_mode
         if mode == NEAREST_UNTOLD:
-            mode = "ceil" if attrs["scales"][axis] < 1 else "floor"
+            mode = "ceil" if op.scales[axis] < 1 else "floor"
         index = np.clip(_nearest(at, mode), 0, size - 1)[:, None]
         weight = np.ones((count, 1), _F)
-    elif attrs["antialias"]:
-        index, weight = _antialias(attrs, at, _F(attrs["scales"][axis]), size)
-    elif attrs["mode"] == "linear":
+    elif op.antialias:
+        index, weight = _antialias(op, at, _F(op.scales[axis]), size)
+    elif op.mode == "linear":
         index, weight = _linear(at, size)
     else:
-        index, weight = _cubic(at, size, _F(attrs["cubic_a"]), attrs["exclude_outside"])
+        index, weight = _cubic(at, size, _F(op.cubic_a), op.exclude_outside)
     return Taps(index.astype(np.int32), weight.astype(_F), inside)
 
 
-def _coordinates(attrs: Attrs, axis: int, size: int, count: int) -> Array:
+def _coordinates(op: Resize, axis: int, size: int, count: int) -> Array:
     """Position in the input, float32[count], of each output position."""
-    kind, scale = attrs["coordinate"], _F(attrs["scales"][axis])
+    kind, scale = op.coordinate, _F(op.scales[axis])
     at = np.arange(count, dtype=_F)
     n, m = _F(size), _F(count)
     if kind == "asymmetric":
@@ -83,7 +85,7 @@ def _coordinates(attrs: Attrs, axis: int, size: int, count: int) -> Array:
     if kind == "pytorch_half_pixel" and count <= 1:
         return np.zeros(count, _F)
     if kind == "tf_crop_and_resize":
-        start, end = _F(attrs["roi"][axis]), _F(attrs["roi"][axis + len(attrs["sizes"])])
+        start, end = map(_F, op.crop(axis))
         if count <= 1:
             return np.full(count, 0.5 * float(start + end) * float(n - 1), _F)
         return start * (n - 1) + (at * (end - start) * (n - 1)) / (m - 1)
@@ -140,19 +142,19 @@ def _normalized(weight: Array) -> Array:
     return scaled
 
 
-def _antialias(attrs: Attrs, at: Array, scale: np.float32, size: int) -> tuple[Array, Array]:
+def _antialias(op: Resize, at: Array, scale: np.float32, size: int) -> tuple[Array, Array]:
     """A filter that widens by 1/scale when shrinking (Pillow's); weights beyond the ends go to the end elements."""
     step = np.maximum(1 / scale, _F(1))
-    support = _F(1 if attrs["mode"] == "linear" else 2) * step
+    support = _F(1 if op.mode == "linear" else 2) * step
     centre = _HALF + at
     first = np.floor(centre - support + _HALF).astype(np.int64)
     last = np.floor(centre + support + _HALF).astype(np.int64)
     offset = np.arange(max(int((last - first).max(initial=0)), 1))
     index = first[:, None] + offset
     distance = ((index.astype(_F) - centre[:, None] + _HALF) * (1 / step)).astype(_F)
-    weight = _filter(np.abs(distance), attrs["mode"], _F(attrs["cubic_a"]))
+    weight = _filter(np.abs(distance), op.mode, _F(op.cubic_a))
     weight[index >= last[:, None]] = 0
-    if attrs["exclude_outside"]:
+    if op.exclude_outside:
         weight[(index < 0) | (index >= size)] = 0
     return _fold_ends(index, _normalized(weight), size)
 

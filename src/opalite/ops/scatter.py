@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, need, register_op, tensor
+from .base import Array, Cost, Op, Types, need, register_op, tensor
 from .conv import compute_dtype
 from .gather import check_axis, check_element_indices, check_indices, element_places
 
@@ -27,16 +28,25 @@ _UPDATE: dict[str, Callable[..., None]] = {
 }
 
 
-def _check(attrs: Attrs, ins: Types) -> tuple[TensorType, TensorType, TensorType]:
+@dataclass(frozen=True, slots=True)
+class Scatter(Op):
+    """What ScatterElements and ScatterND share."""
+
+    reduction: str
+
+    arity = 3
+
+
+def _check(op: Scatter, ins: Types) -> tuple[TensorType, TensorType, TensorType]:
     x, indices, updates = tensor(ins, 0, "x"), check_indices(ins), tensor(ins, 2, "updates")
     need(updates.dtype is x.dtype, f"updates must have x's type {x.dtype}, got {updates}")
     need(
-        attrs["reduction"] in REDUCTIONS,
-        f"reduction must be one of {', '.join(REDUCTIONS)}, got '{attrs['reduction']}'",
+        op.reduction in REDUCTIONS,
+        f"reduction must be one of {', '.join(REDUCTIONS)}, got '{op.reduction}'",
     )
     need(
-        attrs["reduction"] == "none" or x.dtype.is_float or x.dtype.is_int or x.dtype is DType.BOOL,
-        f"reduction '{attrs['reduction']}' needs numbers, got x {x}",
+        op.reduction == "none" or x.dtype.is_float or x.dtype.is_int or x.dtype is DType.BOOL,
+        f"reduction '{op.reduction}' needs numbers, got x {x}",
     )
     return x, indices, updates
 
@@ -66,64 +76,62 @@ def _cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
 
 
 @register_op
-class ScatterElements(Op):
+@dataclass(frozen=True, slots=True)
+class ScatterElements(Scatter):
     """y = x; y[i0, .., indices[i0, .., ik, ..], ..] op= updates[i0, .., ik, ..], the index standing at position `axis`.
 
     Inputs x, indices (i32 or i64) of x's rank and along the other axes at most as large as x, updates of indices'
     shape. attrs: axis, reduction ("none", "add", "mul", "max" or "min"; of booleans "add" is or, "mul" is and).
     """
 
-    name = "ScatterElements"
-    arity = 3
+    axis: int
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, indices, updates = _check(attrs, ins)
-        check_axis(attrs["axis"], x)
-        check_element_indices(x, indices, attrs["axis"])
+    def check_shape(self, ins: Types) -> None:
+        x, indices, updates = _check(self, ins)
+        check_axis(self.axis, x)
+        check_element_indices(x, indices, self.axis)
         need(updates.shape == indices.shape, f"updates must have the shape of indices {indices}, got {updates}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, indices, updates = arrays
         assert x is not None
         assert indices is not None
         assert updates is not None
         at = element_places(indices)
-        at[attrs["axis"]] = indices.astype(np.int64)
+        at[self.axis] = indices.astype(np.int64)
         places = [np.broadcast_to(a, indices.shape).ravel() for a in at]
-        return [_apply(x, places, updates.ravel(), attrs["reduction"])]
+        return [_apply(x, places, updates.ravel(), self.reduction)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _cost(ins, outs)
 
 
 @register_op
-class ScatterND(Op):
+@dataclass(frozen=True, slots=True)
+class ScatterND(Scatter):
     """y = x; y[indices[i]] op= updates[i]: the last axis of `indices` holds coordinates of x's first axes.
 
     Inputs x, indices (i32 or i64) [i.., q], updates [i.., what q coordinates leave of x]. attrs: reduction as
     ScatterElements'.
     """
 
-    name = "ScatterND"
-    arity = 3
-
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
-        x, indices, updates = _check(attrs, ins)
+    def check_shape(self, ins: Types) -> None:
+        x, indices, updates = _check(self, ins)
         need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
         depth = indices.shape[-1]
         need(depth <= x.rank, f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank} axes")
         want = (*indices.shape[:-1], *x.shape[depth:])
         need(updates.shape == want, f"updates must have shape {want} for x {x} and indices {indices}, got {updates}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, indices, updates = arrays
         assert x is not None
         assert indices is not None
@@ -133,9 +141,9 @@ class ScatterND(Op):
         rows = updates.reshape(count, *x.shape[depth:])
         if depth == 0:
             # No coordinates: every update covers the whole tensor.
-            return [_apply(x[None], [np.zeros(count, np.int64)], rows, attrs["reduction"])[0]]
+            return [_apply(x[None], [np.zeros(count, np.int64)], rows, self.reduction)[0]]
         places = list(indices.reshape(count, depth).astype(np.int64).T)
-        return [_apply(x, places, rows, attrs["reduction"])]
+        return [_apply(x, places, rows, self.reduction)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _cost(ins, outs)

@@ -30,7 +30,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import OPENCL, Layout, Memory, Place, Target
 from ..ir.types import TensorType
-from .base import get_op
+from .base import all_ops, make_op
 from .text_tokens import PLAIN_NAME, Tokens
 from .view import View
 
@@ -59,9 +59,15 @@ def print_node(node: Node) -> str:
     """One line: outputs with their types, operator, inputs, attributes, and the node's name as a comment."""
     outputs = ", ".join(f"{_ref(v)}: {_type(v.type)}" for v in node.outputs)
     inputs = ", ".join(_ref(v) for v in node.inputs)
-    attrs = ", ".join(f"{key}={attr_text(value)}" for key, value in sorted(node.attrs.items()))
+    attrs = ", ".join(f"{key}={attr_text(value)}" for key, value in sorted(node_attributes(node).items()))
     comment = f" # {node.name}" if node.name else ""
     return f"{outputs} = {node.op.name}({inputs}){f' {{{attrs}}}' if attrs else ''}{comment}"
+
+
+def node_attributes(node: Node) -> dict[str, Any]:
+    """The operator's attributes and the epilogue by name, without those that have their default value."""
+    found = node.op.attributes()
+    return found if node.epilogue is None else {**found, "epilogue": node.epilogue}
 
 
 def attr_text(value: Any) -> str:
@@ -266,10 +272,8 @@ def _parse_node(tokens: Tokens, known: dict[str, Value]) -> Node:
 
     outputs = tokens.items(output, until="=")
     word = tokens.word()
-    try:
-        op = get_op(word)
-    except KeyError:
-        raise tokens.problem(f"there is no operator '{word}'") from None
+    if word not in all_ops():
+        raise tokens.problem(f"there is no operator '{word}'")
     tokens.expect("(")
     inputs = tokens.items(lambda t: None if t.accept("-") else _use(t, known), until=")")
     attrs: dict[str, Any] = {}
@@ -284,14 +288,19 @@ def _parse_node(tokens: Tokens, known: dict[str, Value]) -> Node:
     types = [None if v is None else v.type for v in inputs]
     if "expr" in attrs:
         attrs["expr"] = _parse_expr(tokens, attrs["expr"], [t.dtype for t in types if t is not None])
+    epilogue_text = attrs.pop("epilogue", None)
     try:
-        op.check_shape(attrs, types)
-        inferred = op.infer_shape(attrs, types)
-    except KeyError as e:
-        raise tokens.problem(f"{word} needs the attribute {e.args[0]}") from None
-    if "epilogue" in attrs:
+        op = make_op(word, attrs)
+    except InputError as e:
+        raise tokens.problem(str(e)) from None
+    made = Node(op, inputs, [], name=tokens.comment())
+    inferred = made.infer()
+    if epilogue_text is not None:
+        if not op.takes_epilogue:
+            raise tokens.problem(f"{word} takes no epilogue")
         operands = [t.dtype for t in types[op.arity :] if t is not None]
-        attrs["epilogue"] = _parse_expr(tokens, attrs["epilogue"], [inferred[0].dtype, *operands])
+        made.epilogue = _parse_expr(tokens, epilogue_text, [op.sums or inferred[0].dtype, *operands])
+        inferred = made.infer()
     if len(outputs) > len(inferred):
         raise tokens.problem(f"{word} has {len(inferred)} outputs, got {len(outputs)}")
     values = []
@@ -299,7 +308,7 @@ def _parse_node(tokens: Tokens, known: dict[str, Value]) -> Node:
         if said is not None and not said.fits(found):
             raise tokens.problem(f"%{name} is said to be {said}, but {word} gives {found}")
         values.append(_define(tokens, Value(name, said or found), known))
-    return Node(op, inputs, values, attrs, tokens.comment())
+    return made.with_(outputs=values)
 
 
 def _parse_expr(tokens: Tokens, text: Any, dtypes: list[DType]) -> Expr:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 from .gather import check_axis
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class TopK(Op):
     """Outputs values and int64 indices of the k first elements along the axis, best first.
 
@@ -22,32 +24,35 @@ class TopK(Op):
     same). Of equal elements the one with the lower index comes first; NaN counts as larger than every number.
     """
 
-    name = "TopK"
+    k: int
+    axis: int
+    largest: bool
+    sorted: bool
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        check_axis(attrs["axis"], x)
+        check_axis(self.axis, x)
         need(x.dtype.is_float or x.dtype.is_int, f"x must hold numbers, got {x}")
-        size = x.shape[attrs["axis"]]
-        need(0 <= attrs["k"] <= size, f"k must lie in [0, {size}] for axis {attrs['axis']} of x {x}, got {attrs['k']}")
+        size = x.shape[self.axis]
+        need(0 <= self.k <= size, f"k must lie in [0, {size}] for axis {self.axis} of x {x}, got {self.k}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
-        x, axis = tensor(ins, 0, "x"), attrs["axis"]
-        shape = (*x.shape[:axis], attrs["k"], *x.shape[axis + 1 :])
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, axis = tensor(ins, 0, "x"), self.axis
+        shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
         return [make_type(x.dtype, shape), make_type(DType.INT64, shape)]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
-        x, axis = arrays[0], attrs["axis"]
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x, axis = arrays[0], self.axis
         assert x is not None
         keys = x.astype(compute_dtype(x.dtype))
-        if attrs["largest"]:
+        if self.largest:
             # Ascending order of the reversed line, read backwards: equal elements keep their order.
             order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
         else:
             order = np.argsort(keys, axis, kind="stable")
-        indices = np.take(order, range(attrs["k"]), axis)
+        indices = np.take(order, range(self.k), axis)
         return [np.take_along_axis(x, indices, axis), indices.astype(np.int64)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         x = tensor(ins, 0, "x")
-        return Cost(x.count * (1 + math.log2(attrs["k"] + 1)), moved_bytes(ins, outs))
+        return Cost(x.count * (1 + math.log2(self.k + 1)), moved_bytes(ins, outs))

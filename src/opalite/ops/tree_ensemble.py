@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.types import TensorType
-from .base import Array, Attrs, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
 
 COMPARISONS: tuple[Callable[[Array, Array], Array], ...] = (
@@ -29,6 +30,7 @@ _ROWS = 1 << 18  # of positions, rows times trees, that the reference takes down
 
 
 @register_op
+@dataclass(frozen=True, slots=True)
 class TreeEnsemble(Op):
     """y[n, c] = sum (average over the trees, smallest, largest) of the weights that row n's leaves give to column c.
 
@@ -40,10 +42,13 @@ class TreeEnsemble(Op):
     16-bit floats are computed in float32.
     """
 
-    name = "TreeEnsemble"
+    columns: int
+    aggregate: str
+    depth: int
+
     arity = 7
 
-    def check_shape(self, attrs: Attrs, ins: Types) -> None:
+    def check_shape(self, ins: Types) -> None:
         x, limits, nodes = tensor(ins, 0, "x"), tensor(ins, 1, "limits"), tensor(ins, 2, "nodes")
         roots, leaves = tensor(ins, 3, "roots"), tensor(ins, 4, "leaves")
         columns, weights = tensor(ins, 5, "columns"), tensor(ins, 6, "weights")
@@ -57,26 +62,26 @@ class TreeEnsemble(Op):
         need(roots.rank == 1 and columns.shape == weights.shape, f"roots {roots}, columns {columns}, weights {weights}")
         for t in (nodes, roots, leaves, columns):
             need(t.dtype is DType.INT32, f"nodes, roots, leaves and columns must be i32, got {t}")
-        need(attrs["aggregate"] in AGGREGATES, f"aggregate must be one of {', '.join(AGGREGATES)}")
+        need(self.aggregate in AGGREGATES, f"aggregate must be one of {', '.join(AGGREGATES)}")
 
-    def infer_shape(self, attrs: Attrs, ins: Types) -> list[TensorType]:
+    def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
-        return [make_type(x.dtype, (x.shape[0], attrs["columns"]))]
+        return [make_type(x.dtype, (x.shape[0], self.columns))]
 
-    def reference(self, attrs: Attrs, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
         x, limits, nodes, roots, leaves, columns, weights = (np.asarray(a) for a in arrays)
         wide = compute_dtype(x.dtype)
-        y = np.zeros((len(x), attrs["columns"]), wide)
+        y = np.zeros((len(x), self.columns), wide)
         step = max(1, _ROWS // max(1, len(roots)))
         for i in range(0, len(x), step):
-            reached = _walk(x[i : i + step].astype(wide), limits.astype(wide), nodes, roots, attrs["depth"])
-            y[i : i + step] = _gather(reached, leaves, columns, weights.astype(wide), attrs)
+            reached = _walk(x[i : i + step].astype(wide), limits.astype(wide), nodes, roots, self.depth)
+            y[i : i + step] = _gather(reached, leaves, columns, weights.astype(wide), self)
         return [y.astype(x.dtype)]
 
-    def cost(self, attrs: Attrs, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Some five operations for each step down, and half a cache line that is read there."""
         rows, trees = tensor(ins, 0, "x").shape[0], tensor(ins, 3, "roots").count
-        steps = float(rows) * trees * max(1, attrs["depth"])
+        steps = float(rows) * trees * max(1, self.depth)
         return Cost(5.0 * steps, moved_bytes(ins, outs))
 
 
@@ -95,11 +100,11 @@ def _walk(x: Array, limits: Array, nodes: Array, roots: Array, depth: int) -> Ar
     return np.asarray(at)
 
 
-def _gather(reached: Array, leaves: Array, columns: Array, weights: Array, attrs: Attrs) -> Array:
+def _gather(reached: Array, leaves: Array, columns: Array, weights: Array, op: TreeEnsemble) -> Array:
     """What the leaves `reached` [N, T] give: [N, columns]."""
-    kind, rows = attrs["aggregate"], len(reached)
+    kind, rows = op.aggregate, len(reached)
     start = {"min": np.inf, "max": -np.inf}.get(kind, 0.0)
-    y = np.full((rows, attrs["columns"]), start, weights.dtype)
+    y = np.full((rows, op.columns), start, weights.dtype)
     first, end = leaves[reached, 0], leaves[reached, 1]
     add = {"min": np.minimum, "max": np.maximum}.get(kind, np.add)
     for k in range(int((end - first).max(initial=0))):

@@ -6,12 +6,14 @@ heads of the result. A kernel that steps through memory needs none of these copi
 
 from __future__ import annotations
 
-from ..ir.graph import Node, Value
-from ..ir.names import fresh_value
+from dataclasses import replace
+
+from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
-from ..ops.attention import OPERANDS, operand_view, output_axes
-from ..ops.base import get_op
+from ..ops.attention import OPERANDS, Attention, operand_view
+from ..ops.gather import Gather
+from ..ops.movement import Reshape, Slice, Transpose
 from ..ops.view import Movement, View
 from .composites import single_call
 from .rewrite import Sweep
@@ -21,22 +23,22 @@ _LONGEST = 16  # movements in a row that are followed
 
 def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
     """q, k and v are read from the tensors that reshapes, transposes, slices and scalings took them from."""
-    if node.op.name != "Attention":
+    op = node.op
+    if not isinstance(op, Attention):
         return None
-    views: list[View | None] = list(node.attrs.get("views", (None,) * 3))
-    inputs, scale, changed = list(node.inputs), float(node.attrs["scale"]), False
+    views, inputs, scale, changed = list(op.views), list(node.inputs), op.scale, False
     for i in range(len(OPERANDS)):
         v = node.input(i)
-        source, view, factor = _trace(v, operand_view(node.attrs, v.shape, i), may_scale=i < 2)
+        source, view, factor = _trace(v, operand_view(op, v.shape, i), may_scale=i < 2)
         if source is v:
             continue
         inputs[i], views[i], changed = source, view, True
         scale *= factor
     if not changed:
         return None
-    out = fresh_value(node.y.name, node.y.type)
-    attrs = {**node.attrs, "views": tuple(views), "scale": scale}
-    return Patch([node], [Node(node.op, inputs, [out], attrs, node.name, node.origin)], {node.y: out})
+    of_q, of_k, of_v = views
+    made = node.with_(op=replace(op, views=(of_q, of_k, of_v), scale=scale), inputs=inputs)
+    return Patch([node], [made], {node.y: made.y})
 
 
 def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
@@ -61,12 +63,12 @@ def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float
 
 
 def _is_movement(node: Node) -> bool:
-    match node.op.name:
-        case "Reshape" | "Transpose":
+    match node.op:
+        case Reshape() | Transpose():
             return True
-        case "Slice":
-            return all(step > 0 for step in node.attrs["steps"])
-        case "Gather":
+        case Slice(steps=steps):
+            return all(step > 0 for step in steps)
+        case Gather():
             index = node.input(1).data
             return index is not None and index.size == 1 and index.ndim <= 1
     return False
@@ -89,16 +91,15 @@ def _replay(v: Value, chain: list[Node]) -> View | None:
     """What the movements of `chain`, the first one last, make of `v`."""
     moved: Movement | None = Movement.of(v.shape)
     for node in reversed(chain):
-        a = node.attrs
         if moved is None:
             return None
-        match node.op.name:
-            case "Reshape":
+        match node.op:
+            case Reshape():
                 moved = moved.reshape(node.y.shape)
-            case "Transpose":
-                moved = moved.transpose(a["perm"])
-            case "Slice":
-                moved = moved.slice(a["starts"], a["steps"], a["sizes"])
+            case Transpose(perm=perm):
+                moved = moved.transpose(perm)
+            case Slice() as cut:
+                moved = moved.slice(cut.starts, cut.steps, cut.sizes)
             case _:
                 moved = _gather(moved, node)
     return None if moved is None else moved.view
@@ -106,7 +107,7 @@ def _replay(v: Value, chain: list[Node]) -> View | None:
 
 def _gather(moved: Movement, node: Node) -> Movement | None:
     """`moved` at the one index of a Gather; an index of rank 1 leaves an axis of one element."""
-    axis, index = node.attrs["axis"], node.input(1).data
+    axis, index = node.as_(Gather).axis, node.input(1).data
     assert index is not None
     at, size = int(index.reshape(())), node.x.shape[axis]
     picked = moved.pick(axis, min(max(at + size if at < 0 else at, 0), size - 1))
@@ -115,26 +116,24 @@ def _gather(moved: Movement, node: Node) -> Movement | None:
 
 def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
     """A transpose of the output that leaves rows whole becomes the order in which the kernel writes them."""
-    if node.op.name != "Transpose":
+    if not isinstance(node.op, Transpose):
         return None
     found = _written_by(node.x, sweep, node)
     if found is None:
         return None
+    perm = node.op.perm
     writer, held = found
-    if held[node.attrs["perm"][-1]] != (3,):
+    if held[perm[-1]] != (3,):
         return "the transpose takes the rows of attention apart"
-    before = output_axes(writer.attrs)
-    named = tuple(axis for p in node.attrs["perm"] for axis in held[p])
+    before = writer.as_(Attention)
+    named = tuple(axis for p in perm for axis in held[p])
     left = [i for i in range(4) if i not in named]  # axes of one element
-    axes = tuple(before[i] for i in (*left, *named))
+    b, h, s, d = (before.out_axes[i] for i in (*left, *named))
     shape = tuple(writer.y.shape[i] for i in (*left, *named))
     out = fresh_value(writer.y.name, TensorType(writer.y.dtype, shape))
-    attention = Node(
-        writer.op, list(writer.inputs), [out], {**writer.attrs, "out_axes": axes}, writer.name, writer.origin
-    )
-    y = fresh_value(node.y.name, node.y.type)
-    view = Node(get_op("Reshape"), [out], [y], {"shape": node.y.shape}, node.name, "Reshape")
-    return Patch([writer, node], [attention, view], {node.y: y})
+    attention = writer.with_(op=replace(before, out_axes=(b, h, s, d)), outputs=[out])
+    view = node.with_(op=Reshape(node.y.shape), inputs=[out])
+    return Patch([writer, node], [attention, view], {node.y: view.y})
 
 
 def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:
@@ -142,9 +141,9 @@ def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[
     if sweep.only_use(v) is not reader or v.producer is None:
         return None
     writer = v.producer
-    if writer.op.name == "Reshape" and writer.x.producer is not None and sweep.only_use(writer.x) is writer:
+    if isinstance(writer.op, Reshape) and writer.x.producer is not None and sweep.only_use(writer.x) is writer:
         writer = writer.x.producer
-    if writer.op.name != "Attention" or writer.attrs.get("epilogue"):
+    if not isinstance(writer.op, Attention):
         return None
     if writer.y is v:
         return writer, [(i,) for i in range(4)]

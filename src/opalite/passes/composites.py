@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ..expr.core import Expr, In, Lit
+from ..expr.core import In, Lit
 from ..ir.graph import Node, Value
-from ..ir.names import fresh_value, output_like
 from ..ir.patch import Patch
-from ..ir.types import TensorType
-from ..ops.base import get_op
-from .rewrite import Sweep
+from ..ops.attention import Attention
+from ..ops.elementwise import Elementwise
+from ..ops.matmul import MatMul
+from ..ops.movement import Transpose
+from ..ops.normalize import Normalize
+from ..ops.reduce import Reduce
+from ..ops.softmax import Softmax
+from .rewrite import Sweep, origins_between
 
 Operand = Value | float
 
@@ -16,9 +20,9 @@ Operand = Value | float
 def single_call(value: Value | None) -> tuple[str, list[Operand], Node] | None:
     """(function, operands, node) if `value` comes from an Elementwise of one instruction."""
     node = value.producer if value is not None else None
-    if node is None or node.op.name != "Elementwise" or len(node.attrs["expr"]) != 1:
+    if node is None or not isinstance(node.op, Elementwise) or len(node.op.expr) != 1:
         return None
-    expr: Expr = node.attrs["expr"]
+    expr = node.op.expr
     operands: list[Operand] = []
     for ref in expr.instrs[0].args:
         if isinstance(ref, In):
@@ -30,11 +34,10 @@ def single_call(value: Value | None) -> tuple[str, list[Operand], Node] | None:
 
 def _mean_of(value: Operand) -> tuple[Value, tuple[int, ...]] | None:
     node = value.producer if isinstance(value, Value) else None
-    if node is None or node.op.name != "Reduce" or node.attrs["kind"] != "mean" or not node.attrs["keepdims"]:
+    if node is None or not isinstance(node.op, Reduce) or node.op.kind != "mean" or not node.op.keepdims:
         return None
-    axes = tuple(node.attrs["axes"])
-    rank = len(node.x.shape)
-    return (node.x, axes) if axes == tuple(range(axes[0], rank)) and not node.attrs.get("epilogue") else None
+    axes, rank = node.op.axes, len(node.x.shape)
+    return (node.x, axes) if axes == tuple(range(axes[0], rank)) and node.epilogue is None else None
 
 
 def _is_centered(value: Operand, x: Value, axes: tuple[int, ...]) -> bool:
@@ -56,7 +59,7 @@ def _squared(value: Value) -> Operand | None:
 
 def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
-    found = single_call(node.outputs[0]) if node.op.name == "Elementwise" else None
+    found = single_call(node.outputs[0])
     if found is None or found[0] != "div" or not all(isinstance(v, Value) for v in found[1]):
         return None
     centered, deviation = found[1]
@@ -81,43 +84,38 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     if x.shape != node.y.shape:
         return None
-    out = output_like(node)
-    attrs = {"kind": "layer", "axis": mean[1][0], "epsilon": added[1][1]}
-    return Patch(
-        [node],
-        [Node(get_op("Normalize"), [x, None, None], [out], attrs, node.name, "LayerNormalization")],
-        {node.y: out},
-    )
+    op = Normalize("layer", epsilon=added[1][1], axis=mean[1][0])
+    made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
+    return Patch([node], [made], {node.y: made.y})
 
 
 def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     """softmax(q @ k^T * scale + mask) @ v on rank-4 tensors becomes Attention."""
-    if node.op.name != "MatMul" or node.attrs.get("trans_a") or node.attrs.get("trans_b") or node.attrs.get("epilogue"):
+    if not isinstance(node.op, MatMul) or node.op.trans_a or node.op.trans_b or node.epilogue is not None:
         return None
     softmax = node.x.producer
-    if softmax is None or softmax.op.name != "Softmax" or softmax.attrs["log"] or len(node.y.shape) != 4:
+    if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.log or len(node.y.shape) != 4:
         return None
-    if softmax.attrs["axis"] != 3 or sweep.only_use(node.x) is not node:
+    if softmax.op.axis != 3 or sweep.only_use(node.x) is not node:
         return "the attention weights have other readers"
     scores, scale, mask = _scores(softmax.x, sweep, softmax)
     product = scores.producer
-    if product is None or product.op.name != "MatMul" or product.attrs.get("trans_a") or product.attrs.get("epilogue"):
+    if product is None or not isinstance(product.op, MatMul) or product.op.trans_a or product.epilogue is not None:
         return None
     q, kt, v = product.x, product.input(1), node.input(1)
     if not (len(q.shape) == len(kt.shape) == len(v.shape) == 4) or not q.dtype.is_float:
         return None
     added: list[Node] = []
-    if product.attrs.get("trans_b"):
+    if product.op.trans_b:
         k = kt
     else:
-        k = fresh_value(kt.name, TensorType(kt.dtype, (*kt.shape[:2], kt.shape[3], kt.shape[2])))
-        added.append(Node(get_op("Transpose"), [kt], [k], {"perm": (0, 1, 3, 2)}, product.name, "Transpose"))
+        added.append(product.beside(Transpose((0, 1, 3, 2)), [kt]))
+        k = added[0].y
     if q.shape[:2] != k.shape[:2] or q.shape[:2] != v.shape[:2]:
         return "heads are broadcast"
-    out = output_like(node)
-    attrs = {"scale": scale, "causal": False, "softcap": 0.0, "blind_nan": True}
-    added.append(Node(get_op("Attention"), [q, k, v, mask], [out], attrs, node.name, "Attention"))
-    return Patch([node], added, {node.y: out})
+    op = Attention(scale, causal=False, softcap=0.0, blind_nan=True)
+    made = node.with_(op=op, inputs=[q, k, v, mask], origin=origins_between([q, kt, v, mask], node))
+    return Patch([node], [*added, made], {node.y: made.y})
 
 
 def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, Value | None]:
@@ -133,7 +131,7 @@ def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, Val
             value = operands[0]
         elif fn == "add" and mask is None and scale == 1.0 and all(isinstance(o, Value) for o in operands):
             a, b = (o for o in operands if isinstance(o, Value))
-            if b.producer is not None and b.producer.op.name == "MatMul":
+            if b.producer is not None and isinstance(b.producer.op, MatMul):
                 a, b = b, a
             if a.shape != node.y.shape or len(b.shape) > 4:
                 return value, scale, mask

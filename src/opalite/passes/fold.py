@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.graph import Node, Value
-from ..ir.names import fresh_value
+from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
+from ..ops.elementwise import PlaceCast
+from ..ops.host import HostOp
 from .rewrite import Sweep
 
 _LIMIT_BYTES = 64 << 20  # a folded value larger than this and than its inputs stays symbolic
@@ -14,14 +15,14 @@ _LIMIT_BYTES = 64 << 20  # a folded value larger than this and than its inputs s
 
 def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
     """Replace a node whose inputs are all constants by its reference result."""
-    if node.op.random or node.op.name in ("HostOp", "PlaceCast"):
+    if node.op.random or isinstance(node.op, HostOp | PlaceCast):
         return None
     if not all(v is None or v.is_const for v in node.inputs):
         return None
     grown = sum(o.type.count * o.dtype.size for o in node.outputs)
     if grown > max(_LIMIT_BYTES, sum(v.type.count * v.dtype.size for v in node.inputs if v is not None)):
         return "the folded result would be too large to keep"
-    arrays = node.op.reference(node.attrs, [None if v is None else v.data for v in node.inputs])
+    arrays = node.op.reference([None if v is None else v.data for v in node.inputs])
     replace: dict[Value, Value] = {}
     for out, array in zip(node.outputs, arrays, strict=False):
         folded = fresh_value(out.name, out.type)

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..expr.core import Expr, In, Instr, Lit, Ref, Tmp
 from ..expr.trace import Builder
-from ..ir.graph import Node, Value
-from ..ir.names import fresh_value, output_like
+from ..ir.graph import Node, Origin, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
-from .rewrite import Sweep
+from ..ops.conv import Conv, ConvTranspose
+from ..ops.elementwise import Elementwise
+from .rewrite import Sweep, joined_origin
 
 Array = np.ndarray[Any, Any]
 
 
 def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
     """Peel leading mul/div/add/sub by per-channel constants off the Elementwise that alone reads a Conv."""
-    if node.op.name != "Elementwise":
+    if not isinstance(node.op, Elementwise):
         return None
     for i, v in enumerate(node.inputs):
         conv = v.producer if v is not None else None
-        if v is None or conv is None or conv.op.name not in ("Conv", "ConvTranspose") or conv.attrs.get("epilogue"):
+        if v is None or conv is None or not isinstance(conv.op, Conv | ConvTranspose) or conv.epilogue is not None:
             continue
         if sweep.only_use(v) is not node or v.shape != node.y.shape:
             continue
         if not v.dtype.is_float or not conv.input(1).is_const or not (conv.get(2) is None or conv.input(2).is_const):
             continue
-        patch = _peel(node, i, conv)
+        patch = _peel(node, node.op, i, conv)
         if patch is not None:
             return patch
     return None
 
 
-def _peel(node: Node, operand: int, conv: Node) -> Patch | None:
-    expr: Expr = node.attrs["expr"]
+def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None:
+    expr = op.expr
     channels = conv.y.shape[1]
     scale: Array = np.ones(channels)
     shift: Array = np.zeros(channels)
@@ -62,15 +65,14 @@ def _peel(node: Node, operand: int, conv: Node) -> Patch | None:
         peeled += 1
     if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):
         return None
-    new_conv = _scaled_conv(conv, scale, shift)
+    new_conv = _scaled_conv(conv, scale, shift, joined_origin(conv, node))
     rest = _without_prefix(expr, operand, current)
     if isinstance(expr.result, Tmp) and isinstance(current, Tmp) and expr.result.k == current.k:
         return Patch([conv, node], [new_conv], {node.y: new_conv.y})
-    out = output_like(node)
     inputs = list(node.inputs)
     inputs[operand] = new_conv.y
-    tail = Node(node.op, inputs, [out], {**node.attrs, "expr": rest}, node.name, node.origin)
-    return Patch([conv, node], [new_conv, drop_unused_operands(tail)], {node.y: out})
+    tail = with_expression(node, replace(op, expr=rest), inputs)
+    return Patch([conv, node], [new_conv, tail], {node.y: tail.y})
 
 
 def _next_affine(expr: Expr, current: Ref, node: Node, channels: int) -> tuple[int, str, Array, bool] | None:
@@ -105,15 +107,15 @@ def _per_channel(ref: Ref, node: Node, channels: int) -> Array | None:
     return v.data.astype(np.float64).reshape(channels)
 
 
-def _scaled_conv(conv: Node, scale: Array, shift: Array) -> Node:
+def _scaled_conv(conv: Node, scale: Array, shift: Array, origin: tuple[Origin, ...]) -> Node:
     w, b = conv.input(1), conv.get(2)
     assert w.data is not None
     dims = [1] * len(w.shape)
-    if conv.op.name == "Conv":
+    if isinstance(conv.op, Conv):
         dims[0] = -1
         weights = w.data * scale.reshape(dims)
     else:  # ConvTranspose: w[C, M/g, ...], group-major output channels
-        groups = conv.attrs["group"]
+        groups = conv.as_(ConvTranspose).group
         view = w.data.reshape(groups, w.shape[0] // groups, *w.shape[1:])
         by_group = scale.reshape(groups, 1, w.shape[1], *[1] * (len(w.shape) - 2))
         weights = (view * by_group).reshape(w.shape)
@@ -121,7 +123,7 @@ def _scaled_conv(conv: Node, scale: Array, shift: Array) -> Node:
     new_w = constant_like(w, weights)
     new_b = fresh_value(f"{w.name}.bias", TensorType(w.dtype, (len(scale),)))
     new_b.data = bias.astype(w.dtype.np)
-    return Node(conv.op, [conv.x, new_w, new_b], [output_like(conv)], dict(conv.attrs), conv.name, conv.origin)
+    return conv.with_(inputs=[conv.x, new_w, new_b], origin=origin)
 
 
 def constant_like(value: Value, data: Array) -> Value:
@@ -145,12 +147,17 @@ def _without_prefix(expr: Expr, operand: int, start: Ref) -> Expr:
     return b.finish(done[result.k] if isinstance(result, Tmp) else result)
 
 
-def drop_unused_operands(node: Node) -> Node:
-    """An Elementwise without the inputs that its expression no longer reads; attrs["shape"] keeps its shape."""
-    expr: Expr = node.attrs["expr"]
+def with_expression(node: Node, op: Elementwise, inputs: Sequence[Value | None], before: Node | None = None) -> Node:
+    """`node` computing `op` of those `inputs` that its expression reads; where some go, `shape` keeps the output's.
+
+    before: a node whose expression it takes over.
+    """
+    expr = op.expr
+    origin = node.origin if before is None else joined_origin(before, node)
+    name = node.name or ("" if before is None else before.name)
     used = {a.i for ins in expr.instrs for a in ins.args if isinstance(a, In)} | ({0} if not expr.instrs else set())
-    if len(used) == len(node.inputs):
-        return node
+    if len(used) == len(inputs):
+        return node.with_(op=op, inputs=inputs, name=name, origin=origin)
     order = sorted(used)
     index = {old: new for new, old in enumerate(order)}
     b = Builder([expr.dtypes[i] for i in order])
@@ -160,6 +167,5 @@ def drop_unused_operands(node: Node) -> Node:
         for a in ins.args:
             args.append(In(index[a.i]) if isinstance(a, In) else done[a.k] if isinstance(a, Tmp) else a)
         done.append(b.emit(ins.fn, args, ins.dtype))
-    node.attrs = {**node.attrs, "expr": b.finish(done[-1] if done else In(index[0])), "shape": node.y.shape}
-    node.inputs = [node.inputs[i] for i in order]
-    return node
+    op = Elementwise(b.finish(done[-1] if done else In(index[0])), node.y.shape)
+    return node.with_(op=op, inputs=[inputs[i] for i in order], name=name, origin=origin)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..expr.core import Expr, In, Lit, Ref
+from ..expr.core import In, Lit, Ref
 from ..expr.trace import Builder
 from ..ir.graph import Node, Value
-from ..ir.names import output_like
 from ..ir.patch import Patch
-from .fold_affine import drop_unused_operands
+from ..ops.elementwise import Elementwise
+from .fold_affine import with_expression
 from .rewrite import Sweep
 
 MAX_OPERANDS = 12
@@ -16,9 +16,9 @@ MAX_INSTRUCTIONS = 96
 
 def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
     """Constant operands of one element become literals of the expression."""
-    if node.op.name != "Elementwise":
+    if not isinstance(node.op, Elementwise):
         return None
-    expr: Expr = node.attrs["expr"]
+    expr = node.op.expr
     operands: list[Ref] = []
     found = False
     for i, v in enumerate(node.inputs):
@@ -31,20 +31,18 @@ def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     b = Builder(expr.dtypes)
     joined = b.finish(b.inline(expr, operands))
-    out = output_like(node)
-    attrs = {**node.attrs, "expr": joined, "shape": node.y.shape}
-    made = drop_unused_operands(Node(node.op, list(node.inputs), [out], attrs, node.name, node.origin))
-    return Patch([node], [made], {node.y: out})
+    made = with_expression(node, Elementwise(joined, node.y.shape), node.inputs)
+    return Patch([node], [made], {node.y: made.y})
 
 
 def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
     """Join an Elementwise producer of the same shape into `node`, its only reader."""
-    if node.op.name != "Elementwise":
+    if not isinstance(node.op, Elementwise):
         return None
     reason = None
     for i, v in enumerate(node.inputs):
         before = v.producer if v is not None else None
-        if v is None or before is None or before.op.name != "Elementwise":
+        if v is None or before is None or not isinstance(before.op, Elementwise):
             continue
         if v.shape != node.y.shape:
             reason = "the producer is smaller: fusing would compute it many times"
@@ -70,8 +68,7 @@ def join(before: Node, node: Node, operand: int) -> Node | None:
         inputs.append(v)
         return In(len(inputs) - 1)
 
-    inner: Expr = before.attrs["expr"]
-    outer: Expr = node.attrs["expr"]
+    inner, outer = before.as_(Elementwise).expr, node.as_(Elementwise).expr
     first = [place(v) for v in before.inputs]
     joined = node.inputs[operand]
     later = [None if v is joined else place(v) for v in node.inputs]
@@ -83,7 +80,4 @@ def join(before: Node, node: Node, operand: int) -> Node | None:
     expr = b.finish(final)
     if len(expr) > MAX_INSTRUCTIONS:
         return None
-    attrs = {"expr": expr, "shape": node.y.shape}
-    return drop_unused_operands(
-        Node(node.op, inputs, [output_like(node)], attrs, node.name or before.name, node.origin)
-    )
+    return with_expression(node, Elementwise(expr, node.y.shape), inputs, before)

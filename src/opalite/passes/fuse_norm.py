@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from ..expr.core import Expr
 from ..expr.text import parse_expr
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
-from ..ir.names import output_like
 from ..ir.patch import Patch
 from ..ir.place import Memory
-from ..ops.base import get_op
+from ..ops.matmul import MatMul
+from ..ops.movement import Reshape
+from ..ops.normalize import Normalize
+from ..ops.normalized_matmul import NormalizedMatMul
 from ..place.options import find_options
 from .fold_affine import constant_like
-from .rewrite import Rule, Sweep
+from .rewrite import Rule, Sweep, joined_origin
 
 _LOST = 1e-3  # share of a column's norm; rounding to normal halves moves it by 2 to 5e-4
 
@@ -31,7 +33,7 @@ def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        if node.op.name != "MatMul" or node.attrs["trans_a"] or node.attrs.get("epilogue") is not None:
+        if not isinstance(node.op, MatMul) or node.op.trans_a or node.epilogue is not None:
             return None
         between, norm = _source(node, sweep)
         if norm is None or not _is_row_norm(norm):
@@ -69,7 +71,7 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
     between: Node | None = None
     reader, v = node, node.x
     maker = v.producer
-    if maker is not None and maker.op.name == "Reshape" and maker.x.shape[-1:] == v.shape[-1:]:
+    if maker is not None and isinstance(maker.op, Reshape) and maker.x.shape[-1:] == v.shape[-1:]:
         if sweep.only_use(v) is not node:
             return None, None
         between, reader, v = maker, maker, maker.x
@@ -77,9 +79,9 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
 
 
 def _is_row_norm(node: Node) -> bool:
-    if node.op.name != "Normalize" or node.attrs["kind"] != "layer" or node.attrs.get("epilogue") is not None:
+    if not isinstance(node.op, Normalize) or node.op.kind != "layer" or node.epilogue is not None:
         return False
-    return int(node.attrs["axis"]) % len(node.x.shape) == len(node.x.shape) - 1
+    return node.op.axis == len(node.x.shape) - 1
 
 
 def _least(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
@@ -92,24 +94,20 @@ def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Nod
     x, w = norm.x, node.input(1)
     added: list[Node] = []
     if between is not None:
-        rows = output_like(between)
-        rows.type = rows.type.with_place(x.type.place)
-        moved = Node(between.op, [x, *between.inputs[1:]], [rows], dict(between.attrs), between.name, between.origin)
-        moved.precision, moved.precision_reason = between.precision, between.precision_reason
+        moved = between.with_(inputs=[x, *between.inputs[1:]])
+        moved.y.type = moved.y.type.with_place(x.type.place)
         added.append(moved)
-        x = rows
+        x = moved.y
     matrix = np.asarray(w.data, np.float64)
-    matrix = matrix.T if node.attrs["trans_b"] else matrix
-    attrs: dict[str, Any] = {"trans_a": False, "trans_b": False, "epsilon": float(norm.attrs["epsilon"])}
+    matrix = matrix.T if node.as_(MatMul).trans_b else matrix
+    op = NormalizedMatMul(trans_a=False, trans_b=False, epsilon=float(norm.as_(Normalize).epsilon))
+    epilogue: Expr | None = None
     scale, bias = (None if v is None else _wide(v, matrix.shape[0]) for v in (norm.get(1), norm.get(2)))
     inputs: list[Value | None] = [x, constant_like(w, matrix if scale is None else matrix * scale[:, None])]
     if bias is not None:
         inputs.append(constant_like(w, bias @ matrix))
-        attrs["epilogue"] = parse_expr("add($0, $1)", [node.y.dtype] * 2)
-    origin = "+".join(dict.fromkeys(p for p in (*norm.origin.split("+"), *node.origin.split("+")) if p))
-    made = Node(get_op("NormalizedMatMul"), inputs, [output_like(node)], attrs, node.name, origin)
-    made.precision, made.precision_reason = node.precision, node.precision_reason
-    return made, added
+        epilogue = parse_expr("add($0, $1)", [node.y.dtype] * 2)
+    return node.with_(op=op, inputs=inputs, epilogue=epilogue, origin=joined_origin(norm, node)), added
 
 
 def _wide(v: Value, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -11,22 +11,22 @@ from ..expr.trace import Sym, trace
 from ..ir.device import DeviceInfo
 from ..ir.device_family import PTX_MMA
 from ..ir.dtype import DType
-from ..ir.graph import Levels, Node, Value
-from ..ir.names import fresh_value, output_like
+from ..ir.graph import Levels, Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.types import TensorType
 from ..ops.affine import centred, dequantize_expr
-from ..ops.base import get_op
-from ..ops.integer import BYTES
-from ..ops.matmul import matrix_dims
-from .rewrite import Rule, Sweep
+from ..ops.base import Op
+from ..ops.conv import Conv, Convolution
+from ..ops.elementwise import Elementwise
+from ..ops.integer import BYTES, IntegerConv, IntegerMatMul
+from ..ops.matmul import MatMul, MatrixProduct, matrix_dims
+from ..ops.movement import Reshape
+from ..ops.pool import Pool
+from .rewrite import Rule, Sweep, joined_origin
 
 Array = np.ndarray[Any, Any]
 
-_INTEGER = {"Conv": "IntegerConv", "MatMul": "IntegerMatMul"}
-_WIDE = {integer: wide for wide, integer in _INTEGER.items()}
-_ZEROS = {"IntegerConv": 3, "IntegerMatMul": 2}  # number of the first operand's zero point
 _LARGEST = 2**31 - 1
 _EXACT = 2.0**24  # below which every whole number is a float
 
@@ -48,19 +48,19 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
     pays = multiplies_bytes(device) and not (halves and units)
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        if node.op.name not in _INTEGER or node.y.dtype is not DType.FLOAT32 or not pays:
+        if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32 or not pays:
             return None
         source, w = node.x.producer, node.input(1)
         if source is None or w.levels is None or w.levels.q.dtype not in (np.int8, np.uint8):
             return None
-        if source.op.name != "Elementwise" or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
+        if not isinstance(source.op, Elementwise) or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
             return None
         scale = source.get(1)
-        if source.attrs["expr"] != dequantize_expr(tuple(v.dtype for v in source.inputs if v is not None)):
+        if source.op.expr != dequantize_expr(tuple(v.dtype for v in source.inputs if v is not None)):
             return None
         if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
             return "the first operand has scales that differ, or are not known ahead of time"
-        if node.op.name == "Conv" and not _kept_conv(node):
+        if isinstance(node.op, Conv) and not _kept_conv(node, node.op):
             return "grouped convolutions have kernels for floats"
         axis = _channel_axis(node)
         by_channel = _by_channel(w.levels, axis)
@@ -70,22 +70,21 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
         room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
         if room < 0:
             return "sums of integers may exceed 32 bits"
-        return _as_integers(node, source, scale.data.reshape(()), w_scale, w_zero, room)
+        return _as_integers(node, node.op, source, scale.data.reshape(()), w_scale, w_zero, room)
 
     return rule
 
 
-def _kept_conv(node: Node) -> bool:
+def _kept_conv(node: Node, op: Convolution) -> bool:
     """Whether kernels of 8-bit integers take the convolution: it has one group, or one for each channel."""
-    group: int = node.attrs["group"]
-    return group == 1 or group == node.x.shape[1] == node.y.shape[1]
+    return op.group == 1 or op.group == node.x.shape[1] == node.y.shape[1]
 
 
 def _channel_axis(node: Node) -> int:
     """Axis of the second operand that becomes output channels, counted from the end for products."""
-    if node.op.name in ("Conv", "IntegerConv"):
+    if isinstance(node.op, Convolution):
         return 0
-    return -2 if node.attrs["trans_b"] else -1
+    return -2 if node.as_(MatrixProduct).trans_b else -1
 
 
 def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
@@ -114,24 +113,28 @@ def _largest_sum(q: Array, zero: Array | None, axis: int) -> float:
     return float(own * 255)
 
 
-def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None, room: float) -> Patch:
+def _as_integers(
+    node: Node, op: Conv | MatMul, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None, room: float
+) -> Patch:
     """room: what an integer bias may add to the sums without their exceeding 32 bits."""
     w, levels = node.input(1), node.input(1).levels
     assert levels is not None
     factor = np.float32(x_scale) * w_scale.astype(np.float32)
-    bias = node.get(2) if node.op.name == "Conv" else None
+    bias = node.get(2) if isinstance(op, Conv) else None
     whole = _whole_bias(bias, factor)
     if whole is not None and room < np.abs(whole.astype(np.int64)).max(initial=0):
         whole = None
     inputs: list[Value | None] = [source.x, _constant(w, levels.q)]
-    if node.op.name == "Conv":
+    integer: Op
+    if isinstance(op, Conv):
         inputs.append(None if whole is None or bias is None else _constant(bias, whole))
+        integer = IntegerConv(op.strides, op.pads, op.dilations, op.group)
+    else:
+        integer = IntegerMatMul(op.trans_a, op.trans_b)
     inputs += [source.get(2), None if w_zero is None else _constant(w, w_zero)]
-    op = get_op(_INTEGER[node.op.name])
-    types = [None if v is None else v.type for v in inputs]
-    acc = fresh_value(node.y.name, op.infer_shape(node.attrs, types)[0])
-    made = Node(op, inputs, [acc], dict(node.attrs), node.name, node.origin)
-    spread = (-1, *(1,) * (len(node.y.shape) - 2)) if node.op.name == "Conv" else (-1,)
+    acc = fresh_value(node.y.name, integer.infer_shape([None if v is None else v.type for v in inputs])[0])
+    made = node.with_(op=integer, inputs=inputs, outputs=[acc], origin=joined_origin(source, node))
+    spread = (-1, *(1,) * (len(node.y.shape) - 2)) if isinstance(op, Conv) else (-1,)
     operands = [acc, _constant(w, factor.reshape(spread) if factor.ndim else factor)]
     added: list[Node] = []
     if bias is not None and whole is None:
@@ -142,7 +145,7 @@ def _as_integers(node: Node, source: Node, x_scale: Array, w_scale: Array, w_zer
         return y + b[0] if b else y
 
     expr = trace(scaled, *(v.dtype for v in operands))
-    tail = Node(get_op("Elementwise"), [*operands], [output_like(node)], {"expr": expr}, node.name, "")
+    tail = node.beside(Elementwise(expr), operands, like=node.y.name)
     return Patch([node], [*added, made, tail], {node.y: tail.y})
 
 
@@ -173,16 +176,16 @@ def widen(device: DeviceInfo | None) -> Rule:
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        if node.op.name == "Pool" and not multiplies_bytes(device):
-            return _pooled_floats(node)
-        if node.op.name not in _WIDE:
+        op = node.op
+        if isinstance(op, Pool) and not multiplies_bytes(device):
+            return _pooled_floats(node, op)
+        if not isinstance(op, IntegerConv | IntegerMatMul):
             return None
-        first = _ZEROS[node.op.name]
+        first = op.arity - 2  # number of the first operand's zero point
         x_zero, w_zero = node.get(first), node.get(first + 1)
         if multiplies_bytes(device):
-            is_conv = node.op.name == "IntegerConv"
             constant = all(v is None or v.is_const for v in (node.input(1), w_zero, *node.inputs[2:first]))
-            if not is_conv or (constant and _kept_conv(node) and len(node.x.shape) <= 5):
+            if isinstance(op, IntegerMatMul) or (constant and _kept_conv(node, op) and len(node.x.shape) <= 5):
                 return _without_zero(node, first + 1)
         exact = _largest_product(node, first) < _EXACT
         dtype = DType.FLOAT32 if exact else DType.INT32
@@ -191,42 +194,37 @@ def widen(device: DeviceInfo | None) -> Rule:
         for v, zero in ((node.x, x_zero), (node.input(1), w_zero)):
             operands = [v] if zero is None else [v, _along_channels(zero, node, added)]
             expr = trace(lambda q, *z: centred(q, z[0] if z else None).cast(dtype), *(o.dtype for o in operands))
-            out = fresh_value(v.name, TensorType(dtype, v.shape))
-            added.append(Node(get_op("Elementwise"), [*operands], [out], {"expr": expr}, node.name, node.origin))
-            wide.append(out)
+            added.append(node.beside(Elementwise(expr), operands))
+            wide.append(added[-1].y)
         for bias in node.inputs[2:first]:
             if exact and bias is not None and bias.data is not None:
                 bias = _constant(bias, bias.data.astype(np.float32))
             wide.append(bias)
-        y, attrs = output_like(node), dict(node.attrs)
+        widened: Op
+        if isinstance(op, IntegerConv):
+            widened = Conv(op.strides, op.pads, op.dilations, op.group, exact)
+        else:
+            widened = MatMul(op.trans_a, op.trans_b, exact)
         if not exact:
-            made = Node(get_op(_WIDE[node.op.name]), wide, [y], attrs, node.name, node.origin)
-            return Patch([node], [*added, made], {node.y: y})
-        sums = fresh_value(y.name, TensorType(DType.FLOAT32, y.shape))
-        added.append(Node(get_op(_WIDE[node.op.name]), wide, [sums], attrs | {"exact": True}, node.name, node.origin))
-        whole = {"expr": trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)}
-        added.append(Node(get_op("Elementwise"), [sums], [y], whole, node.name, node.origin))
-        return Patch([node], added, {node.y: y})
+            made = node.with_(op=widened, inputs=wide)
+            return Patch([node], [*added, made], {node.y: made.y})
+        sums = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+        added.append(node.with_(op=widened, inputs=wide, outputs=[sums]))
+        added.append(node.beside(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
+        return Patch([node], added, {node.y: added[-1].y})
 
     return rule
 
 
-def _pooled_floats(node: Node) -> Patch | None:
+def _pooled_floats(node: Node, op: Pool) -> Patch | None:
     """A maximum of bytes as one of floats, so that what computes them and what reads them can write and read floats."""
-    if node.attrs["kind"] != "max" or node.x.dtype not in BYTES or len(node.outputs) > 1:
+    if op.kind != "max" or node.x.dtype not in BYTES or len(node.outputs) > 1:
         return None
-    wide, most, y = (fresh_value(v.name, v.type) for v in (node.x, node.y, node.y))
-    for v in (wide, most):
-        v.type = TensorType(DType.FLOAT32, v.shape)
-    to_floats = {"expr": trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)}
-    to_bytes = {"expr": trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)}
-    elementwise = get_op("Elementwise")
-    added = [
-        Node(elementwise, [node.x], [wide], to_floats, node.name, node.origin),
-        Node(node.op, [wide], [most], dict(node.attrs), node.name, node.origin),
-        Node(elementwise, [most], [y], to_bytes, node.name, node.origin),
-    ]
-    return Patch([node], added, {node.y: y})
+    wide = node.beside(Elementwise(trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)), [node.x])
+    most = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+    pooled = node.with_(inputs=[wide.y], outputs=[most])
+    bytes_ = node.beside(Elementwise(trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)), [most])
+    return Patch([node], [wide, pooled, bytes_], {node.y: bytes_.y})
 
 
 def _largest_product(node: Node, first: int) -> float:
@@ -240,16 +238,16 @@ def _largest_product(node: Node, first: int) -> float:
         )
         reach = float(max(abs(ends.min - zero), abs(ends.max - zero)))
     axis = _channel_axis(node) % len(w.shape)
+    is_conv = isinstance(node.op, IntegerConv)
+    trans_b = isinstance(node.op, IntegerMatMul) and node.op.trans_b
     if w.data is None or (w_zero is not None and w_zero.data is None):
-        is_conv = node.op.name == "IntegerConv"
-        terms = math.prod(w.shape[1:]) if is_conv else matrix_dims(w.shape, node.attrs["trans_b"])[0]
+        terms = math.prod(w.shape[1:]) if is_conv else matrix_dims(w.shape, trans_b)[0]
         largest = 255.0 * terms * reach
     else:
         own = w.data.astype(np.float64)
         if w_zero is not None and w_zero.data is not None:
             own = own - w_zero.data.astype(np.float64).reshape([-1 if i == axis else 1 for i in range(own.ndim)])
-        is_conv = node.op.name == "IntegerConv"
-        summed = tuple(range(1, own.ndim)) if is_conv else -1 if node.attrs["trans_b"] else -2
+        summed = tuple(range(1, own.ndim)) if is_conv else -1 if trans_b else -2
         largest = float(np.abs(own).sum(summed).max(initial=0.0)) * reach
     for bias in node.inputs[2:first]:
         if bias is not None:
@@ -269,9 +267,8 @@ def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
 def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -> Value:
     if v.shape == shape:
         return v
-    out = fresh_value(v.name, TensorType(v.dtype, shape))
-    added.append(Node(get_op("Reshape"), [v], [out], {"shape": shape}, node.name, node.origin))
-    return out
+    added.append(node.beside(Reshape(shape), [v]))
+    return added[-1].y
 
 
 def _without_zero(node: Node, at: int) -> Patch | None:
@@ -288,5 +285,5 @@ def _without_zero(node: Node, at: int) -> Patch | None:
         return None
     inputs = list(node.inputs)
     inputs[1], inputs[at] = _constant(w, less.astype(held)), None
-    made = Node(node.op, inputs, [output_like(node)], dict(node.attrs), node.name, node.origin)
+    made = node.with_(inputs=inputs)
     return Patch([node], [made], {node.y: made.y})

@@ -6,16 +6,16 @@ A link is made only if the kernel that the writer would get anyway accepts the e
 
 from __future__ import annotations
 
-from ..expr.core import Expr, In, Ref
+from ..expr.core import In, Ref
 from ..expr.trace import Builder
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
-from ..ir.graph import Node, Value
-from ..ir.names import output_like
+from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.place import Memory
+from ..ops.elementwise import Elementwise
 from ..place.options import find_options
-from .rewrite import Rule, Sweep
+from .rewrite import Rule, Sweep, joined_origin
 
 _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 """Integers that an epilogue on integer sums may read."""
@@ -25,7 +25,7 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
     """The rule for `device`; `memory` as in `find_options`."""
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        if node.op.name != "Elementwise":
+        if not isinstance(node.op, Elementwise):
             return None
         writers = []
         for i, v in enumerate(node.inputs):
@@ -75,9 +75,9 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
         dtypes.append(v.dtype)
         return In(len(extra))
 
-    inner: Expr | None = writer.attrs.get("epilogue")
+    inner = writer.epilogue
     inner_refs = [operand_ref(v) for v in writer.inputs[arity:] if v is not None]
-    outer: Expr = node.attrs["expr"]
+    outer = node.as_(Elementwise).expr
     if outer.uses_coords:
         return "the expression depends on coordinates"
     written = node.inputs[operand]
@@ -88,9 +88,9 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     for ref_dtype in expr.dtypes[1:]:
         if not ref_dtype.is_float and (writer.op.sums is None or ref_dtype not in _SMALL):
             return f"an operand is {ref_dtype}"
-    attrs = {**writer.attrs, "epilogue": expr}
-    origin = "+".join(dict.fromkeys(p for p in (*writer.origin.split("+"), *node.origin.split("+")) if p))
-    made = Node(writer.op, [*inputs, *extra], [output_like(node)], attrs, writer.name, origin)
+    outputs = [fresh_value(node.y.name, node.y.type)]
+    origin = joined_origin(writer, node)
+    made = writer.with_(inputs=[*inputs, *extra], outputs=outputs, epilogue=expr, origin=origin)
     like = writer if writer.op.sums is None else node  # integers have no precision of their own
     made.precision, made.precision_reason = like.precision, like.precision_reason
     return made

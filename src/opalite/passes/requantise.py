@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.graph import Node, Value
-from ..ir.names import fresh_value
+from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.types import TensorType
 from ..ops.affine import dequantize_expr, quantize_expr
+from ..ops.elementwise import Elementwise
+from ..ops.movement import Concat, Reshape, Slice, Transpose
 from .rewrite import Sweep
 
-_MOVES = ("Reshape", "Transpose", "Slice", "Concat")  # what gives elements of its inputs and nothing else
+_MOVES = (Reshape, Transpose, Slice, Concat)  # what gives elements of its inputs and nothing else
 _HELD = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)  # integers that a way through float32 gives back
 _SCALES = (1e-30, 1e30)  # within which it does
 
@@ -23,9 +24,9 @@ def requantise(node: Node, sweep: Sweep) -> Patch | str | None:
     rint((q - z) * s / s) + z is q: both roundings are within 2^-23 of a whole number of 16 bits. Quantisers put such
     pairs around every reshape, transpose, split and concatenation.
     """
-    if node.op.name != "Elementwise" or node.y.dtype not in _HELD:
+    if not isinstance(node.op, Elementwise) or node.y.dtype not in _HELD:
         return None
-    if node.attrs["expr"] != quantize_expr(_dtypes(node), node.y.dtype) or node.x.dtype is not DType.FLOAT32:
+    if node.op.expr != quantize_expr(_dtypes(node), node.y.dtype) or node.x.dtype is not DType.FLOAT32:
         return None
     scale, zero = node.input(1), node.get(2)
     if not _is_plain(scale) or (zero is not None and (zero.data is None or zero.type.count != 1)):
@@ -42,9 +43,9 @@ def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | 
     source = v.producer
     if source is None:
         return None
-    if source.op.name == "Elementwise":
-        return source.x if _reverses(source, like) else None
-    if source.op.name not in _MOVES or sweep.only_use(v) is None:
+    if isinstance(source.op, Elementwise):
+        return source.x if _reverses(source, source.op, like) else None
+    if not isinstance(source.op, _MOVES) or sweep.only_use(v) is None:
         return None
     operands: list[Value | None] = []
     for each in source.inputs:
@@ -53,15 +54,15 @@ def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | 
             return None
         operands.append(found)
     out = fresh_value(v.name, TensorType(like.y.dtype, v.shape))
-    added.append(Node(source.op, operands, [out], dict(source.attrs), source.name, source.origin))
+    added.append(source.with_(inputs=operands, outputs=[out]))
     return out
 
 
-def _reverses(source: Node, like: Node) -> bool:
+def _reverses(source: Node, op: Elementwise, like: Node) -> bool:
     """Whether `source` dequantises integers of the type, scale and zero point to which `like` quantises."""
     if source.x.dtype is not like.y.dtype or source.x.shape != source.y.shape:
         return False
-    if source.attrs["expr"] != dequantize_expr(_dtypes(source)):
+    if op.expr != dequantize_expr(_dtypes(source)):
         return False
     scale = source.input(1)
     if not _is_plain(scale) or not np.array_equal(_number(scale), _number(like.input(1))):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import knobs
 from ..ir.check import check_graph
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Origin, Value
 from ..ir.patch import Patch, apply_patches
 
 Uses = Mapping[Value, list[Node]]
@@ -46,6 +46,25 @@ class Sweep:
         """The one node that reads `value`, if there is just one and the value is not a graph output."""
         users = self.uses.get(value, ())
         return users[0] if len(users) == 1 and value not in self.exposed else None
+
+
+def joined_origin(*nodes: Node) -> tuple[Origin, ...]:
+    """What the nodes came from, each node of the model once."""
+    return tuple(dict.fromkeys(o for n in nodes for o in n.origin))
+
+
+def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin, ...]:
+    """Origin of a node that computes from `inputs` what the nodes between them and the output of `node` compute."""
+    found: dict[Node, None] = {}
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found[each] = None
+            stack.extend(
+                v.producer for v in each.inputs if v is not None and v not in inputs and v.producer is not None
+            )
+    return joined_origin(*reversed(found))
 
 
 Rule = Callable[[Node, Sweep], "Patch | str | None"]

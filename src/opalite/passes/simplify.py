@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Node, Value
-from ..ir.names import fresh_value, output_like
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.types import Shape, TensorType
-from ..ops.base import get_op
+from ..ops.base import Op
+from ..ops.elementwise import Elementwise
+from ..ops.matmul import MatMul
+from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
 from .rewrite import Sweep
 
 
@@ -21,52 +26,49 @@ def remove_noop(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _does_nothing(node: Node, x: Value) -> bool:
-    a = node.attrs
-    match node.op.name:
-        case "Elementwise":
-            return len(a["expr"]) == 0
-        case "Reshape":
+    match node.op:
+        case Elementwise(expr=expr):
+            return len(expr) == 0
+        case Reshape():
             return x.shape == node.y.shape
-        case "Transpose":
-            return tuple(a["perm"]) == tuple(range(len(x.shape)))
-        case "Slice":
-            return x.shape == node.y.shape and all(s == 1 for s, n in zip(a["steps"], x.shape, strict=True) if n > 1)
-        case "Pad":
-            return not any(a["pads"])
-        case "Concat":
+        case Transpose(perm=perm):
+            return perm == tuple(range(len(x.shape)))
+        case Slice(steps=steps):
+            return x.shape == node.y.shape and all(s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1)
+        case Pad(pads=pads):
+            return not any(pads)
+        case Concat():
             return len(node.inputs) == 1
     return False
 
 
 def drop_empty_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
     """Concat without its zero-size inputs."""
-    if node.op.name != "Concat" or len(node.inputs) < 2:
+    if not isinstance(node.op, Concat) or len(node.inputs) < 2:
         return None
     kept = [v for v in node.inputs if v is not None and v.type.count]
     if len(kept) == len(node.inputs) or not kept:
         return None
-    out = output_like(node)
-    return Patch([node], [Node(node.op, list(kept), [out], dict(node.attrs), node.name, node.origin)], {node.y: out})
+    return _replaced(node, node.op, kept)
 
 
 def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
     """Transpose of transpose, reshape of reshape become one; a transpose of size-1 axes only becomes a reshape."""
-    name = node.op.name
-    if name not in ("Transpose", "Reshape"):
+    op = node.op
+    if not isinstance(op, Transpose | Reshape):
         return None
-    x = node.x
-    if name == "Transpose":
-        perm = node.attrs["perm"]
-        moved = [p for p in perm if x.shape[p] != 1]
+    x, before = node.x, node.x.producer
+    if isinstance(op, Transpose):
+        moved = [p for p in op.perm if x.shape[p] != 1]
         if moved == sorted(moved):
-            return _replaced(node, "Reshape", x, {"shape": node.y.shape})
-    before = x.producer
-    if before is None or before.op.name != name:
+            return _replaced(node, Reshape(node.y.shape), [x])
+        if before is None or not isinstance(before.op, Transpose):
+            return None
+        inner = before.op.perm
+        return _replaced(node, Transpose(tuple(inner[p] for p in op.perm)), [before.x])
+    if before is None or not isinstance(before.op, Reshape):
         return None
-    if name == "Reshape":
-        return _replaced(node, name, before.x, {"shape": node.y.shape})
-    inner = before.attrs["perm"]
-    return _replaced(node, name, before.x, {"perm": tuple(inner[p] for p in node.attrs["perm"])})
+    return _replaced(node, Reshape(node.y.shape), [before.x])
 
 
 def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -74,45 +76,43 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
 
     The other operands are reshaped, which moves nothing, or broadcast alike in both shapes.
     """
-    if node.op.name != "Elementwise" or node.attrs["expr"].uses_coords:
+    op = node.op
+    if not isinstance(op, Elementwise) or op.expr.uses_coords:
         return None
     for i, v in enumerate(node.inputs):
         if v is None or v.shape != node.y.shape or v.producer is None or sweep.only_use(v) is not node:
             continue
         view = v.producer
-        if view.op.name != "Reshape" or view.x.producer is None or view.x.producer.op.name not in _SINKS:
+        if not isinstance(view.op, Reshape) or view.x.producer is None or not isinstance(view.x.producer.op, _SINKS):
             continue
         if sweep.only_use(view.x) is not view:
             continue
         shape, added = view.x.shape, list[Node]()
-        operands = [
-            view.x if k == i else _reshaped(other, node.y.shape, shape, added) for k, other in enumerate(node.inputs)
-        ]
+        operands = [view.x if k == i else _reshaped(node, other, shape, added) for k, other in enumerate(node.inputs)]
         if any(o is None for o in operands):
             continue
-        inner, out = fresh_value(node.y.name, TensorType(node.y.dtype, shape)), output_like(node)
-        attrs = {**node.attrs, "shape": shape}
-        added.append(Node(node.op, operands, [inner], attrs, node.name, node.origin))
-        added.append(Node(get_op("Reshape"), [inner], [out], {"shape": node.y.shape}, node.name, "Reshape"))
-        return Patch([node], added, {node.y: out})
+        inner = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
+        added.append(node.beside(Reshape(node.y.shape), [inner]))
+        return Patch([node], added, {node.y: added[-1].y})
     return None
 
 
-_SINKS = ("MatMul", "Elementwise")  # what computes inputs of expressions, in layouts that any reshape keeps
+_SINKS = (MatMul, Elementwise)  # what computes inputs of expressions, in layouts that any reshape keeps
 
 
-def _reshaped(v: Value | None, before: Shape, after: Shape, added: list[Node]) -> Value | None:
-    """An operand of an expression on `before` for one on `after`; None if no view of it broadcasts as it did."""
+def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:
+    """An operand of `node`, an expression, as one of shape `after` has it; None if no view of it broadcasts alike."""
     if v is None:
         return None
+    before = node.y.shape
     if v.shape == before:
-        out = fresh_value(v.name, TensorType(v.dtype, after))
-        added.append(Node(get_op("Reshape"), [v], [out], {"shape": after}, v.name, "Reshape"))
-        return out
+        added.append(node.beside(Reshape(after), [v]))
+        return added[-1].y
     alike = not v.shape or (len(v.shape) == 1 and before[-1:] == after[-1:])
     return v if alike and len(v.shape) <= len(after) else None
 
 
-def _replaced(node: Node, op: str, x: Value, attrs: dict[str, object]) -> Patch:
-    out = output_like(node)
-    return Patch([node], [Node(get_op(op), [x], [out], attrs, node.name, node.origin)], {node.y: out})
+def _replaced(node: Node, op: Op, inputs: Sequence[Value]) -> Patch:
+    made = node.with_(op=op, inputs=inputs)
+    return Patch([node], [made], {node.y: made.y})

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..ir.device import DeviceInfo
-from ..ir.graph import Graph, Node, Value
-from ..ir.names import fresh_value
+from ..ir.graph import Graph, Node, Value, fresh_value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
 from ..kernels.base import Binding
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
-from ..ops.base import get_op
+from ..ops.elementwise import place_cast
 from .options import Choice, Measured, Option, find_options
 
 
@@ -67,7 +66,7 @@ class _Caster:
         if found is not None:
             return found
         out = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
-        node = Node(get_op("PlaceCast"), [v], [out], {}, v.name, "PlaceCast")
+        node = place_cast(v, out)
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:
             options, refusals = find_options(node, self.device, None, self.measured)

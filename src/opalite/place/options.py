@@ -15,6 +15,8 @@ from ..ir.place import FLAT, Memory, packed
 from ..kernels.base import Binding, Kernel
 from ..kernels.registry import kernels_for
 from ..ops.base import Cost
+from ..ops.conv import Conv
+from ..ops.elementwise import PlaceCast
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ def find_options(
     refusals: dict[str, str] = {}
     options: list[Option] = []
     reason = unsupported(node, device)
-    ins = [None if v is None else v.type for v in node.inputs]
-    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs]) if reason is None else Cost(0, 0)
+    cost = node.cost() if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_WITHOUT")
     for kernel in kernels_for(node.op.name):
         why = reason or kernel.refuse(node, device) or _no_parameters(kernel, node, device)
@@ -104,9 +105,9 @@ def find_options(
         options = images
     if measured is not None:
         options = _with_times(node, options, measured)
-    if memory is None and not device.prefers_images and node.op.name != "PlaceCast":
+    if memory is None and not device.prefers_images and not isinstance(node.op, PlaceCast):
         options = [replace(o, seconds=math.inf) if o.has_images and not o.measured else o for o in options]
-    elif memory is None and node.op.name == "Conv" and images:
+    elif memory is None and isinstance(node.op, Conv) and images:
         options = [o for o in options if o.has_images or o.measured]
     options.sort(key=lambda o: o.seconds)
     return options, refusals

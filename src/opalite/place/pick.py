@@ -15,6 +15,8 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
 from ..ir.types import TensorType
 from ..kernels.base import Binding
+from ..ops.host import HostOp
+from ..ops.movement import Reshape
 from .options import Choice, Measured, Option, find_options, view_options
 
 HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
@@ -89,13 +91,13 @@ def pick_kernels(
 def _options(
     node: Node, device: DeviceInfo, hosted: dict[Node, str], memory: Memory | None, measured: Measured | None
 ) -> tuple[list[Option], dict[str, str]]:
-    if node.op.name == "Reshape" and node.x.dtype.on_device:
+    if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         return view_options(node, device), {}
     options, refused = find_options(node, device, memory, measured)
     if not options:
         flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
-        if node.op.name == "HostOp":
-            hosted[node] = str(node.attrs.get("reason") or "the operator has no canonical form")
+        if isinstance(node.op, HostOp):
+            hosted[node] = node.op.reason or "the operator has no canonical form"
         else:
             hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
         options = [Option(None, flat, HOST_SECONDS)]

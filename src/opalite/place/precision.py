@@ -12,18 +12,27 @@ import math
 
 import numpy as np
 
-from ..expr.core import Expr, Instr, Lit, Tmp
+from ..expr.core import Instr, Lit, Tmp
 from ..expr.functions import FUNCTIONS
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
+from ..ops.conv import Conv
+from ..ops.cumulative import Cumulative
+from ..ops.elementwise import Elementwise
+from ..ops.gather import Gather
+from ..ops.matmul import MatMul
+from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
+from ..ops.pairwise import Distance, PairwiseCoupling
+from ..ops.reduce import Reduce
+from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
-_MOVES = ("Reshape", "Transpose", "Slice", "Concat", "Pad", "Gather", "Elementwise")
+_MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather)
 _SQUARES = ("sum_square", "l2")
-_THRESHOLDS = ("TreeEnsemble", "PairwiseCoupling")
+_THRESHOLDS = (TreeEnsemble, PairwiseCoupling)
 _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 
 
@@ -61,7 +70,7 @@ def _patterns(graph: Graph) -> set[Value]:
     """Values of which single bits are read, perhaps after they were moved."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
-        moved = node.op.name in _MOVES and node.op.name != "Elementwise" and any(v in found for v in node.outputs)
+        moved = isinstance(node.op, _MOVES) and any(v in found for v in node.outputs)
         if moved or _reads_bits(node):
             found.update(v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32)
     return found
@@ -84,12 +93,12 @@ def _reason(
     if own:
         return own, True
     if any(v in large for v in node.inputs if v is not None):
-        return named or "an input may exceed half's range", node.op.name in _MOVES and node.op.name != "Elementwise"
+        return named or "an input may exceed half's range", isinstance(node.op, _MOVES)
     return named or _sum(node) or _inherited(node), False
 
 
 def _exact(node: Node) -> str:
-    return "sums of integers, which floats hold exactly" if node.attrs.get("exact") else ""
+    return "sums of integers, which floats hold exactly" if isinstance(node.op, Conv | MatMul) and node.op.exact else ""
 
 
 def _large_constant(node: Node) -> str:
@@ -108,29 +117,29 @@ def _exponential(node: Node) -> str:
 def _square(node: Node, readers: list[Node]) -> str:
     found = _last(node)
     squares = found is not None and found.fn == "mul" and found.args[0] == found.args[1]
-    return "squares that are summed" if squares and any(r.op.name == "Reduce" for r in readers) else ""
+    return "squares that are summed" if squares and any(isinstance(r.op, Reduce) for r in readers) else ""
 
 
 def _threshold(node: Node) -> str:
     """Which way a tree goes, or when an iteration ends, hangs on the last digit; distances are sums of squares."""
-    if node.op.name == "Distance":
+    if isinstance(node.op, Distance):
         return "squares that are summed"
-    return "its thresholds take all of a float's digits" if node.op.name in _THRESHOLDS else ""
+    return "its thresholds take all of a float's digits" if isinstance(node.op, _THRESHOLDS) else ""
 
 
 def _sum(node: Node) -> str:
-    if node.op.name == "Cumulative":
+    if isinstance(node.op, Cumulative):
         return "running sums"
-    if node.op.name != "Reduce":
+    if not isinstance(node.op, Reduce):
         return ""
     terms = node.x.type.count // max(node.y.type.count, 1)
-    kind = node.attrs["kind"]
+    kind = node.op.kind
     return f"a sum of {terms} terms" if kind in _SQUARES or (kind in _SUMS and terms >= MANY) else ""
 
 
 def _inherited(node: Node) -> str:
     """Movement and elementwise chains stay with their inputs, so that no cast stands between."""
-    if node.op.name not in _MOVES:
+    if not isinstance(node.op, (*_MOVES, Elementwise)):
         return ""
     floats = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32]
     makers = [v.producer for v in floats if v.producer is not None]
@@ -139,18 +148,16 @@ def _inherited(node: Node) -> str:
 
 
 def _instructions(node: Node) -> tuple[Instr, ...]:
-    found: tuple[Instr, ...] = ()
-    for name in ("expr", "epilogue"):
-        expr: Expr | None = node.attrs.get(name)
-        found += () if expr is None else expr.instrs
-    return found
+    if isinstance(node.op, Elementwise):
+        return node.op.expr.instrs
+    return () if node.epilogue is None else node.epilogue.instrs
 
 
 def _last(node: Node) -> Instr | None:
     """The instruction whose result an Elementwise stores, looking through products with constants."""
-    expr: Expr | None = node.attrs.get("expr")
-    if node.op.name != "Elementwise" or expr is None or not expr.instrs:
+    if not isinstance(node.op, Elementwise) or not node.op.expr.instrs:
         return None
+    expr = node.op.expr
     last = expr.instrs[-1]
     while last.fn in ("mul", "add", "sub", "neg"):
         computed = [a for a in last.args if not isinstance(a, Lit)]

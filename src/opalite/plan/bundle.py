@@ -30,7 +30,7 @@ from .program import Program
 from .sums import byte_sum
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 5
+VERSION = 6
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]

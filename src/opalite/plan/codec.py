@@ -61,6 +61,8 @@ class Encoder:
             return {"e": [type(x).__name__, x.value]}
         if _is_expression(x):
             return {"x": [str(x), [d.short for d in x.dtypes]]}
+        if _is_operator(x):
+            return {"o": [x.name, self.encode(x.attributes())]}
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
             values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
             return {"c": [type(x).__name__, *values]}
@@ -96,6 +98,15 @@ def _is_expression(x: Any) -> bool:
     return isinstance(x, Expr)
 
 
+def _is_operator(x: Any) -> bool:
+    """Whether `x` is a canonical operator, as steps on the host hold them."""
+    if "opalite.ops" not in sys.modules:
+        return False
+    from ..ops.base import Op
+
+    return isinstance(x, Op)
+
+
 def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
     if data is None or isinstance(data, (bool, int, float, str)):
@@ -123,6 +134,10 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
             from ..expr.text import parse_expr
 
             return parse_expr(body[0], [DType.parse(d) for d in body[1]])
+        case "o":
+            from ..ops import make_op
+
+            return make_op(body[0], decode(body[1], arrays))
         case "a":
             return arrays[body]
         case "b":

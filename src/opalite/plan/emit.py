@@ -22,6 +22,9 @@ from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import size_launches
 from ..ops.base import Cost
+from ..ops.elementwise import PlaceCast
+from ..ops.host import HostOp
+from ..ops.movement import Concat
 from ..place.casts import stored_array
 from .memory import STRATEGIES, Request, lower_bound, plan_memory
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
@@ -214,7 +217,7 @@ def _stores_halves(node: Node) -> bool:
     """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
     if node.choice.kernel is None:
         return False
-    is_cast = node.op.name == "PlaceCast"
+    is_cast = isinstance(node.op, PlaceCast)
     return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
 
 
@@ -236,7 +239,7 @@ def _emit_node(e: Emitter, node: Node) -> int:
     if is_alias(node):
         e.slots[node.y] = e.slot(node.x)
         return 0
-    if node.op.name == "PlaceCast":
+    if isinstance(node.op, PlaceCast):
         x, y = node.x, node.y
         source, target = x.type.place.target, y.type.place.target
         if target is Target.HOST:
@@ -263,12 +266,11 @@ def _separate(e: Emitter, number: int) -> Storage:
 def _emit_host(e: Emitter, node: Node) -> None:
     inputs = tuple(-1 if v is None else e.host(v) for v in node.inputs)
     outputs = tuple(e.host(v) for v in node.outputs)
-    a = node.attrs
-    if node.op.name == "HostOp":
-        step = HostStep(a["op_type"], a["domain"], a["opset"], a["proto"], inputs, outputs, node.label)
-        e.program.steps.append(step)
+    op = node.op
+    if isinstance(op, HostOp):
+        e.program.steps.append(HostStep(op.op_type, op.domain, op.opset, op.proto, inputs, outputs, node.label))
     else:
-        e.program.steps.append(ReferenceStep(node.op.name, dict(a), inputs, outputs, node.label))
+        e.program.steps.append(ReferenceStep(op, inputs, outputs, node.label))
 
 
 def _emit_launches(e: Emitter, node: Node) -> int:
@@ -305,8 +307,7 @@ def _emit_launches(e: Emitter, node: Node) -> int:
 
 def _cost(e: Emitter, node: Node) -> Cost:
     """What a node costs, of which nested inputs are no part."""
-    ins = [None if v is None else v.type for v in node.inputs]
-    cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
+    cost = node.cost()
     return Cost(cost.flops, cost.bytes * _moved_share(e, node))
 
 
@@ -322,12 +323,14 @@ def _nesting_words(e: Emitter, node: Node) -> str:
     if (copied := e.nesting.copied.get(node)) is None:
         return ""
     if copied:
-        which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if node.op.name == "Concat" else ""
+        which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if isinstance(node.op, Concat) else ""
         return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
     spot = e.nesting.find(node.y)
     start = e.program.slots[e.slots[spot.root]].offset + spot.offset
     where = f"from byte {start} of the arena on" + (f", inside %{spot.root.name}" if spot.root is not node.y else "")
-    what = "its inputs are computed in its memory" if node.op.name == "Concat" else "it is part of its input's memory"
+    what = (
+        "its inputs are computed in its memory" if isinstance(node.op, Concat) else "it is part of its input's memory"
+    )
     return f"moves no data: {what}, {where}"
 
 
@@ -336,7 +339,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
     kernel = choice.kernel
     setting = e.settings.get(node)
     target = "host" if choice.host_reason else "opencl" if launches else "view"
-    if node.op.name == "PlaceCast" and kernel is None:
+    if isinstance(node.op, PlaceCast) and kernel is None:
         target = "transfer"
     why = choice.host_reason
     if kernel is not None:
@@ -354,12 +357,11 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
     if words := _nesting_words(e, node):
         why = f"{why}; {words}" if launches else words
     cost = _cost(e, node)
-    epilogue = node.attrs.get("epilogue")
     return NodeReport(
         index,
         node.name,
         node.op.name,
-        node.origin,
+        node.kind,
         target,
         kernel.name if kernel is not None and (launches or target != "view") else "",
         tuple(f"{o.name}: {o.type}" for o in node.outputs),
@@ -379,7 +381,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         launches,
         cost.flops,
         cost.bytes,
-        str(epilogue) if epilogue is not None else "",
+        str(node.epilogue) if node.epilogue is not None else "",
         choice.option.seconds * _moved_share(e, node),
         choice.option.measured,
         setting.group if setting is not None else None,

@@ -17,6 +17,8 @@ import numpy as np
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..kernels.base import Launch, Scratch
+from ..ops.elementwise import PlaceCast
+from ..ops.movement import Concat, Reshape, Slice
 from ..place.pick import is_free_cast
 from .memory import align_up
 
@@ -54,9 +56,9 @@ class Nesting:
 
 def is_alias(node: Node) -> bool:
     """Whether the output is all of the input's memory: a Reshape, or a cast on the device that changes no byte."""
-    if node.op.name == "Reshape":
+    if isinstance(node.op, Reshape):
         return not node.choice.host_reason
-    if node.op.name != "PlaceCast":
+    if not isinstance(node.op, PlaceCast):
         return False
     x, y = node.x.type, node.y.type
     near = x.place.target is Target.OPENCL and y.place.target is Target.OPENCL
@@ -78,12 +80,12 @@ def pieces(node: Node) -> dict[int, int]:
 
 def moved_inputs(node: Node) -> tuple[int, ...]:
     """The inputs that a Concat or a Slice moves where nothing is nested, one launch each."""
-    return tuple(pieces(node)) if node.op.name == "Concat" else (0,)
+    return tuple(pieces(node)) if isinstance(node.op, Concat) else (0,)
 
 
 def joins_stretches(node: Node) -> bool:
     """Whether each input of a Concat is one stretch of the output's memory: nothing outside the axis varies slower."""
-    axis, layout = node.attrs["axis"], node.y.type.layout
+    axis, layout = node.as_(Concat).axis, node.y.type.layout
     inputs = [node.input(i) for i in pieces(node)]
     whole = axis != 1 or all(v.shape[1] % layout.pack == 0 for v in inputs[:-1])
     return whole and math.prod(layout.storage_shape(node.y.shape)[:axis]) == 1
@@ -92,7 +94,8 @@ def joins_stretches(node: Node) -> bool:
 def stretch_start(node: Node) -> int | None:
     """The byte of its input's memory at which a Slice begins; None if it is not one stretch of that memory."""
     x, y, layout = node.x.type, node.y.type, node.y.type.layout
-    starts, steps = list(node.attrs["starts"]), node.attrs["steps"]
+    op = node.as_(Slice)
+    starts, steps = list(op.starts), op.steps
     if any(step != 1 and size > 1 for step, size in zip(steps, y.shape, strict=True)):
         return None
     if layout.pack > 1:
@@ -117,9 +120,9 @@ def find_nesting(
     """
     finder = _Finder(graph, launches, align)
     for node in graph.nodes:
-        if not launches.get(node) or node.y.type.layout.is_image or node.op.name not in ("Concat", "Slice"):
+        if not launches.get(node) or node.y.type.layout.is_image or not isinstance(node.op, Concat | Slice):
             continue
-        copied = refusal or (finder.join(node) if node.op.name == "Concat" else finder.cut(node))
+        copied = refusal or (finder.join(node) if isinstance(node.op, Concat) else finder.cut(node))
         finder.nesting.copied[node] = dict.fromkeys(moved_inputs(node), copied) if isinstance(copied, str) else copied
     return finder.nesting
 
@@ -154,9 +157,9 @@ class _Finder:
             self._apart[root] = "it is a constant"
         elif v.type.layout.is_image:
             self._apart[root] = "it is an image"
-        elif node.op.name == "PlaceCast" and node.x.type.place.target is Target.HOST:
+        elif isinstance(node.op, PlaceCast) and node.x.type.place.target is Target.HOST:
             self._apart[root] = "it comes from the host"
-        elif node.op.name == "PlaceCast" and node.y.type.place.target is Target.HOST:
+        elif isinstance(node.op, PlaceCast) and node.y.type.place.target is Target.HOST:
             self._apart[root] = "it goes to the host"
 
     def _size(self, root: Value) -> int:

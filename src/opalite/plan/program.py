@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir.dtype import DType
+
+if TYPE_CHECKING:
+    from ..ops.base import Op
 
 
 class Storage(Enum):
@@ -142,8 +145,7 @@ class HostStep:
 class ReferenceStep:
     """Run a canonical operator's NumPy reference on the host: the device has no kernel for its types."""
 
-    op: str
-    attrs: dict[str, Any]
+    op: Op
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     node: str = ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..kernels.base import Launch, Scratch
+from ..ops.movement import Concat
 from .nesting import pieces, stretch_start
 from .program import Slot, Storage
 
@@ -142,7 +143,7 @@ class _Follower:
         made = [self.write((node, name), nbytes) for name, nbytes in scratch.items()]
         if not outputs:
             return
-        if node in self.copied and node.op.name == "Concat":
+        if node in self.copied and isinstance(node.op, Concat):
             made += self.concat(node)
         elif node in self.copied and not launches:
             start = stretch_start(node)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout, Place, Target
 from ..kernels.base import Binding, Kernel
+from ..ops.elementwise import PlaceCast
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ def place_node(node: Node, binding: Binding) -> Node:
 
     A PlaceCast, whose types are places already, is given back as it is.
     """
-    if node.op.name == "PlaceCast":
+    if isinstance(node.op, PlaceCast):
         return node
     made: dict[Value, Value] = {}
 
@@ -40,7 +41,7 @@ def place_node(node: Node, binding: Binding) -> Node:
         Value(v.name, v.type.with_place(Place(Target.OPENCL, layout, node.precision.override(v.dtype))))
         for v, layout in zip(node.outputs, binding.outputs, strict=True)
     ]
-    return Node(node.op, ins, outs, dict(node.attrs), node.name, node.origin, precision=node.precision)
+    return node.with_(inputs=ins, outputs=outs)
 
 
 def crossing(node: Node, binding: Binding) -> tuple[Layout | None, ...]:

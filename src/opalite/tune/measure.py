@@ -17,6 +17,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.tolerances import column, tolerance
 from ..kernels.base import Binding
+from ..ops.elementwise import PlaceCast
 from .candidate import place_node
 from .levels import Trial
 from .stopwatch import time_launches
@@ -118,7 +119,7 @@ class NodeBench:
             self._expected = found
         rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
         for v, got, want in zip(self.node.outputs, found, self._expected, strict=True):
-            stored = v.type.storage if self.node.op.name == "PlaceCast" else column(self.node.precision, v.dtype)
+            stored = v.type.storage if isinstance(self.node.op, PlaceCast) else column(self.node.precision, v.dtype)
             why = difference(got, want, tolerance("tuning", stored), rounded)
             if why:
                 raise WrongResultError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")

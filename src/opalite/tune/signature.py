@@ -15,21 +15,23 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.precision import Precision
 from ..kernels.base import Binding
+from ..ops.elementwise import Elementwise, PlaceCast
 
-_EXPRESSIONS = ("expr", "epilogue")
 _SEPARATOR = " | "
 Sizes = tuple[tuple[int, ...], ...]
 
 
 def node_signature(node: Node) -> str:
     """Equal for nodes that one measurement serves, before and after layouts are chosen."""
-    if node.op.name == "PlaceCast":  # its types differ by place alone
+    if isinstance(node.op, PlaceCast):  # its types differ by place alone
         ins, outs = [_stored(v, v.type.storage) for v in (node.x, node.y)]
         return f"PlaceCast {ins}->{outs}{_SEPARATOR}{_size_text([node.x.shape])}"
     values = [*node.inputs, *node.outputs]
     kinds = ",".join("-" if v is None else _stored(v, node.precision.stored(v.dtype)) for v in values)
-    attrs = ",".join(f"{k}={v}" for k, v in sorted(node.attrs.items()) if k not in _EXPRESSIONS)
-    exprs = " ".join(f"{k}={node.attrs[k]}" for k in _EXPRESSIONS if node.attrs.get(k) is not None)
+    attrs = ",".join(f"{k}={v}" for k, v in sorted(node.op.attributes().items()) if k != "expr")
+    exprs = f"expr={node.op.expr}" if isinstance(node.op, Elementwise) else ""
+    if node.epilogue is not None:
+        exprs = f"epilogue={node.epilogue}"
     sizes = _size_text([() if v is None else v.shape for v in values])
     sums = " half sums" if node.precision is Precision.FP16_FAST else ""
     return f"{node.op.name} {kinds} {attrs} {exprs}{sums}{_SEPARATOR}{sizes}"

@@ -59,7 +59,7 @@ class Job:
         """What is known before anything is measured."""
         first = self.candidates[0]
         layout = binding_signature(first.binding)
-        return LayerTuning(tuple(self.names), self.node.origin or self.node.op.name, layout, self.chosen)
+        return LayerTuning(tuple(self.names), self.node.kind, layout, self.chosen)
 
 
 class Tuner:

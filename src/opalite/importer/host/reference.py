@@ -13,7 +13,7 @@ import onnx
 from ...errors import ModelError, OpaliteError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.host import set_host_runner
+from ...ops.host import HostOp, set_host_runner
 from ..proto.encode import make_proto
 from ..proto.graphdef import DOMAIN, NodeDef
 from ..proto.schemas import infer_types
@@ -51,18 +51,9 @@ def emit_host(
         types = infer_types(node, inputs) if types is None else types
         if types is None:
             raise NeedTask
-        attrs = {
-            "op_type": node.op_type,
-            "domain": node.domain,
-            "opset": node.version,
-            "proto": proto,
-            "types": list(types),
-        }
-        attrs |= {"reason": reason} if reason else {}
+        op = HostOp(node.op_type, node.domain, node.version, proto, tuple(types), reason)
         name = node.outputs[place[0]]
-        outs = builder.add(
-            "HostOp", inputs, attrs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=name
-        )
+        outs = builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=name)
     by_place = dict(zip(place, outs, strict=True))
     return [by_place.get(i) for i in range(len(node.outputs))]
 
@@ -84,10 +75,8 @@ def add_host(
     if all(v is None or v.is_const for v in inputs):
         arrays = run_host(op_type, DOMAIN, 1, proto, [None if v is None else v.data for v in inputs])
         return [builder.constant(a, out_name) for a in arrays]
-    held = {"op_type": op_type, "domain": DOMAIN, "opset": 1, "proto": proto, "types": list(types), "reason": reason}
-    return builder.add(
-        "HostOp", inputs, held, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=out_name
-    )
+    op = HostOp(op_type, DOMAIN, 1, proto, tuple(types), reason)
+    return builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=out_name)
 
 
 def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.movement import Pad
 from ..onnx.attention import rotate
 from ..onnx.index import write_rows
 from ..onnx.norm import normalize_trailing
@@ -252,5 +253,5 @@ def _cached(ctx: NodeContext, past: Value | None, new: Value, first: Value, tota
     old = full(ctx, 0, new.dtype, (batch, heads, 0, size)) if past is None else past
     length = max(held, total)
     if length > held:
-        old = ctx.add("Pad", [old], pads=(0, 0, 0, 0, 0, 0, length - held, 0), mode="constant", value=0)
+        old = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, length - held, 0), mode="constant", value=0), [old])
     return write_rows(ctx, old, new, first, 2)

@@ -10,6 +10,7 @@ from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.normalize import Normalize
 from ..onnx.activation import gelu_exact, gelu_tanh, swish_of
 from ..onnx.conv import convolve
 from ..onnx.image import grid_sample
@@ -229,7 +230,7 @@ def group_norm(ctx: NodeContext) -> Value:
     x, last = ctx.input(0), bool(ctx.attr("channels_last", 1))
     groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
     inputs = [channels_first(ctx, x) if last else x, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
-    y = ctx.add("Normalize", inputs, kind="group", num_groups=groups, epsilon=epsilon)
+    y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)
     if int(ctx.attr("activation", 0)):
         y = ctx.elementwise(lambda v: swish_of(v, 1.0), y)
     return channels_last(ctx, y) if last else y

@@ -11,6 +11,7 @@ from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
+from ...ops.gather import Gather
 from ..host.reference import NeedTask
 from ..registry import onnx_op
 from ..shared.helpers import reduce
@@ -82,7 +83,7 @@ def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, m
     order = numbers if last else numbers[::-1]  # what is written later stays
     table[keys[order] - least] = order
     row = ctx.elementwise(lambda v: where((v < least).call("or", v > most), span, v - least), ctx.cast(x, DType.INT64))
-    return ctx.add("Gather", [ctx.constant(table), row], axis=0)
+    return ctx.add(Gather(axis=0), [ctx.constant(table), row])
 
 
 def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:
@@ -91,7 +92,7 @@ def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Val
     if values.dtype == object:
         types = [TensorType(DType.STRING, place.shape)]
         return ctx.add_host("Label", [place], types, _STRINGS, labels=[str(v) for v in table])[0]
-    return ctx.add("Gather", [ctx.constant(table), place], axis=0)
+    return ctx.add(Gather(axis=0), [ctx.constant(table), place])
 
 
 @onnx_op("OneHotEncoder", domain=ML)

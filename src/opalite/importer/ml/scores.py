@@ -15,6 +15,8 @@ from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
+from ...ops.gather import Gather
+from ...ops.reduce import ArgReduce
 from ..shared.helpers import concat, reduce, slice_axis, softmax
 from ..walk.context import NodeContext
 
@@ -95,7 +97,7 @@ def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
 
 def best_column(ctx: NodeContext, scores: Value) -> Value:
     """The column of the largest score of each row: int64[N]."""
-    return ctx.add("ArgReduce", [scores], kind="max", axis=1, keepdims=False, select_last=False)
+    return ctx.add(ArgReduce(kind="max", axis=1, keepdims=False, select_last=False), [scores])
 
 
 def above(ctx: NodeContext, score: Value, limit: float) -> Value:
@@ -114,7 +116,7 @@ def pick_labels(ctx: NodeContext, position: Value, labels: Array) -> Value:
     low, apart = int(labels[0]), int(labels[-1]) - int(labels[0])
     if len(labels) == 2 and abs(apart) < 1 << 62:
         return ctx.elementwise(lambda i: i * apart + low, position)
-    return ctx.add("Gather", [ctx.constant(labels), position], axis=0)
+    return ctx.add(Gather(axis=0), [ctx.constant(labels), position])
 
 
 def column(ctx: NodeContext, scores: Value, i: int) -> Value:

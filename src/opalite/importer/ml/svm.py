@@ -10,6 +10,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.pairwise import Distance, PairwiseCoupling
 from ..registry import onnx_op
 from ..shared.helpers import concat, matmul, reduce
 from ..walk.context import NodeContext
@@ -99,7 +100,7 @@ def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
     gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
     vectors: Array = ctx.memo("vectors", lambda _: np.ascontiguousarray(given.reshape(count, features).T))
     if kind == "RBF":
-        distance = ctx.add("Distance", [rows, ctx.constant(vectors)], power=2)
+        distance = ctx.add(Distance(power=2), [rows, ctx.constant(vectors)])
         return ctx.elementwise(lambda d: (d * -gamma).call("exp"), distance)
     product = matmul(ctx, rows, ctx.constant(vectors))
     if kind == "LINEAR":
@@ -166,7 +167,7 @@ def _probabilities(ctx: NodeContext, scores: Value, pairs: int) -> Value:
         p = (-(s * a + b)).call("sigmoid")
         return p.call("max", _NEAR_ONE).call("min", 1 - _NEAR_ONE)
 
-    return ctx.add("PairwiseCoupling", [ctx.elementwise(pair, scores, ctx.constant(a), ctx.constant(b))])
+    return ctx.add(PairwiseCoupling(), [ctx.elementwise(pair, scores, ctx.constant(a), ctx.constant(b))])
 
 
 def _numbers(ctx: NodeContext, name: str) -> Array:

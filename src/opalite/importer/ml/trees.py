@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.tree_ensemble import TreeEnsemble
 from ..registry import onnx_op
 from ..shared.helpers import concat, full
 from ..walk.context import NodeContext
@@ -121,11 +122,8 @@ def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
     weights = ctx.memo(f"weights {kind}", lambda _: trees.weights.astype(kind))
     fixed = (limits, trees.nodes, trees.roots, trees.leaves, trees.columns, weights)
     return ctx.add(
-        "TreeEnsemble",
+        TreeEnsemble(columns=width, aggregate=aggregate.lower(), depth=trees.depth),
         [rows, *(ctx.constant(a) for a in fixed)],
-        columns=width,
-        aggregate=aggregate.lower(),
-        depth=trees.depth,
     )
 
 

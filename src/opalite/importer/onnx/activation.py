@@ -8,6 +8,7 @@ from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.reduce import ArgReduce
 from ..registry import onnx_op
 from ..shared.helpers import softmax
 from ..walk.context import NodeContext
@@ -194,7 +195,7 @@ def _hard(ctx: NodeContext, default: int) -> Value:
     x, axis = _flattened(ctx, default)
     if not x.type.count:
         return ctx.input(0)
-    best = ctx.add("ArgReduce", [x], kind="max", axis=axis, keepdims=True, select_last=False)
+    best = ctx.add(ArgReduce(kind="max", axis=axis, keepdims=True, select_last=False), [x])
 
     def one_hot(v: Sym, position: Sym) -> Sym:
         return coord(v.builder, axis).eq(position).cast(v.dtype)

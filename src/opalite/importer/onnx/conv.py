@@ -11,8 +11,9 @@ from ...errors import ShapeError
 from ...expr.trace import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.conv import neutral_zeros
-from ...ops.integer import BYTES
+from ...ops.conv import Conv, ConvTranspose, neutral_zeros
+from ...ops.grid_sample import GridSample
+from ...ops.integer import BYTES, IntegerConv
 from ..registry import onnx_op
 from ..shared.helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
 from ..shared.quantization import plain_zero
@@ -34,14 +35,14 @@ def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
-    attrs = window.attrs
+    pads = window.pads
     if any(window.pads) and not neutral_zeros(w):
         rank = len(x.shape) - 2
         zeros = [max(0, p) for p in window.pads]
         x = pad_zeros(ctx, x, (0, 0, *zeros[:rank], 0, 0, *zeros[rank:]))
-        attrs["pads"] = tuple(min(0, p) for p in window.pads)
-    out: Value = ctx.add("Conv", [x, w, bias], group=int(ctx.attr("group", 1)), **attrs)
-    return out
+        pads = tuple(min(0, p) for p in window.pads)
+    group = int(ctx.attr("group", 1))
+    return ctx.add(Conv(window.strides, pads, window.dilations, group), [x, w, bias])
 
 
 @onnx_op("ConvTranspose", since=1)
@@ -72,13 +73,14 @@ def conv_transpose(ctx: NodeContext) -> Value:
         begins, ends = pads[:rank], pads[rank:]
         pads = (*(max(0, b) for b in begins), *(e + min(0, b) for b, e in zip(begins, ends, strict=True)))
     return ctx.add(
-        "ConvTranspose",
+        ConvTranspose(
+            strides=window.strides,
+            pads=pads,
+            dilations=window.dilations,
+            group=int(ctx.attr("group", 1)),
+            output_padding=extra,
+        ),
         [x, w, ctx.get(2)],
-        strides=window.strides,
-        pads=pads,
-        dilations=window.dilations,
-        group=int(ctx.attr("group", 1)),
-        output_padding=extra,
     )
 
 
@@ -99,13 +101,8 @@ def col2im(ctx: NodeContext) -> Value:
     left = [image[i] + pads[i] + pads[rank + i] - (grid[i] - 1) * strides[i] - reach[i] for i in range(rank)]
     one_tap = np.tile(np.eye(taps, dtype=x.dtype.np).reshape(taps, 1, *block), (channels, *(1,) * (rank + 1)))
     return ctx.add(
-        "ConvTranspose",
+        ConvTranspose(strides=strides, pads=pads, dilations=dilations, group=channels, output_padding=tuple(left)),
         [ctx.reshape(x, (x.shape[0], x.shape[1], *grid)), ctx.constant(one_tap), None],
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        group=channels,
-        output_padding=tuple(left),
     )
 
 
@@ -119,7 +116,7 @@ def causal_conv_with_state(ctx: NodeContext) -> Sequence[Value | None]:
     if past is None:
         past = full(ctx, 0, x.dtype, (*x.shape[:2], keep))
     padded = concat(ctx, [past, x], 2)
-    out = ctx.add("Conv", [padded, w, ctx.get(2)], strides=(1,), pads=(0, 0), dilations=(1,), group=x.shape[1])
+    out = ctx.add(Conv(strides=(1,), pads=(0, 0), dilations=(1,), group=x.shape[1]), [padded, w, ctx.get(2)])
     if ctx.attr("activation", "none") in ("silu", "swish"):
         out = ctx.elementwise(lambda v: swish_of(v, 1.0), out)
     return [out, slice_axis(ctx, padded, 2, padded.shape[2] - keep, padded.shape[2])]
@@ -160,7 +157,7 @@ def deform_conv(ctx: NodeContext) -> Result:
     flat = (n * moved, taps * oh, ow, 1)
     grid = concat(ctx, [ctx.reshape(column, flat), ctx.reshape(row, flat)], 3)
     image = ctx.reshape(x, (n * moved, c // moved, height, width))
-    sampled = ctx.add("GridSample", [image, grid], mode="linear", padding="zeros", align_corners=False)
+    sampled = ctx.add(GridSample(mode="linear", padding="zeros", align_corners=False), [image, grid])
     if mask is not None:
         weights = ctx.reshape(mask, (n * moved, 1, taps * oh, ow))
         sampled = ctx.elementwise(lambda v, k: v * k, sampled, weights)
@@ -189,8 +186,8 @@ def integer_convolution(
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
     inputs = [x, w, bias, plain_zero(x_zero), plain_zero(w_zero)]
-    out: Value = ctx.add("IntegerConv", inputs, group=int(ctx.attr("group", 1)), **window.attrs)
-    return out
+    group = int(ctx.attr("group", 1))
+    return ctx.add(IntegerConv(window.strides, window.pads, window.dilations, group), inputs)
 
 
 def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ...errors import ModelError, ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.movement import Slice
 from ..registry import onnx_op
 from ..shared.helpers import matmul, reduce
 from ..walk.context import NodeContext
@@ -86,13 +87,7 @@ def _diagonal(ctx: NodeContext, term: Term) -> Term:
             raise ShapeError(f"{ctx.label} has sizes {v.shape[-2]} and {n} for label '{label}' of one input")
         lead = v.shape[:-2]
         flat = ctx.reshape(v, (*lead, n * n))
-        v = ctx.add(
-            "Slice",
-            [flat],
-            starts=(0,) * len(flat.shape),
-            steps=(*(1,) * len(lead), n + 1),
-            sizes=(*lead, n),
-        )
+        v = ctx.add(Slice(starts=(0,) * len(flat.shape), steps=(*(1,) * len(lead), n + 1), sizes=(*lead, n)), [flat])
         return _diagonal(ctx, Term(v, (*(term.labels[i] for i in rest), label)))
     return term
 

@@ -12,6 +12,8 @@ from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.seed import next_seed
+from ...ops.random import Random
+from ...ops.reduce import ArgReduce
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
 from ..shared.helpers import int_list
@@ -134,16 +136,17 @@ def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, cha
     # float16 and bfloat16 are rounded from float32: one generator serves all.
     made = DType.FLOAT32 if dtype.size == 2 else dtype
     out = ctx.add(
-        "Random",
+        Random(
+            kind=kind,
+            shape=tuple(shape),
+            low=float(ctx.attr("low", 0.0)),
+            high=float(ctx.attr("high", 1.0)),
+            mean=float(ctx.attr("mean", 0.0)),
+            scale=float(ctx.attr("scale", 1.0)),
+            seed=_seed(ctx),
+            dtype=made,
+        ),
         [] if chances is None else [chances],
-        kind=kind,
-        shape=tuple(shape),
-        low=float(ctx.attr("low", 0.0)),
-        high=float(ctx.attr("high", 1.0)),
-        mean=float(ctx.attr("mean", 0.0)),
-        scale=float(ctx.attr("scale", 1.0)),
-        seed=_seed(ctx),
-        dtype=made,
     )
     return ctx.cast(out, dtype)
 
@@ -184,5 +187,5 @@ def multinomial(ctx: NodeContext) -> Value:
         return logits.cast(DType.FLOAT32) - (-(u.call("max", 2.0**-24).call("log"))).call("log")
 
     scores = ctx.elementwise(noisy, uniform, ctx.reshape(x, (batch, 1, classes)))
-    drawn = ctx.add("ArgReduce", [scores], kind="max", axis=2, keepdims=False, select_last=False)
+    drawn = ctx.add(ArgReduce(kind="max", axis=2, keepdims=False, select_last=False), [scores])
     return ctx.cast(drawn, _dtype(ctx, DType.INT32))

@@ -12,6 +12,8 @@ from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.grid_sample import GridSample
+from ...ops.resize import Resize
 from ...ops.resize_taps import NEAREST_UNTOLD
 from ..registry import onnx_op
 from ..shared.helpers import gather, int_list, matmul, reduce, slice_axis
@@ -135,18 +137,19 @@ def _resize(
     # Interpolated integers and half floats are computed in float32 and cut off, as other runtimes do.
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
     out = ctx.add(
-        "Resize",
+        Resize(
+            sizes=tuple(int(s) for s in sizes),
+            scales=tuple(float(s) for s in scales),
+            mode=mode,
+            coordinate=coordinate,
+            nearest_mode=nearest_mode,
+            cubic_a=float(ctx.attr("cubic_coeff_a", -0.75)),
+            exclude_outside=bool(ctx.attr("exclude_outside", 0)),
+            extrapolation=float(ctx.attr("extrapolation_value", 0.0)),
+            roi=None if roi is None else tuple(roi),
+            antialias=antialias,
+        ),
         [ctx.cast(x, through)],
-        sizes=tuple(int(s) for s in sizes),
-        scales=tuple(float(s) for s in scales),
-        mode=mode,
-        coordinate=coordinate,
-        nearest_mode=nearest_mode,
-        cubic_a=float(ctx.attr("cubic_coeff_a", -0.75)),
-        exclude_outside=bool(ctx.attr("exclude_outside", 0)),
-        extrapolation=float(ctx.attr("extrapolation_value", 0.0)),
-        roi=None if roi is None else tuple(roi),
-        antialias=antialias,
     )
     return ctx.cast(out, x.dtype)
 
@@ -158,11 +161,8 @@ def grid_sample(ctx: NodeContext) -> Value:
     if padding not in ("zeros", "border", "reflection"):
         raise UnsupportedOpError(f"{ctx.label} has padding_mode '{padding}'; known are zeros, border, reflection")
     return ctx.add(
-        "GridSample",
+        GridSample(mode=_mode(ctx, "linear"), padding=padding, align_corners=bool(ctx.attr("align_corners", 0))),
         [ctx.input(0), ctx.input(1)],
-        mode=_mode(ctx, "linear"),
-        padding=padding,
-        align_corners=bool(ctx.attr("align_corners", 0)),
     )
 
 

@@ -13,6 +13,10 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
 from ...ops.base import normalize_axis
+from ...ops.gather import GatherElements, GatherND
+from ...ops.movement import Pad
+from ...ops.nms import NonMaxSuppression
+from ...ops.scatter import ScatterElements, ScatterND
 from ..registry import onnx_op
 from ..shared.helpers import axis_of, gather, slice_axis, take, unsqueeze
 from ..walk.context import NodeContext, Trimmed
@@ -67,7 +71,7 @@ def gather_elements(ctx: NodeContext) -> Value:
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
-    return ctx.add("GatherElements", [x, ctx.input(1)], axis=axis)
+    return ctx.add(GatherElements(axis=axis), [x, ctx.input(1)])
 
 
 @onnx_op("GatherND", since=11)
@@ -75,7 +79,7 @@ def gather_nd(ctx: NodeContext) -> Value:
     """Slices of x at index vectors; the first `batch_dims` axes go in step."""
     x, indices, batch = ctx.input(0), ctx.input(1), int(ctx.attr("batch_dims", 0))
     _check_vectors(ctx, x, batch)
-    return ctx.add("GatherND", [x, indices], batch_dims=batch)
+    return ctx.add(GatherND(batch_dims=batch), [x, indices])
 
 
 @onnx_op("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
@@ -140,14 +144,14 @@ def scatter_elements(ctx: NodeContext) -> Value:
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
-    return ctx.add("ScatterElements", [x, ctx.input(1), ctx.input(2)], axis=axis, reduction=_reduction(ctx))
+    return ctx.add(ScatterElements(axis=axis, reduction=_reduction(ctx)), [x, ctx.input(1), ctx.input(2)])
 
 
 @onnx_op("ScatterND", since=11)
 def scatter_nd(ctx: NodeContext) -> Value:
     """x with slices written (or added, ...) at index vectors."""
     _check_vectors(ctx, ctx.input(0))
-    return ctx.add("ScatterND", [ctx.input(0), ctx.input(1), ctx.input(2)], reduction=_reduction(ctx))
+    return ctx.add(ScatterND(reduction=_reduction(ctx)), [ctx.input(0), ctx.input(1), ctx.input(2)])
 
 
 @onnx_op("TensorScatter", since=24)
@@ -179,7 +183,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
     lines = tuple(d if i in (0, axis) else 1 for i, d in enumerate(cache.shape))
     offset = ctx.elementwise(relative, start, shape=lines)
     clamped = ctx.elementwise(lambda o: o.call("max", 0).call("min", written - 1), offset, shape=cache.shape)
-    moved = ctx.add("GatherElements", [update, clamped], axis=axis)
+    moved = ctx.add(GatherElements(axis=axis), [update, clamped])
 
     def choose(o: Sym, new: Sym, old: Sym) -> Sym:
         return where((o >= 0).call("and", o < written), new, old)
@@ -242,14 +246,14 @@ def max_unpool(ctx: NodeContext) -> Value:
     count = x.type.count
     empty = ctx.constant(np.zeros(math.prod(shape), x.dtype.np))
     flat = [ctx.reshape(indices, (count,)), ctx.reshape(x, (count,))]
-    out = ctx.reshape(ctx.add("ScatterElements", [empty, *flat], axis=0, reduction="none"), shape)
+    out = ctx.reshape(ctx.add(ScatterElements(axis=0, reduction="none"), [empty, *flat]), shape)
     wanted = ctx.const_ints(2) if ctx.get(2) is not None else shape
     grown = [w - h for w, h in zip(wanted, shape, strict=True)]
     if min(grown) < 0:
         raise ShapeError(f"{ctx.label} has output_shape {wanted}, smaller than the pooled tensor {shape}")
     if not any(grown):
         return out
-    return ctx.add("Pad", [out], pads=(*(0,) * len(grown), *grown), mode="constant", value=0)
+    return ctx.add(Pad(pads=(*(0,) * len(grown), *grown), mode="constant", value=0), [out])
 
 
 # Outputs whose size is data
@@ -262,14 +266,15 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
     most, threshold = (ctx.const_scalar(i) if ctx.get(i) is not None else 0 for i in (2, 3))
     if int(most) <= 0:
         return ctx.constant(np.zeros((0, 3), np.int64))
-    padded, count = ctx.add(
-        "NonMaxSuppression",
+    padded, count = ctx.add_many(
+        NonMaxSuppression(
+            center_point_box=bool(ctx.attr("center_point_box", 0)),
+            max_output=int(most),
+            iou=float(threshold),
+            score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),
+        ),
         [boxes, scores],
-        n_outputs=2,
-        center_point_box=int(ctx.attr("center_point_box", 0)),
-        max_output=int(most),
-        iou=float(threshold),
-        score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),
+        2,
     )
     return ctx.trimmed(padded, count)
 

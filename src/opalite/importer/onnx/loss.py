@@ -8,6 +8,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.gather import GatherElements
 from ..registry import onnx_op
 from ..shared.helpers import gather, reduce, softmax, squeeze, unsqueeze
 from ..walk.context import NodeContext
@@ -36,7 +37,7 @@ def _loss(ctx: NodeContext, logs: Value) -> Value:
     ignored = ctx.attr("ignore_index", None)
     classes = logs.shape[1]
     place = ctx.elementwise(lambda t: t.cast(DType.INT64).call("max", 0).call("min", classes - 1), target)
-    picked = squeeze(ctx, ctx.add("GatherElements", [logs, unsqueeze(ctx, place, (1,))], axis=1), (1,))
+    picked = squeeze(ctx, ctx.add(GatherElements(axis=1), [logs, unsqueeze(ctx, place, (1,))]), (1,))
     if weight is None and ignored is None:
         loss = ctx.elementwise(lambda v: -v, picked)
         return _all(ctx, loss, reduction) if reduction != "none" else loss

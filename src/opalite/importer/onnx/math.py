@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...errors import ShapeError
 from ...expr.trace import Sym, where
 from ...ir.graph import Value
+from ...ops.cumulative import Cumulative
 from ..registry import onnx_op
 from ..shared.helpers import WIDEST_CHAIN, binary, chain, unary
 from ..walk.context import NodeContext
@@ -256,10 +257,11 @@ def _cumulative(ctx: NodeContext, kind: str) -> Value:
     if not -len(x.shape) <= axis < len(x.shape):
         raise ShapeError(f"axis {axis} is outside {x.type}")
     return ctx.add(
-        "Cumulative",
+        Cumulative(
+            kind=kind,
+            axis=axis % len(x.shape),
+            exclusive=bool(ctx.attr("exclusive", 0)),
+            reverse=bool(ctx.attr("reverse", 0)),
+        ),
         [x],
-        kind=kind,
-        axis=axis % len(x.shape),
-        exclusive=bool(ctx.attr("exclusive", 0)),
-        reverse=bool(ctx.attr("reverse", 0)),
     )

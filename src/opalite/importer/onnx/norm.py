@@ -9,6 +9,8 @@ from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.local_response import LocalResponseNorm
+from ...ops.normalize import Normalize
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
 from ..shared.helpers import expand, int_list, reduce
@@ -71,7 +73,7 @@ def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
 def instance_normalization(ctx: NodeContext) -> Value:
     """Mean 0 and variance 1 over the spatial axes, then scale and bias by channel."""
     inputs = [ctx.input(0), ctx.input(1), ctx.input(2)]
-    return ctx.add("Normalize", inputs, kind="instance", epsilon=float(ctx.attr("epsilon", 1e-5)))
+    return ctx.add(Normalize(kind="instance", epsilon=float(ctx.attr("epsilon", 1e-5))), inputs)
 
 
 @onnx_op("GroupNormalization", since=18)
@@ -97,7 +99,7 @@ def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
     if x.shape[1] % groups:
         raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
     epsilon = float(ctx.attr("epsilon", 1e-5))
-    return ctx.add("Normalize", [x, scale, bias], kind="group", num_groups=groups, epsilon=epsilon)
+    return ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), [x, scale, bias])
 
 
 @onnx_op("LayerNormalization", since=1)
@@ -118,10 +120,10 @@ def normalize_trailing(
 ) -> Value:
     """Normalize of kind "layer" or "rms"; a scale of another type than x multiplies outside."""
     if scale is not None and scale.dtype is not x.dtype:
-        y = ctx.add("Normalize", [x, None, None], kind=kind, axis=axis, epsilon=epsilon)
+        y = ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, None, None])
         y = ctx.elementwise(lambda v, s: v.cast(s.dtype) * s, y, scale)
         return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
-    return ctx.add("Normalize", [x, scale, bias], kind=kind, axis=axis, epsilon=epsilon)
+    return ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, scale, bias])
 
 
 def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
@@ -167,7 +169,7 @@ def lrn(ctx: NodeContext) -> Value:
     """x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta, missing channels being zero."""
     alpha, beta, bias = (float(ctx.attr(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
     size = int(ctx.attr("size", 1))
-    return ctx.add("LocalResponseNorm", [ctx.input(0)], size=size, alpha=alpha, beta=beta, bias=bias)
+    return ctx.add(LocalResponseNorm(size=size, alpha=alpha, beta=beta, bias=bias), [ctx.input(0)])
 
 
 @onnx_op("Dropout", since=1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
+from ...ops.pool import Pool
 from ..registry import onnx_op
 from ..shared.helpers import reduce
 from ..shared.windows import window_of
@@ -30,10 +31,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
         beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
         if all(b < s for b, s in zip(beyond, window.strides, strict=True)):
             pads = (*pads[:rank], *(p + b for p, b in zip(pads[rank:], beyond, strict=True)))
-    found: Result = ctx.add(
-        "Pool",
-        [x],
-        n_outputs=2 if with_indices else 1,
+    op = Pool(
         kind=kind,
         kernel=window.kernel,
         ceil_mode=bool(ctx.attr("ceil_mode", 0)),
@@ -41,9 +39,11 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
         p=int(p),
         with_indices=with_indices,
         storage_order=int(ctx.attr("storage_order", 0)),
-        **{**window.attrs, "pads": pads},
+        strides=window.strides,
+        pads=pads,
+        dilations=window.dilations,
     )
-    return found
+    return ctx.add_many(op, [x], 2) if with_indices else ctx.add(op, [x])
 
 
 @onnx_op("MaxPool", since=1)

@@ -10,6 +10,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.recurrent import Recurrent
 from ..registry import onnx_op
 from ..walk.context import NodeContext
 
@@ -85,24 +86,24 @@ def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = No
         h0, c0 = (v if v is None else ctx.transpose(v, (1, 0, 2)) for v in (h0, c0))
     names, alphas, betas = _activations(ctx, kind, 2 if direction == "bidirectional" else 1)
     inputs = [x, w, r, ctx.get(3), _lengths(ctx, x), h0, c0, ctx.get(7) if kind == "lstm" else None]
-    outs = ctx.add(
-        "Recurrent",
+    outs = ctx.add_many(
+        Recurrent(
+            kind=kind,
+            direction=direction,
+            hidden=hidden,
+            activations=names,
+            alphas=alphas,
+            betas=betas,
+            clip=float(ctx.attr("clip", 0.0)),
+            linear_before_reset=bool(ctx.attr("linear_before_reset", 0)),
+            input_forget=bool(ctx.attr("input_forget", 0)),
+        ),
         inputs,
-        n_outputs=3 if kind == "lstm" else 2,
-        kind=kind,
-        direction=direction,
-        hidden=hidden,
-        activations=names,
-        alphas=alphas,
-        betas=betas,
-        clip=float(ctx.attr("clip", 0.0)),
-        linear_before_reset=bool(ctx.attr("linear_before_reset", 0)),
-        input_forget=bool(ctx.attr("input_forget", 0)),
+        3 if kind == "lstm" else 2,
     )
     if batch_first:
         outs = [ctx.transpose(outs[0], (2, 0, 1, 3)), *(ctx.transpose(v, (1, 0, 2)) for v in outs[1:])]
-    found: Sequence[Value] = outs[: ctx.n_outputs]
-    return found
+    return outs[: ctx.n_outputs]
 
 
 def _lengths(ctx: NodeContext, x: Value) -> Value | None:

@@ -8,6 +8,8 @@ from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.reduce import ArgReduce, Reduce
+from ...ops.topk import TopK
 from ..registry import onnx_op
 from ..shared.helpers import axis_of, ints_of
 from ..walk.context import NodeContext
@@ -55,11 +57,7 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
         work = DType.INT64  # what does not fit the type ends at its limits
     named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
     out = ctx.add(
-        "Reduce",
-        [ctx.cast(x, work)],
-        kind=kind,
-        axes=tuple(sorted(named)),
-        keepdims=bool(ctx.attr("keepdims", 1)),
+        Reduce(kind=kind, axes=tuple(sorted(named)), keepdims=bool(ctx.attr("keepdims", 1))), [ctx.cast(x, work)]
     )
     if work is DType.INT64 and x.dtype is DType.INT32:
         return ctx.elementwise(lambda v: v.call("max", -(2**31)).call("min", 2**31 - 1).cast(x.dtype), out)
@@ -88,12 +86,13 @@ def _register_arg(op_type: str, kind: str) -> None:
     def convert(ctx: NodeContext) -> Value:
         x = ctx.input(0)
         return ctx.add(
-            "ArgReduce",
+            ArgReduce(
+                kind=kind,
+                axis=axis_of(ctx, len(x.shape), 0),
+                keepdims=bool(ctx.attr("keepdims", 1)),
+                select_last=bool(ctx.attr("select_last_index", 0)),
+            ),
             [x],
-            kind=kind,
-            axis=axis_of(ctx, len(x.shape), 0),
-            keepdims=bool(ctx.attr("keepdims", 1)),
-            select_last=bool(ctx.attr("select_last_index", 0)),
         )
 
 
@@ -118,13 +117,5 @@ def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"{ctx.label} asks for the top {k} of axis {axis}, but x is {x.type}")
-    found: Sequence[Value] = ctx.add(
-        "TopK",
-        [x],
-        n_outputs=2,
-        k=k,
-        axis=axis,
-        largest=bool(ctx.attr("largest", 1)),
-        sorted=bool(ctx.attr("sorted", 1)),
-    )
-    return found
+    op = TopK(k=k, axis=axis, largest=bool(ctx.attr("largest", 1)), sorted=bool(ctx.attr("sorted", 1)))
+    return ctx.add_many(op, [x], 2)

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.movement import Concat, Pad, Slice
 from ..registry import onnx_op
 from ..shared.helpers import axis_of, expand, full, int_list, ints_of, slice_axis, split_axis, squeeze, unsqueeze
 from ..walk.context import NodeContext
@@ -107,7 +108,7 @@ def concat(ctx: NodeContext) -> Value:
         shape[axis] = sum(v.shape[axis] for v in values)
         if 0 in shape:
             return ctx.constant(np.zeros(shape, values[0].dtype.np))
-    return ctx.add("Concat", values, axis=axis)
+    return ctx.add(Concat(axis=axis), values)
 
 
 def _beside(v: Value, axis: int) -> tuple[int, ...]:
@@ -170,7 +171,7 @@ def _slice(
         begin[a], stride[a], size[a] = (covered.start if covered else 0), step, len(covered)
     if tuple(size) == x.shape and all(s == 1 for s in stride):
         return x
-    return ctx.add("Slice", [x], starts=tuple(begin), steps=tuple(stride), sizes=tuple(size))
+    return ctx.add(Slice(starts=tuple(begin), steps=tuple(stride), sizes=tuple(size)), [x])
 
 
 @onnx_op("Tile", since=1)
@@ -257,7 +258,7 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: floa
         return x
     if not x.dtype.is_float:
         value = int(value)
-    return ctx.add("Pad", [x], pads=grown, mode=mode, value=value)
+    return ctx.add(Pad(pads=grown, mode=mode, value=value), [x])
 
 
 @onnx_op("CenterCropPad", since=18)
@@ -275,7 +276,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
         else:
             pads[a] = (size - have) // 2
             pads[rank + a] = size - have - pads[a]
-    return x if not any(pads) else ctx.add("Pad", [x], pads=tuple(pads), mode="constant", value=0)
+    return x if not any(pads) else ctx.add(Pad(pads=tuple(pads), mode="constant", value=0), [x])
 
 
 @onnx_op("DepthToSpace", since=1)

@@ -12,6 +12,8 @@ from ...errors import ShapeError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.attention import Attention
+from ...ops.movement import Pad
 from ..walk.context import NodeContext
 from .helpers import concat, matmul, reduce, softmax
 
@@ -74,7 +76,7 @@ def _full_rank(ctx: NodeContext, mask: Value, keys: int) -> Value:
     if short <= 0 or mask.shape[3] == 1:
         return mask
     hidden = False if mask.dtype is DType.BOOL else LOWEST if mask.dtype.is_float else 0
-    return ctx.add("Pad", [mask], pads=(0,) * 7 + (short,), mode="constant", value=hidden)
+    return ctx.add(Pad(pads=(0,) * 7 + (short,), mode="constant", value=hidden), [mask])
 
 
 def _bias(mask: Sym, dtype: DType) -> Sym:
@@ -124,7 +126,7 @@ def attend(
     queries, keys = q.shape[2], k.shape[2]
     own = see == Visibility(causal=True)
     bias = additive_mask(ctx, mask, Visibility() if own else see, q.dtype, queries, keys)
-    return ctx.add("Attention", [q, k, v, bias], scale=scale, causal=own, softcap=softcap)
+    return ctx.add(Attention(scale=scale, causal=own, softcap=softcap), [q, k, v, bias])
 
 
 @dataclass(frozen=True)

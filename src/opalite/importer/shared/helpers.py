@@ -14,6 +14,12 @@ from ...expr.trace import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import broadcast_shape, normalize_axis
+from ...ops.gather import Gather
+from ...ops.integer import IntegerMatMul
+from ...ops.matmul import MatMul
+from ...ops.movement import Concat, Pad, Slice
+from ...ops.reduce import Reduce
+from ...ops.softmax import Softmax
 from ..walk.context import NodeContext
 
 Array = np.ndarray[Any, Any]
@@ -95,11 +101,12 @@ def slice_axis(ctx: NodeContext, v: Value, axis: int, start: int, stop: int, ste
         return v
     rank = len(v.shape)
     return ctx.add(
-        "Slice",
+        Slice(
+            starts=tuple(start if i == axis else 0 for i in range(rank)),
+            steps=tuple(step if i == axis else 1 for i in range(rank)),
+            sizes=tuple(size if i == axis else d for i, d in enumerate(v.shape)),
+        ),
         [v],
-        starts=tuple(start if i == axis else 0 for i in range(rank)),
-        steps=tuple(step if i == axis else 1 for i in range(rank)),
-        sizes=tuple(size if i == axis else d for i, d in enumerate(v.shape)),
     )
 
 
@@ -113,14 +120,14 @@ def split_axis(ctx: NodeContext, v: Value, axis: int, sizes: Sequence[int]) -> l
 
 def concat(ctx: NodeContext, values: Sequence[Value], axis: int) -> Value:
     """The values one after another along `axis`."""
-    return values[0] if len(values) == 1 else ctx.add("Concat", list(values), axis=axis)
+    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), list(values))
 
 
 def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | int = 0) -> Value:
     """Constant padding; `pads` is begin of every axis, then end of every axis."""
     if not any(pads):
         return v
-    return ctx.add("Pad", [v], pads=tuple(int(p) for p in pads), mode="constant", value=value)
+    return ctx.add(Pad(pads=tuple(int(p) for p in pads), mode="constant", value=value), [v])
 
 
 # Arithmetic
@@ -160,12 +167,12 @@ def reduce(ctx: NodeContext, v: Value, kind: str, axes: Sequence[int], keepdims:
     """Reduce over `axes`; over none, the value itself."""
     if not axes:
         return v
-    return ctx.add("Reduce", [v], kind=kind, axes=positive_axes(axes, len(v.shape)), keepdims=keepdims)
+    return ctx.add(Reduce(kind=kind, axes=positive_axes(axes, len(v.shape)), keepdims=keepdims), [v])
 
 
 def softmax(ctx: NodeContext, v: Value, axis: int = -1, log: bool = False) -> Value:
     """Softmax (or its logarithm) along one axis."""
-    return ctx.add("Softmax", [v], axis=normalize_axis(axis, len(v.shape)), log=log)
+    return ctx.add(Softmax(axis=normalize_axis(axis, len(v.shape)), log=log), [v])
 
 
 def matmul(
@@ -191,14 +198,14 @@ def matmul(
     if len(a.shape) == 1:
         a = ctx.reshape(a, (1, a.shape[0]))
         squeezed.append(rank - 2)
-    op = "MatMul" if zeros is None else "IntegerMatMul"
-    out = ctx.add(op, [a, b, *(zeros or ())], trans_a=trans_a, trans_b=trans_b)
+    op = (MatMul if zeros is None else IntegerMatMul)(trans_a, trans_b)
+    out = ctx.add(op, [a, b, *(zeros or ())])
     return squeeze(ctx, out, squeezed) if squeezed else out
 
 
 def gather(ctx: NodeContext, v: Value, indices: Value, axis: int) -> Value:
     """NumPy's take along one axis."""
-    return ctx.add("Gather", [v, indices], axis=axis)
+    return ctx.add(Gather(axis=axis), [v, indices])
 
 
 def take(ctx: NodeContext, v: Value, positions: Array, axis: int) -> Value:

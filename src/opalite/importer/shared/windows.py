@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
@@ -20,11 +19,6 @@ class Window:
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
     auto: bool = False
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The attributes that Conv and Pool share."""
-        return {"strides": self.strides, "dilations": self.dilations, "pads": self.pads}
 
     def extent(self, i: int) -> int:
         """Elements that the window spans along axis `i`."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError, UnsupportedOpError
+from ...errors import ShapeError
 from ...ir.dtype import DType
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.types import TensorType
-from ...ops.base import Op, get_op
+from ...ops.base import Op
+from ...ops.host import HostOp
 
 Array = np.ndarray[Any, Any]
 
@@ -51,13 +52,12 @@ class GraphBuilder:
 
     def add(
         self,
-        op: Op | str,
+        op: Op,
         inputs: Sequence[Value | None],
-        attrs: Mapping[str, Any],
         *,
         n_outputs: int = 1,
         name: str = "",
-        origin: str = "",
+        origin: str,
         out_name: str = "",
     ) -> list[Value]:
         """Check and infer one node and append it, or fold it; returns its first `n_outputs` outputs.
@@ -65,23 +65,21 @@ class GraphBuilder:
         ShapeError if the operator refuses the inputs or an output would have a negative size. NeedHost if an element
         type has no place on a device.
         """
-        if isinstance(op, str):
-            op = _find_op(op)
         ins = [None if v is None else v.type for v in inputs]
-        op.check_shape(attrs, ins)
-        types = op.infer_shape(attrs, ins)[:n_outputs]
+        op.check_shape(ins)
+        types = op.infer_shape(ins)[:n_outputs]
         assert len(types) == n_outputs, f"{op.name} has {len(types)} outputs, {n_outputs} were asked for"
         for t in types:
             if any(d < 0 for d in t.shape):
                 raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")
         out_name = out_name or name or op.name
         if _worth_folding(op, inputs, types):
-            arrays = evaluate_node(op, attrs, [None if v is None else v.data for v in inputs])
+            arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
-        if op.name != "HostOp" and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
+        if not isinstance(op, HostOp) and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
             raise NeedHost
         outputs = [Value(self.unique(out_name), t) for t in types]
-        self.graph.nodes.append(Node(op, list(inputs), outputs, dict(attrs), name=name, origin=origin))
+        self.graph.nodes.append(Node(op, list(inputs), outputs, name=name, origin=(Origin(origin, name),)))
         return outputs
 
     def rename(self, value: Value, name: str) -> None:
@@ -99,24 +97,17 @@ class GraphBuilder:
         del self.graph.nodes[mark:]
 
 
-def _find_op(name: str) -> Op:
-    try:
-        return get_op(name)
-    except KeyError:
-        raise UnsupportedOpError(f"there is no canonical operator called {name}") from None
-
-
 def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
-    if op.random or op.name == "HostOp" or not all(v is None or v.is_const for v in inputs):
+    if op.random or isinstance(op, HostOp) or not all(v is None or v.is_const for v in inputs):
         return False
     read = sum(v.type.count for v in inputs if v is not None)
     return sum(t.count for t in types) <= max(FOLD_ALWAYS, 2 * read)
 
 
-def evaluate_node(op: Op, attrs: Mapping[str, Any], arrays: Sequence[Array | None]) -> list[Array]:
+def evaluate_node(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     """Outputs of one node by its NumPy reference, without floating-point warnings."""
     with np.errstate(all="ignore"):
-        return op.reference(attrs, arrays)
+        return op.reference(arrays)
 
 
 def fit_array(array: Any, t: TensorType) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from ...expr.trace import Sym, cast_expr, trace
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
+from ...ops.base import Op
+from ...ops.elementwise import Elementwise
+from ...ops.movement import Reshape, Transpose
 from .builder import Array, GraphBuilder
 from .evaluate import closed_value
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from ..proto.graphdef import NodeDef
 
 _T = TypeVar("_T")
@@ -124,21 +125,15 @@ class NodeContext:
         """A constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
 
-    @overload
-    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: Literal[1] = 1, **attrs: Any) -> Value: ...
+    def add(self, op: Op, inputs: Sequence[Value | None]) -> Value:
+        """Emit canonical operator `op`, checked and inferred; folded at once if all its inputs are constants."""
+        return self.add_many(op, inputs, 1)[0]
 
-    @overload
-    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: int, **attrs: Any) -> Any: ...
-
-    def add(self, op: str, inputs: Sequence[Value | None], n_outputs: int = 1, **attrs: Any) -> Any:
-        """Emit canonical operator `op`, checked and inferred; folded at once if all its inputs are constants.
-
-        Returns the Value, or a list of `n_outputs` Values if more than one was asked for.
-        """
-        outs = self._builder.add(
-            op, inputs, attrs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
+    def add_many(self, op: Op, inputs: Sequence[Value | None], n_outputs: int) -> list[Value]:
+        """As `add`, for the first `n_outputs` outputs of an operator that has several."""
+        return self._builder.add(
+            op, inputs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
         )
-        return outs[0] if n_outputs == 1 else outs
 
     def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
         """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise."""
@@ -146,9 +141,7 @@ class NodeContext:
 
     def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
         """Emit `expr` over broadcast `values`; `shape` is the output's where the values' broadcast is smaller."""
-        if shape is None:
-            return self.add("Elementwise", values, expr=expr)
-        return self.add("Elementwise", values, expr=expr, shape=tuple(shape))
+        return self.add(Elementwise(expr, shape), values)
 
     def cast(self, v: Value, dtype: DType) -> Value:
         """`v` as `dtype`; `v` itself if it has it already."""
@@ -157,12 +150,12 @@ class NodeContext:
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """`v` in a shape of as many elements; `v` itself if it has it already."""
         wanted = tuple(int(d) for d in shape)
-        return v if v.shape == wanted else self.add("Reshape", [v], shape=wanted)
+        return v if v.shape == wanted else self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
         """`v` with axis `perm[i]` moved to place i; `v` itself if nothing moves."""
         order = tuple(int(p) for p in perm)
-        return v if order == tuple(range(len(v.shape))) else self.add("Transpose", [v], perm=order)
+        return v if order == tuple(range(len(v.shape))) else self.add(Transpose(order), [v])
 
     def trimmed(self, value: Value, count: Value) -> Trimmed | Value:
         """As an output: the first `count` (one integer) rows of `value` along axis 0."""

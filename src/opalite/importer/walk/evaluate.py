@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import OpaliteError
 from ...ir.graph import Graph, Node, Value
+from ...ops.host import HostOp
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +37,7 @@ def evaluate_nodes(nodes: Sequence[Node], known: Mapping[Value, Array], wanted: 
     for node in nodes:
         try:
             with np.errstate(all="ignore"):
-                outs = node.op.reference(node.attrs, [None if v is None else array(v) for v in node.inputs])
+                outs = node.op.reference([None if v is None else array(v) for v in node.inputs])
         except OpaliteError as e:
             e.add_context(f"while running {node.label}")
             raise
@@ -69,10 +70,9 @@ def is_cheap(nodes: Sequence[Node]) -> bool:
     """Whether `nodes` may run on the host beside an import: deterministic and of little cost."""
     total = 0.0
     for node in nodes:
-        if node.op.random or (node.op.name == "HostOp" and node.attrs["op_type"] in RANDOM_OPS):
+        if node.op.random or (isinstance(node.op, HostOp) and node.op.op_type in RANDOM_OPS):
             return False
-        ins = [None if v is None else v.type for v in node.inputs]
-        cost = node.op.cost(node.attrs, ins, [o.type for o in node.outputs])
+        cost = node.cost()
         total += cost.flops + cost.bytes
     return total <= CHEAP_COST
 

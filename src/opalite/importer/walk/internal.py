@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
+from ...ops.movement import Concat, Slice
 from ..proto.graphdef import DOMAIN, Attr, NodeDef
 from ..registry import onnx_op
 from .context import NodeContext
@@ -42,7 +43,7 @@ def stack(ctx: NodeContext) -> Value:
     rows = [ctx.reshape(v, row) for v in values]
     if ctx.attr("reverse"):
         rows.reverse()
-    return rows[0] if len(rows) == 1 else ctx.add("Concat", rows, axis=axis)
+    return rows[0] if len(rows) == 1 else ctx.add(Concat(axis=axis), rows)
 
 
 @onnx_op("Join", domain=DOMAIN)
@@ -50,7 +51,7 @@ def join(ctx: NodeContext) -> Value:
     """The inputs one after another along `axis`."""
     values = [v for v in ctx.inputs if v is not None]
     axis = normalize_axis(ctx.attr("axis"), len(values[0].shape))
-    return values[0] if len(values) == 1 else ctx.add("Concat", values, axis=axis)
+    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
 
 
 @onnx_op("Cut", domain=DOMAIN)
@@ -73,7 +74,7 @@ def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Val
         return x
     starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
     sizes = tuple(length if i == axis else d for i, d in enumerate(x.shape))
-    return ctx.add("Slice", [x], starts=starts, steps=(1,) * len(x.shape), sizes=sizes)
+    return ctx.add(Slice(starts=starts, steps=(1,) * len(x.shape), sizes=sizes), [x])
 
 
 @onnx_op("Optional", since=15)

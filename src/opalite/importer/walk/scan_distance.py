@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Value
+from ...ops.pairwise import Distance
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
 from ..registry import onnx_op
 from .context import NodeContext
@@ -58,5 +59,5 @@ def _axes(node: NodeDef, body: GraphDef) -> tuple[int, ...] | None:
 def distances(ctx: NodeContext) -> Value:
     """[M, N] from points x[N,F] and y[M,F]; attribute `power`."""
     x, y = ctx.input(0), ctx.input(1)
-    found = ctx.add("Distance", [x, ctx.transpose(y, (1, 0))], power=ctx.attr("power"))
+    found = ctx.add(Distance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
     return ctx.transpose(found, (1, 0))

@@ -11,6 +11,7 @@ from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.attention import Attention
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..mma.tiles import MOST_ITEMS, ROWS, WAVE
@@ -37,7 +38,7 @@ class AttentionMma(Kernel):
         p = problem_of(node)
         if p.size % 32 or p.size > LARGEST_HEAD or p.columns != p.size:
             return f"heads of {p.size} and {p.columns} elements; wanted are equal multiples of 32 up to {LARGEST_HEAD}"
-        if node.attrs["softcap"]:
+        if node.as_(Attention).softcap:
             return "scores are capped"
         if not all(n > 0 for n in (p.batches, p.heads, p.queries, p.keys)):
             return "the tensors hold no elements"
@@ -74,7 +75,7 @@ class AttentionMma(Kernel):
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)
         group = WAVE * params["QW"] * params["KW"]
-        scale = np.float32(node.attrs["scale"] * math.log2(math.e))
+        scale = np.float32(node.as_(Attention).scale * math.log2(math.e))
         defines = attention_defines(node) | {"PACK": 4, "D": p.size, **params}
         del defines["SOFTCAP"]
         grid = (ceil_div(p.queries, ROWS * params["QW"]) * group, p.heads, p.batches)

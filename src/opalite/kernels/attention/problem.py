@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ops.attention import gives_nan, operand_view, output_axes
+from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
 from ..base import Arg
 from ..sources import STORAGE
@@ -37,8 +37,8 @@ class Problem:
 
 def problem_of(node: Node) -> Problem:
     """The Problem of an Attention node."""
-    q, k, v = (operand_view(node.attrs, node.input(i).shape, i) for i in range(3))
-    axes = output_axes(node.attrs)
+    q, k, v = (operand_view(node.as_(Attention), node.input(i).shape, i) for i in range(3))
+    axes = output_axes(node.as_(Attention))
     y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
     batches, heads, queries, size = q.shape
     return Problem(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3], (q, k, v, y))
@@ -71,9 +71,9 @@ def attention_defines(node: Node) -> dict[str, Any]:
     return {
         "STORAGE": STORAGE[node.y.type.storage],
         "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
-        "CAUSAL": bool(node.attrs["causal"]),
-        "SOFTCAP": bool(node.attrs["softcap"]),
-        "BLIND_NAN": gives_nan(node.attrs, problem_of(node).keys),
+        "CAUSAL": bool(node.as_(Attention).causal),
+        "SOFTCAP": bool(node.as_(Attention).softcap),
+        "BLIND_NAN": gives_nan(node.as_(Attention), problem_of(node).keys),
     }
 
 
@@ -88,4 +88,4 @@ def attention_args(node: Node) -> tuple[Arg, ...]:
 def factors(node: Node) -> tuple[np.generic, np.generic]:
     """Scale and soft cap in the type that the kernel computes in."""
     kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
-    return kind(node.attrs["scale"]), kind(node.attrs["softcap"])
+    return kind(node.as_(Attention).scale), kind(node.as_(Attention).softcap)

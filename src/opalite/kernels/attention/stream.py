@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.attention import Attention
 from ..base import Kernel, Launch, Local, Params, Space, ceil_div
 from ..codegen.helpers import helper
 from ..codegen.vectors import Vec
@@ -24,7 +25,7 @@ def cpu_functions(node: Node, pack: int) -> str:
         return ""
     wide, one = Vec("float", pack), Vec("float", 1)
     needed = [("EXPV", "exp", wide), ("EXP1", "exp", one)]
-    if node.attrs["softcap"]:
+    if node.as_(Attention).softcap:
         needed.append(("TANHV", "tanh", wide))
     return "".join(f"{helper(fn, t)}#define {macro} {fn}_{t}\n" for macro, fn, t in needed)
 

@@ -143,8 +143,7 @@ def keeps_zeros(node: Node) -> bool:
 
 
 def _chain(node: Node) -> Expr | None:
-    expr: Expr | None = node.attrs.get("epilogue")
-    return expr if expr is not None and expr.instrs else None
+    return node.epilogue if node.epilogue is not None and node.epilogue.instrs else None
 
 
 def _operands(node: Node) -> list[Value]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Weight, ceil_div
 from ..registry import register
 from .channelwise import ChannelwisePacked
@@ -25,8 +26,8 @@ class DepthwisePacked(ChannelwisePacked):
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.attrs["group"],) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        if channels != (node.as_(Convolution).group,) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return packed_refusal(node)
 
     def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:

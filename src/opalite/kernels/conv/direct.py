@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ops.conv import Convolution
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
@@ -29,7 +30,7 @@ class ConvDirect(Kernel):
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         win, x, bias, y = Window.of(node), node.x, node.get(2), node.y
-        groups, tm = node.attrs["group"], params["TM"]
+        groups, tm = node.as_(Convolution).group, params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         epilogue = packed_epilogue(node, device)
         args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, x.shape[0], cg, mg, groups)

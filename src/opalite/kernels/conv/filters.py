@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ops.conv import Convolution
 from ..base import Array, Weight, ceil_div
 
 
@@ -50,7 +51,7 @@ class Groups:
     @classmethod
     def of(cls, node: Node, in_pack: int, pack: int) -> Groups:
         """The fewest merged groups that fill blocks."""
-        count = node.attrs["group"]
+        count = node.as_(Convolution).group
         cg, mg = node.x.shape[1] // count, node.y.shape[1] // count
         for merged in range(1, count + 1):
             whole = merged * cg % in_pack == 0 and merged * mg % pack == 0

@@ -11,6 +11,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.base import Cost
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
@@ -44,8 +45,8 @@ class ConvLast(Kernel):
         return data
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["group"] != 1:
-            return f"the convolution has {node.attrs['group']} groups"
+        if node.as_(Convolution).group != 1:
+            return f"the convolution has {node.as_(Convolution).group} groups"
         if node.y.shape[1] > MAX_CHANNELS:
             return f"{node.y.shape[1]} output channels fill blocks of their own"
         return packed_refusal(node)

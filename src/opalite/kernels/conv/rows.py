@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.conv import Convolution
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
@@ -45,7 +46,7 @@ class ConvRows(Kernel):
     def _cost(self, node: Node, device: DeviceInfo, tv: int, tm: int) -> float:
         """Time, in multiply-adds of vectors, of one filter element over all tiles."""
         columns, rows = _lines(node)
-        filters = node.y.shape[1] // node.attrs["group"]
+        filters = node.y.shape[1] // node.as_(Convolution).group
         win = Window.of(node)
         turn = tv * tm + tv + tm + min(_TURN, _RUN / win.kernel[2])
         if win.strides[2] > 2:
@@ -54,14 +55,14 @@ class ConvRows(Kernel):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         columns, rows = _lines(node)
-        filters = node.y.shape[1] // node.attrs["group"]
+        filters = node.y.shape[1] // node.as_(Convolution).group
         least = min(self._cost(node, device, p["TV"], p["TM"]) for p in self.points(node, device))
         waste = least * device.pack / (columns * rows * filters)
         return window_seconds(cost.flops * waste, cost.bytes, self.efficiency, device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
-        groups, tv, tm = node.attrs["group"], params["TV"], params["TM"]
+        groups, tv, tm = node.as_(Convolution).group, params["TV"], params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         columns, rows = _lines(node)
         sizes = (1, 1, columns) * 2 + (0, 0, 0) if win.is_pointwise else (*win.size, *win.out, *win.begin)

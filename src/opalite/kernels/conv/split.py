@@ -12,6 +12,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.base import Cost
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
@@ -48,7 +49,7 @@ class ConvSplit(Kernel):
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if device.is_cpu:
             return "a CPU's cores need no more work-items than there are output tiles"
-        if node.attrs["group"] == node.x.shape[1]:
+        if node.as_(Convolution).group == node.x.shape[1]:
             return "one channel to a group leaves nothing to share out"
         why = packed_refusal(node)
         if why is not None:

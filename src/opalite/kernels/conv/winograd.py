@@ -13,6 +13,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.base import Cost
+from ...ops.conv import Conv
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
@@ -94,7 +95,7 @@ class ConvWinograd(Kernel):
             return "the images have a depth"
         if not node.x.dtype.is_float:
             return f"the transformed filters are fractions, the tensors {node.x.dtype}"
-        if node.attrs.get("exact"):
+        if node.as_(Conv).exact:
             return "the transformed filters are fractions, and the sums must be exact"
         merged = Groups.of(node, device.pack, device.pack).merged
         return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"

@@ -12,6 +12,7 @@ from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ops.elementwise import Elementwise
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
 from ..codegen.helpers import helper
@@ -88,7 +89,7 @@ class ElementwiseFlat(Kernel):
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if len(node.inputs) > MAX_OPERANDS:
             return f"{len(node.inputs)} operands are more than {MAX_OPERANDS}"
-        return generation_refusal(node.attrs["expr"], device)
+        return generation_refusal(node.as_(Elementwise).expr, device)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         columns = _Source(node, device).walk.columns
@@ -119,7 +120,7 @@ class _Source:
 
     def __post_init__(self) -> None:
         inputs = [v for v in self.node.inputs if v is not None]
-        bound = bind(self.node.attrs["expr"], {k: literal(v) for k, v in enumerate(inputs) if is_round(v)})
+        bound = bind(self.node.as_(Elementwise).expr, {k: literal(v) for k, v in enumerate(inputs) if is_round(v)})
         lifted: tuple[Expr, list[Value]] = lift_literals(bound)
         self.expr = lifted[0]
         self.scalars = {k: v for k, v in enumerate(inputs) if is_scalar(v) and not is_round(v)}

@@ -13,6 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
+from ...ops.elementwise import Elementwise
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register
@@ -37,7 +38,7 @@ class ElementwisePacked(Kernel):
             return f"packed tensors hold floats, not {node.y.dtype}"
         if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
             return "operands have other element types than the result"
-        expr: Expr = node.attrs["expr"]
+        expr: Expr = node.as_(Elementwise).expr
         if expr.uses_coords:
             return "the expression depends on coordinates"
         main = main_operand(node)
@@ -85,11 +86,11 @@ def main_operand(node: Node) -> int | None:
 
 def as_epilogue(node: Node, main: int) -> Node:
     """The node seen as a copy of operand `main` with the whole expression as epilogue. The graph does not see it."""
-    expr: Expr = node.attrs["expr"]
+    expr: Expr = node.as_(Elementwise).expr
     order = [main, *(i for i in range(len(node.inputs)) if i != main)]
     b = Builder([expr.dtypes[i] for i in order])
     refs: list[Ref] = [In(order.index(i)) for i in range(len(order))]
     view = copy.copy(node)
     view.inputs = [node.inputs[i] for i in order]
-    view.attrs = {"epilogue": b.finish(b.inline(expr, refs))}
+    view.epilogue = b.finish(b.inline(expr, refs))
     return view

@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ops.random import KINDS, uniform_bits
+from ...ops.random import KINDS, Random, uniform_bits
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
@@ -28,22 +28,22 @@ class RandomPhilox(Kernel):
         return group_refusal(params["WG"], device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        attrs, y = node.attrs, node.y
+        op, y = node.as_(Random), node.y
         count = y.type.count
         blocks = ceil_div(count, 4)
-        key = (np.uint32(attrs["seed"] & 0xFFFFFFFF), np.uint32(attrs["seed"] >> 32 & 0xFFFFFFFF))
-        defines: dict[str, Any] = {"KIND": KINDS.index(attrs["kind"])}
-        if attrs["kind"] == "bernoulli":
+        key = (np.uint32(op.seed & 0xFFFFFFFF), np.uint32(op.seed >> 32 & 0xFFFFFFFF))
+        defines: dict[str, Any] = {"KIND": KINDS.index(op.kind)}
+        if op.kind == "bernoulli":
             x, stored = node.x, y.type.storage
             one = np.ones((), stored.np).view(f"uint{8 * stored.size}")
             defines |= {"ELEM": ELEMENT[stored.size], "ONE": f"{int(one)}ul"}
             defines |= {"STORAGE": STORAGE[x.type.storage], "BITS": uniform_bits(x.dtype)}
             return [Launch("random_bernoulli", (x, y, blocks, count, *key), (blocks,), (params["WG"],), defines)]
         defines |= {"STORAGE": STORAGE[y.type.storage], "BITS": uniform_bits(y.dtype)}
-        if attrs["kind"] == "uniform":
-            line = (attrs["low"], attrs["high"] - attrs["low"])
+        if op.kind == "uniform":
+            line = (op.low, op.high - op.low)
         else:
-            line = (attrs["mean"], attrs["scale"])
+            line = (op.mean, op.scale)
         number = np.float64 if y.type.storage is DType.FLOAT64 else np.float32
         args = (y, blocks, count, *key, *(number(v) for v in line))
         return [Launch("random_real", args, (blocks,), (params["WG"],), defines)]

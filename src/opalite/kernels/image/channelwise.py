@@ -9,6 +9,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..pool.direct import kind_defines
@@ -55,8 +56,8 @@ class ImageDepthwise(_Channelwise):
         if why is not None:
             return why
         channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.attrs["group"],) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        if channels != (node.as_(Convolution).group,) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         why = texture_refusal(device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
         return None if why is None else f"its filter {why}"
 

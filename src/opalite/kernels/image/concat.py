@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import IMAGE
+from ...ops.movement import Concat
 from ..base import Arg, Binding, Launch, Params, ceil_div, uniform_binding
 from ..registry import register
 from .layout import ImageKernel, image_prelude, image_refusal
@@ -24,8 +25,8 @@ class ImageConcat(ImageKernel):
     efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["axis"] != 1:
-            return f"channels are axis 1, the inputs are joined along axis {node.attrs['axis']}"
+        if node.as_(Concat).axis != 1:
+            return f"channels are axis 1, the inputs are joined along axis {node.as_(Concat).axis}"
         inputs = [v for v in node.inputs if v is not None]
         if len(inputs) > MAX_INPUTS:
             return f"{len(inputs)} inputs; a kernel reads at most {MAX_INPUTS} images"

@@ -8,6 +8,7 @@ from ...expr.core import Expr
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import IMAGE
+from ...ops.elementwise import Elementwise
 from ..base import Binding, Launch, Params, ceil_div
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
 from ..elementwise.packed import as_epilogue, main_operand
@@ -29,7 +30,7 @@ class ImageElementwise(ImageKernel):
             return why
         if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
             return "operands have other element types than the result"
-        expr: Expr = node.attrs["expr"]
+        expr: Expr = node.as_(Elementwise).expr
         if expr.uses_coords:
             return "the expression depends on coordinates"
         main = main_operand(node)

@@ -15,6 +15,8 @@ from ...ir.graph import Node
 from ...ir.place import IMAGE
 from ...ir.types import TensorType
 from ...ops.base import Cost
+from ...ops.conv import Windowed
+from ...ops.pool import Pool
 from ..base import Array, Binding, Kernel
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts
 from ..sources import read_source
@@ -54,15 +56,16 @@ def texture_refusal(device: DeviceInfo, width: int, height: int) -> str | None:
 
 def image_window(node: Node) -> Window:
     """The window of a Conv or Pool node whose last axis stays the width even where nothing happens along it."""
-    a = node.attrs
-    kernel = a["kernel"] if node.op.name == "Pool" else node.input(1).shape[2:]
+    op = node.as_(Windowed)
+    kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
     (_, _, *size), (_, _, *out) = node.x.shape, node.y.shape
+    (kh, kw), (sh, sw), (dh, dw), (top, left, bottom, right) = kernel, op.strides, op.dilations, op.pads
     return Window(
-        kernel=(1, *kernel),
-        strides=(1, *a["strides"]),
-        dilations=(1, *a["dilations"]),
-        begin=(0, *a["pads"][:2]),
-        end=(0, *a["pads"][2:]),
+        kernel=(1, kh, kw),
+        strides=(1, sh, sw),
+        dilations=(1, dh, dw),
+        begin=(0, top, left),
+        end=(0, bottom, right),
         size=(1, size[0], size[1]),
         out=(1, out[0], out[1]),
     )

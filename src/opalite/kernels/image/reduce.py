@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ops.reduce import Reduce
 from ..base import Launch, Params, Space, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..registry import register
@@ -25,11 +26,11 @@ class ImageReduce(ImageKernel):
     efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        a = node.attrs
-        if a["kind"] not in KINDS:
-            return f"{a['kind']} is not among {', '.join(KINDS)}"
-        if tuple(a["axes"]) != (2, 3) or not a["keepdims"]:
-            return f"only axes 2 and 3, kept with size 1, got {a['axes']}"
+        op = node.as_(Reduce)
+        if op.kind not in KINDS:
+            return f"{op.kind} is not among {', '.join(KINDS)}"
+        if tuple(op.axes) != (2, 3) or not op.keepdims:
+            return f"only axes 2 and 3, kept with size 1, got {op.axes}"
         return super().refuse(node, device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
@@ -43,6 +44,6 @@ class ImageReduce(ImageKernel):
         side, blocks = params["SIDE"], ceil_div(channels, 4)
         epilogue = image_epilogue(node, device)
         args = (node.x, node.y, channels, blocks, height, width, *epilogue.args)
-        defines = {"KIND": KINDS.index(node.attrs["kind"]), "SIDE": side}
+        defines = {"KIND": KINDS.index(node.as_(Reduce).kind), "SIDE": side}
         grid, group = (blocks * side, side, n), (side, side, 1)
         return [Launch("image_reduce", args, grid, group, defines, image_prelude(node, epilogue))]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ops.resize import resized_axes
+from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
 from ..base import Array, Launch, Params, ceil_div
 from ..registry import register
@@ -22,17 +22,17 @@ class ImageResize(ImageKernel):
     efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        attrs = node.attrs
-        if len(node.x.shape) == 4 and not (is_untouched(attrs, 0) and is_untouched(attrs, 1)):
-            return f"texels need N and C kept, got {node.x.type} to {attrs['sizes']}"
-        if attrs["coordinate"] == "tf_crop_and_resize":
+        op = node.as_(Resize)
+        if len(node.x.shape) == 4 and not (is_untouched(op, 0) and is_untouched(op, 1)):
+            return f"texels need N and C kept, got {node.x.type} to {op.sizes}"
+        if op.coordinate == "tf_crop_and_resize":
             return "an extrapolation value would fill the lanes past the last channel"
         return super().refuse(node, device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         n, channels, ih, iw = node.x.shape
         oh, ow = node.y.shape[2:]
-        taps = resized_axes(node.attrs, node.x.shape)
+        taps = resized_axes(node.as_(Resize), node.x.shape)
         rows, row_weight = _table(taps.get(2), ih)
         columns, column_weight = _table(taps.get(3), iw)
         blocks = ceil_div(channels, 4)

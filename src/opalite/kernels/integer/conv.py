@@ -11,6 +11,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.place import packed
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
@@ -42,8 +43,8 @@ class ConvDot(TiledDot):
     )
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["group"] != 1:
-            return f"{node.attrs['group']} groups; words hold channels of one"
+        if node.as_(Convolution).group != 1:
+            return f"{node.as_(Convolution).group} groups; words hold channels of one"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:

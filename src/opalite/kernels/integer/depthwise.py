@@ -12,6 +12,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import packed
 from ...ops.base import Cost
+from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
@@ -31,8 +32,8 @@ class IntegerDepthwise(Kernel):
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.attrs["group"],) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.attrs['group']} groups is not depthwise"
+        if channels != (node.as_(Convolution).group,) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:

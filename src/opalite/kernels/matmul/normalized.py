@@ -10,6 +10,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.normalized_matmul import NormalizedMatMul
 from ..base import Arg, Array, Params, Weight, ceil_div
 from ..mma.stages import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 from ..registry import register
@@ -57,7 +58,7 @@ class MatmulNormalized(MatmulStaged):
             return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
 
         key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
-        return (Weight(node.input(1), key, sums), float(node.attrs["epsilon"]))
+        return (Weight(node.input(1), key, sums), float(node.as_(NormalizedMatMul).epsilon))
 
 
 def _fits(params: Params) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ir.types import Shape
-from ...ops.matmul import matrix_dims
+from ...ops.matmul import MatrixProduct, matrix_dims
 from ..base import Array
 
 
@@ -54,7 +54,7 @@ class Problem:
 def problem_of(node: Node) -> Problem:
     """The Problem of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
     a, b = node.x.shape, node.input(1).shape
-    trans_a, trans_b = bool(node.attrs["trans_a"]), bool(node.attrs["trans_b"])
+    trans_a, trans_b = bool(node.as_(MatrixProduct).trans_a), bool(node.as_(MatrixProduct).trans_b)
     m, k = matrix_dims(a, trans_a)
     n = matrix_dims(b, trans_b)[1]
     a_count, b_count = math.prod(a[:-2]), math.prod(b[:-2])

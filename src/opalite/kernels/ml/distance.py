@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.pairwise import Distance
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -36,7 +37,7 @@ class DistanceTile(Kernel):
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         rows, features = node.x.shape
         columns = node.y.shape[1]
-        defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.attrs["power"]), **params}
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(Distance).power), **params}
         grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
         args = (node.x, node.input(1), node.y, rows, features, columns)
         return [Launch("distance_tile", args, grid, defines=defines)]

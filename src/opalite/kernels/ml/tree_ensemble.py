@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ops.tree_ensemble import MISSING_IS_YES
+from ...ops.tree_ensemble import MISSING_IS_YES, TreeEnsemble
 from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -38,7 +38,7 @@ class TreeRows(Kernel):
         lanes = 8 if rows >= 8 else max(1, 1 << (rows.bit_length() - 1))
         each = max(1, min(16, rows // (lanes * 4 * device.compute_units)))
         groups = ceil_div(rows, lanes * each)
-        steps = rows * trees * int(node.attrs["depth"])  # a part must be worth its launch
+        steps = rows * trees * int(node.as_(TreeEnsemble).depth)  # a part must be worth its launch
         parts = max(1, min(device.compute_units // max(1, groups), trees, steps // 2000))
         return {"ROWS": lanes, "EACH": each, "PARTS": parts}
 
@@ -48,19 +48,19 @@ class TreeRows(Kernel):
         flags = np.asarray(nodes.data)[:, 1]
         inner = flags[np.asarray(nodes.data)[:, 2] != np.arange(len(flags))] & 7
         rule = int(inner[0]) if inner.size and (inner == inner[0]).all() else -1 if inner.size else 0
-        trees, columns = roots.type.count, int(node.attrs["columns"])
+        trees, columns = roots.type.count, int(node.as_(TreeEnsemble).columns)
         parts = max(1, min(params["PARTS"], trees))
         defines = {
             "STORAGE": STORAGE[x.type.storage],
             "RULE": rule,
             "MISSING": bool((flags & MISSING_IS_YES).any()),
-            "KIND": _KINDS[node.attrs["aggregate"]],
+            "KIND": _KINDS[node.as_(TreeEnsemble).aggregate],
             "ROWS": params["ROWS"],
             "WHOLE": parts == 1,
         }
         double = x.type.storage is DType.FLOAT64
         number = np.float64 if double else np.float32
-        scale = number(1 / max(1, trees) if node.attrs["aggregate"] == "average" else 1)
+        scale = number(1 / max(1, trees) if node.as_(TreeEnsemble).aggregate == "average" else 1)
         sums = Scratch("sums", max(1, parts * rows * columns) * (8 if double else 4))
         arrays = (x, limits, nodes, roots, leaves, targets, weights, node.y, sums)
         sizes = (rows, features, trees, columns, parts, params["EACH"], scale)

@@ -12,6 +12,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.base import Cost
+from ...ops.conv import Convolution
 from ..base import Array, Binding, Kernel, ceil_div
 from ..codegen.epilogue import operand_layouts
 from ..conv.packed import packed_refusal
@@ -29,8 +30,8 @@ class MmaConv(Kernel):
     staged: ClassVar[bool]
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["group"] != 1:
-            return f"{node.attrs['group']} groups; matrix units want all channels in one product"
+        if node.as_(Convolution).group != 1:
+            return f"{node.as_(Convolution).group} groups; matrix units want all channels in one product"
         return mma_refusal(node, device) or packed_refusal(node)
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:

@@ -11,6 +11,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.gather import Gather, GatherElements, GatherND
 from ..base import Array, Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, read_source
@@ -84,7 +85,7 @@ class GatherRows(_RowKernel):
     op = "Gather"
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, axis, count = node.x, node.attrs["axis"], node.input(1).type.count
+        x, axis, count = node.x, node.as_(Gather).axis, node.input(1).type.count
         inner = math.prod(x.shape[axis + 1 :])
         chunks = ceil_div(inner, span(params))
         items = math.prod(x.shape[:axis]) * count * chunks
@@ -102,7 +103,7 @@ class GatherElementwise(_RowKernel):
         return {"WG": 64}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, axis, items = node.x, node.attrs["axis"], node.y.type.count
+        x, axis, items = node.x, node.as_(GatherElements).axis, node.y.type.count
         strides = row_strides(x.shape)
         axes = axis_table(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         whole = {**params, "VEC": 1, "UNROLL": 1}
@@ -118,7 +119,7 @@ class GatherTuples(_RowKernel):
     op = "GatherND"
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, indices, batch = node.x, node.input(1), node.attrs["batch_dims"]
+        x, indices, batch = node.x, node.input(1), node.as_(GatherND).batch_dims
         depth = indices.shape[-1]
         inner = math.prod(x.shape[batch + depth :])
         axes = [(size, stride) for size, stride in zip(x.shape, row_strides(x.shape), strict=True)]

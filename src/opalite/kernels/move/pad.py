@@ -11,6 +11,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
+from ...ops.movement import Pad
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
 from ..codegen.vectors import Vec
 from ..registry import register
@@ -38,9 +39,9 @@ class PadRows(Kernel):
         flat, layout, rank = flat_binding(node), packed(device.pack), len(node.x.shape)
         if rank not in (3, 4, 5) or not node.x.dtype.is_float:
             return (flat,)
-        pads = node.attrs["pads"]
+        pads = node.as_(Pad).pads
         # The lanes past C must stay zero, whatever the border holds.
-        fills = node.attrs["mode"] == "constant" and node.attrs.get("value", 0) != 0 and node.x.shape[1] % layout.pack
+        fills = node.as_(Pad).mode == "constant" and node.as_(Pad).value != 0 and node.x.shape[1] % layout.pack
         if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
             return (flat,)
         return flat, Binding((layout,), (layout,))
@@ -57,9 +58,9 @@ class PadRows(Kernel):
             vec //= 2
         element = Vec(ELEMENT[storage.size], pack)
         load, store = accesses(storage.size, vec)
-        defines = {"T": element, "V": element.base, "MODE": MODES[node.attrs["mode"]], "OUTER": len(axes) - 1}
+        defines = {"T": element, "V": element.base, "MODE": MODES[node.as_(Pad).mode], "OUTER": len(axes) - 1}
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
-        value = np.asarray(node.attrs.get("value", 0)).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
+        value = np.asarray(node.as_(Pad).value).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
         rows = math.prod(a[2] for a in axes[:-1])
         args: list[Arg] = [node.x, node.y, value, columns, begin, wide, params["EACH"], rows]
         for (extent, first, padded), stride in zip(axes[:-1], row_major([a[0] for a in axes]), strict=False):
@@ -73,7 +74,7 @@ def _axes(node: Node, pack: int) -> list[tuple[int, int, int]]:
 
     Axes without border are merged into the one before.
     """
-    x, y, pads = list(node.x.shape), list(node.y.shape), node.attrs["pads"]
+    x, y, pads = list(node.x.shape), list(node.y.shape), node.as_(Pad).pads
     if pack > 1:
         x[1] = y[1] = ceil_div(x[1], pack)
     axes: list[tuple[int, int, int]] = []

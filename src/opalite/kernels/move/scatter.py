@@ -11,7 +11,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ...ops.scatter import REDUCTIONS
+from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
 from ..base import Array, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
@@ -35,7 +35,7 @@ class _ScatterKernel(Kernel):
 
     def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> Launch:
         defines = row_defines(node, params)
-        reduction, stored = node.attrs["reduction"], node.y.type.storage
+        reduction, stored = node.as_(Scatter).reduction, node.y.type.storage
         if stored is DType.BOOL:
             reduction, stored = _OF_BOOLEANS[reduction], DType.UINT8
         defines["REDUCTION"] = REDUCTIONS.index(reduction)
@@ -65,7 +65,7 @@ class _Last(_ScatterKernel):
     """Without reduction: find the last update of each place by atomic maxima, then write every row once."""
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return None if node.attrs["reduction"] == "none" else "of each place it keeps the last update only"
+        return None if node.as_(Scatter).reduction == "none" else "of each place it keeps the last update only"
 
     def _launches(self, node: Node, params: Params, inner: int, find: str, finds: int, *args: Any) -> list[Launch]:
         """Launches for y as rows of `inner` elements; `find` with `args` after the scratch marks them."""
@@ -111,7 +111,7 @@ class ScatterElementsLast(_Last):
         return 1
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        indices, axis = node.input(1), node.attrs["axis"]
+        indices, axis = node.input(1), node.as_(ScatterElements).axis
         strides = row_strides(node.x.shape)
         axes = axis_table(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         finds = indices.type.count
@@ -128,11 +128,11 @@ class ScatterElementsWalk(_Walk):
 
     def _walks(self, node: Node) -> tuple[int, int]:
         indices = node.input(1)
-        steps = indices.shape[node.attrs["axis"]]
+        steps = indices.shape[node.as_(ScatterElements).axis]
         return indices.type.count // max(steps, 1), steps
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, indices, updates, y, axis = node.x, node.input(1), node.input(2), node.y, node.attrs["axis"]
+        x, indices, updates, y, axis = node.x, node.input(1), node.input(2), node.y, node.as_(ScatterElements).axis
         lines, length = self._walks(node)
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]

@@ -11,6 +11,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.place import Layout, packed
 from ...ops.base import Cost
+from ...ops.movement import Concat, Slice, Transpose
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
 from ..registry import register
 from ..sources import ELEMENT
@@ -100,7 +101,7 @@ class TransposeCopy(StridedCopy):
 def transpose_copy(node: Node) -> Copy:
     """A Transpose of row-major tensors as a copy."""
     strides = row_major(node.x.shape)
-    return Copy(node.y.shape, tuple(strides[p] for p in node.attrs["perm"]), row_major(node.y.shape))
+    return Copy(node.y.shape, tuple(strides[p] for p in node.as_(Transpose).perm), row_major(node.y.shape))
 
 
 @register
@@ -110,17 +111,16 @@ class SliceCopy(StridedCopy):
     op = "Slice"
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        a = node.attrs
-        layout = packed(device.pack)
-        whole = len(node.x.shape) in (3, 4) and a["steps"][1] == 1 and a["starts"][1] % device.pack == 0
-        ends = a["starts"][1] + a["sizes"][1] if whole else 0
-        if whole and (ends == node.x.shape[1] or a["sizes"][1] % device.pack == 0):
+        op, layout = node.as_(Slice), packed(device.pack)
+        whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % device.pack == 0
+        ends = op.starts[1] + op.sizes[1] if whole else 0
+        if whole and (ends == node.x.shape[1] or op.sizes[1] % device.pack == 0):
             return flat_binding(node), Binding((layout,), (layout,))
         return (flat_binding(node),)
 
     def copies(self, node: Node, pack: int) -> list[Copy]:
-        a = node.attrs
-        starts, steps = list(a["starts"]), list(a["steps"])
+        op = node.as_(Slice)
+        starts, steps = list(op.starts), list(op.steps)
         x_shape, y_shape = _blocks(node.x.shape, pack), _blocks(node.y.shape, pack)
         if pack > 1:
             starts[1] //= pack
@@ -141,13 +141,13 @@ class ConcatCopy(StridedCopy):
         inputs = [v for v in node.inputs if v is not None]
         if len(node.y.shape) not in (3, 4) or not node.y.dtype.is_float or any(v.is_const for v in inputs):
             return (flat,)
-        if node.attrs["axis"] == 1 and any(v.shape[1] % device.pack for v in inputs[:-1]):
+        if node.as_(Concat).axis == 1 and any(v.shape[1] % device.pack for v in inputs[:-1]):
             return (flat,)
         layout = packed(device.pack)
         return flat, Binding((layout,) * len(inputs), (layout,))
 
     def copies(self, node: Node, pack: int) -> list[Copy]:
-        axis = node.attrs["axis"]
+        axis = node.as_(Concat).axis
         target = row_major(_blocks(node.y.shape, pack))
         found, start = [], 0
         for v in node.inputs:

@@ -13,7 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ...ops.local_response import neighbours
+from ...ops.local_response import LocalResponseNorm, neighbours
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..codegen.generate import generate
@@ -25,7 +25,7 @@ from ..sources import STORAGE
 def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present: str) -> str:
     """Functions response_WIDTH(d): d to the power of -beta. `present`: the text in front, with its helpers."""
     dtype = DType.FLOAT64 if node.x.type.storage is DType.FLOAT64 else DType.FLOAT32
-    expr = trace(lambda d: d.call("pow", -float(node.attrs["beta"])), dtype)
+    expr = trace(lambda d: d.call("pow", -float(node.as_(LocalResponseNorm).beta)), dtype)
     text = ""
     for width in sorted(set(widths)):
         t = compute_type(dtype, width)
@@ -37,8 +37,8 @@ def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present
 
 def response_args(node: Node) -> tuple[Arg, Arg]:
     """alpha / size and bias in the type that kernels compute in."""
-    a = node.attrs
-    factors = float(a["alpha"]) / a["size"], float(a["bias"])
+    op = node.as_(LocalResponseNorm)
+    factors = float(op.alpha) / op.size, float(op.bias)
     if node.x.type.storage is DType.FLOAT64:
         return np.float64(factors[0]), np.float64(factors[1])
     return factors
@@ -71,7 +71,15 @@ class LocalResponseFlat(Kernel):
         batch, channels, *rest = node.x.shape
         spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
         epilogue = packed_epilogue(node, device)
-        args: tuple[Arg, ...] = (node.x, node.y, batch, channels, spatial, *neighbours(node.attrs["size"]), each)
+        args: tuple[Arg, ...] = (
+            node.x,
+            node.y,
+            batch,
+            channels,
+            spatial,
+            *neighbours(node.as_(LocalResponseNorm).size),
+            each,
+        )
         args += (*response_args(node), *epilogue.args)
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
         prelude = epilogue.prelude + response_text(node, device, (1, pack), epilogue.prelude)

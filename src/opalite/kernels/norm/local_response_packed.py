@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ops.local_response import neighbours
+from ...ops.local_response import LocalResponseNorm, neighbours
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register
@@ -53,7 +53,7 @@ class LocalResponsePacked(Kernel):
             return f"a tensor of rank {node.x.type.rank} has no channels to pack"
         if node.x.dtype not in PACKED_TYPES:
             return f"channel-packed tensors do not hold {node.x.dtype}"
-        size = node.attrs["size"]
+        size = node.as_(LocalResponseNorm).size
         if max(neighbours(size)) > block_size(node, device):
             return f"windows of {size} channels reach beyond the neighbouring blocks of {block_size(node, device)}"
         return epilogue_refusal(node, "packed")
@@ -74,6 +74,6 @@ class LocalResponsePacked(Kernel):
         args += (*response_args(node), *epilogue.args)
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "MASK": channels % pack != 0}
         prelude = epilogue.prelude + response_text(node, device, (pack,), epilogue.prelude)
-        prelude += window_text(node.attrs["size"], pack)
+        prelude += window_text(node.as_(LocalResponseNorm).size, pack)
         grid = (ceil_div(spatial, each), ceil_div(blocks, deep), batch)
         return [Launch("local_response_packed", args, grid, defines=defines, prelude=prelude)]

@@ -10,7 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.base import Cost
-from ...ops.normalize import BY_CHANNEL
+from ...ops.normalize import BY_CHANNEL, Normalize
 from ..base import Binding, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..reduce.row_groups import row_prelude
@@ -32,8 +32,8 @@ class NormalizePacked(Kernel):
     efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["kind"] not in BY_CHANNEL:
-            return f"kind {node.attrs['kind']} does not go by channels"
+        if node.as_(Normalize).kind not in BY_CHANNEL:
+            return f"kind {node.as_(Normalize).kind} does not go by channels"
         if node.x.type.rank not in (3, 4, 5):
             return f"a tensor of rank {node.x.type.rank} has no channels to pack"
         if node.x.dtype not in PACKED_TYPES:
@@ -73,7 +73,7 @@ class NormalizePacked(Kernel):
             return []
         span = ceil_div(spatial, params["PARTS"])
         parts = ceil_div(spatial, span)
-        depth = channels // node.attrs["num_groups"] if node.attrs["kind"] == "group" else 1
+        depth = channels // node.as_(Normalize).num_groups if node.as_(Normalize).kind == "group" else 1
         moments, table = Scratch("moments", count * parts * 2 * pack * 4), Scratch("table", count * 2 * pack * 4)
         parameters = [v for v in node.inputs[1:3] if v is not None]
         common = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}

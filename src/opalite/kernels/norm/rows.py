@@ -14,7 +14,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
 from ...ops.base import Cost
-from ...ops.normalize import TRAILING
+from ...ops.normalize import TRAILING, Normalize
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
@@ -39,12 +39,12 @@ class RowView:
     @classmethod
     def of(cls, node: Node) -> RowView:
         """The view of a Normalize node's x."""
-        shape, kind = node.x.shape, node.attrs["kind"]
+        shape, kind = node.x.shape, node.as_(Normalize).kind
         if kind in TRAILING:
-            axis = node.attrs["axis"]
+            axis = node.as_(Normalize).axis
             return cls(math.prod(shape[:axis]), 1, math.prod(shape[axis:]), 1)
         n, c, *rest = shape
-        groups = node.attrs["num_groups"] if kind == "group" else c
+        groups = node.as_(Normalize).num_groups if kind == "group" else c
         return cls(n * groups, c // max(groups, 1), math.prod(rest), max(groups, 1))
 
     @property
@@ -55,7 +55,7 @@ class RowView:
 
 def epsilon_arg(node: Node) -> Arg:
     """epsilon in the type that the kernel computes in."""
-    value = float(node.attrs["epsilon"])
+    value = float(node.as_(Normalize).epsilon)
     return np.float64(value) if node.x.type.storage is DType.FLOAT64 else value
 
 
@@ -97,7 +97,7 @@ class NormalizeRows(Kernel):
         defines = {
             **params,
             "STORAGE": STORAGE[node.x.type.storage],
-            "RMS": node.attrs["kind"] == "rms",
+            "RMS": node.as_(Normalize).kind == "rms",
             "SCALE": forms[0],
             "BIAS": forms[1],
         }
@@ -110,7 +110,7 @@ class NormalizeRows(Kernel):
 
 def _form(node: Node, v: Value) -> int | None:
     """How the kernel reads scale or bias; None if it cannot."""
-    if node.attrs["kind"] not in TRAILING or v.type.count == 1:
+    if node.as_(Normalize).kind not in TRAILING or v.type.count == 1:
         return BY_SEGMENT
     return BY_COLUMN if v.is_const or v.type.count == RowView.of(node).columns else None
 
@@ -120,7 +120,7 @@ def _parameter(node: Node, v: Value) -> Arg:
     if not v.is_const:
         return v
     storage = node.x.type.storage
-    axes = node.x.shape[node.attrs["axis"] :] if _form(node, v) == BY_COLUMN else v.shape
+    axes = node.x.shape[node.as_(Normalize).axis :] if _form(node, v) == BY_COLUMN else v.shape
 
     def spread(data: Array) -> Array:
         wide = data.reshape(data.shape[-len(axes) :]) if data.ndim > len(axes) else data

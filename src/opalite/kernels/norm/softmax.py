@@ -8,6 +8,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.softmax import Softmax
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..reduce.cumulative import split_at
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
@@ -23,7 +24,7 @@ class _Softmax(Kernel):
         stored = node.y.type.storage
         # A CPU's caches hold a line, and exp costs it more than a store and a load.
         stash = device.is_cpu and stored in (DType.FLOAT32, DType.FLOAT64)
-        return {"STORAGE": STORAGE[stored], "LOG": node.attrs["log"], "STASH": stash}
+        return {"STORAGE": STORAGE[stored], "LOG": node.as_(Softmax).log, "STASH": stash}
 
 
 @register
@@ -33,18 +34,18 @@ class SoftmaxRows(_Softmax):
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.attrs["axis"])[2]
-        return None if inner == 1 else f"elements along axis {node.attrs['axis']} lie {inner} apart"
+        inner = split_at(node.x.shape, node.as_(Softmax).axis)[2]
+        return None if inner == 1 else f"elements along axis {node.as_(Softmax).axis} lie {inner} apart"
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return row_group_refusal(params, device)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
         return {"PACK": row_width(columns, device), **row_group(columns, rows, device)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
         defines = {**self._defines(node, device), **params}
         group = (params["WG"], params["ROWS"])
         return [
@@ -68,7 +69,7 @@ class SoftmaxLines(_Softmax):
         return {"VEC": 1, "WG": min(64, device.max_work_group_size)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
         defines = {**self._defines(node, device), "VEC": params["VEC"]}
@@ -76,7 +77,7 @@ class SoftmaxLines(_Softmax):
         return [Launch("softmax_lines", args, (items,), (params["WG"],), defines)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
         at_once, step = (device.compute_units, 2e-8) if device.is_cpu else (256 * device.compute_units, 5e-7)
         lanes = min(inner, device.native_float_width) if device.is_cpu else 1
         rounds = ceil_div(outer * ceil_div(inner, lanes), at_once)

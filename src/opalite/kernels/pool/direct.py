@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.pool import Pool
 from ..base import Arg, Kernel, Launch, Params
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
@@ -20,8 +21,8 @@ KINDS = {"max": 0, "average": 1, "lp": 2}
 
 def kind_defines(node: Node) -> dict[str, Any]:
     """The defines that say what a Pool node computes over a window."""
-    a = node.attrs
-    return {"KIND": KINDS[a["kind"]], "COUNT_PADS": a["count_include_pad"], "P": a["p"]}
+    op = node.as_(Pool)
+    return {"KIND": KINDS[op.kind], "COUNT_PADS": op.count_include_pad, "P": op.p}
 
 
 @register
@@ -33,8 +34,8 @@ class PoolDirect(Kernel):
     efficiency = 0.02
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs["kind"] != "max" and not node.x.dtype.is_float:
-            return f"{node.attrs['kind']} pooling of {node.x.dtype}"
+        if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
+            return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or epilogue_refusal(node, "packed")
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
@@ -43,7 +44,7 @@ class PoolDirect(Kernel):
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         win, x = Window.of(node), node.x
-        indices = 0 if len(node.outputs) == 1 else 1 + node.attrs["storage_order"]
+        indices = 0 if len(node.outputs) == 1 else 1 + node.as_(Pool).storage_order
         epilogue = packed_epilogue(node, device)
         args: tuple[Arg, ...] = (x, *node.outputs, *x.shape[:2], *win.size, *win.out, *win.begin, *win.end)
         defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.pool import Pool
 from ..base import Arg
 from ..codegen.epilogue import epilogue_refusal
 from ..conv.channelwise import ChannelwisePacked
@@ -29,8 +30,8 @@ class PoolPacked(ChannelwisePacked):
             return "positions of the maxima are asked for"
         if node.x.dtype not in _TYPES:
             return f"channel-packed tensors do not hold {node.x.dtype}"
-        if node.attrs["kind"] != "max" and not node.x.dtype.is_float:
-            return f"{node.attrs['kind']} pooling of {node.x.dtype}"
+        if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
+            return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
 
     def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...expr.trace import Sym, trace, where
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ops.recurrent import FUNCTIONS, directions
+from ...ops.recurrent import FUNCTIONS, Recurrent, directions
 from ..codegen.generate import generate
 from ..codegen.vectors import compute_type
 
@@ -30,13 +30,13 @@ EXPRESSIONS: dict[str, Callable[[Sym, float, float], Sym]] = {
 
 def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
     """ACT(i, v, d): activation i of direction d of a Recurrent node on `width` lanes, behind the node's clip."""
-    a = node.attrs
-    dtype, count = node.x.dtype, FUNCTIONS[a["kind"]]
-    clip = float(a["clip"])
+    op = node.as_(Recurrent)
+    dtype, count = node.x.dtype, FUNCTIONS[op.kind]
+    clip = float(op.clip)
     t = compute_type(dtype, width)
     helpers: dict[str, str] = {}
     functions: list[str] = []
-    chosen = list(zip(a["activations"], a["alphas"], a["betas"], strict=True))
+    chosen = list(zip(op.activations, op.alphas, op.betas, strict=True))
     for at, (name, alpha, beta) in enumerate(chosen):
 
         def chain(x: Sym, name: str = name, alpha: float = alpha or 0.0, beta: float = beta or 0.0) -> Sym:
@@ -46,7 +46,7 @@ def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
         code = generate(trace(chain, dtype), width, ["x"], device=device)
         helpers.update(code.helpers)
         functions.append(f"static inline {t} act_{at}({t} x) {{\n{code.body()}    return {code.result};\n}}\n")
-    same = directions(a) == 1 or chosen[:count] == chosen[count:]
+    same = directions(op) == 1 or chosen[:count] == chosen[count:]
     macros = ["#define ACT(i, v, d) act_##i(v)"]
     if not same:
         macros = [f"#define ACT_{i}(v, d) ((d) ? act_{count + i}(v) : act_{i}(v))" for i in range(count)]

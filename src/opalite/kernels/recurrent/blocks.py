@@ -15,8 +15,9 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.types import TensorType
-from ...ops.base import Cost, get_op
-from ...ops.recurrent import GATES, directions
+from ...ops.base import Cost
+from ...ops.matmul import MatMul
+from ...ops.recurrent import GATES, Recurrent, directions
 from ..base import Arg, Kernel, Launch, Local, Params, Scratch, Space, Weight, ceil_div
 from ..registry import kernels_for, register
 from ..sources import STORAGE
@@ -77,9 +78,9 @@ class RecurrentBlocks(Kernel):
         return split_refusal(node)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        hidden, (steps, batch, _) = node.attrs["hidden"], node.x.shape
-        sequences = max(1, batch * directions(node.attrs))
-        weights = hidden * hidden * GATES[node.attrs["kind"]] * node.x.type.storage.size
+        hidden, (steps, batch, _) = node.as_(Recurrent).hidden, node.x.shape
+        sequences = max(1, batch * directions(node.as_(Recurrent)))
+        weights = hidden * hidden * GATES[node.as_(Recurrent).kind] * node.x.type.storage.size
         split = 1
         if weights >= (SPLIT_BYTES_ONE_STEP if steps == 1 else SPLIT_BYTES[device.is_cpu]) and not split_refusal(node):
             wanted = min(_blocks(node, device), device.compute_units // sequences)
@@ -98,18 +99,18 @@ class RecurrentBlocks(Kernel):
         """The product over all steps fills the device; the walk has a group for each sequence."""
         steps, batch, _ = node.x.shape
         split = int(self.defaults(node, device)["SPLIT"])
-        groups = max(1, batch * directions(node.attrs) * split)
+        groups = max(1, batch * directions(node.as_(Recurrent)) * split)
         walk = 2.0 * steps * batch * node.input(2).type.count / device.peak_flops / self.efficiency
         idle = max(1.0, device.compute_units / groups)
         launches = 1 + (steps if split > 1 else 1)
         return walk * idle + launches * device.launch_s + cost.bytes / device.bandwidth
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        a = node.attrs
+        op = node.as_(Recurrent)
         steps, batch, _ = node.x.shape
-        count, hidden = directions(a), a["hidden"]
+        count, hidden = directions(op), op.hidden
         block, blocks = _block(device), _blocks(node, device)
-        cells = steps * batch * count * blocks * block * GATES[a["kind"]]
+        cells = steps * batch * count * blocks * block * GATES[op.kind]
         z = Scratch("gates", max(1, cells) * node.x.type.storage.size)
         lens, h0, c0 = (node.get(i) for i in (4, 5, 6))
         prepare = [
@@ -124,10 +125,10 @@ class RecurrentBlocks(Kernel):
             "STORAGE": STORAGE[node.x.type.storage],
             "PACK": block if device.is_cpu else 1,
             "BLOCK": block,
-            "KIND": KINDS[a["kind"]],
-            "RESET_LATE": a["kind"] == "gru" and a["linear_before_reset"],
-            "COUPLED": a["input_forget"],
-            "BACKWARD": a["direction"] == "reverse",
+            "KIND": KINDS[op.kind],
+            "RESET_LATE": op.kind == "gru" and op.linear_before_reset,
+            "COUPLED": op.input_forget,
+            "BACKWARD": op.direction == "reverse",
             "HAS_BIAS": node.get(3) is not None,
             "HAS_LENS": lens is not None,
             "HAS_H0": h0 is not None,
@@ -160,10 +161,10 @@ class RecurrentBlocks(Kernel):
 
 def split_refusal(node: Node) -> str | None:
     """Why the units cannot be shared among groups that meet at the end of each launch, or None."""
-    a = node.attrs
+    op = node.as_(Recurrent)
     if node.get(4) is not None:
         return "sequences of different lengths end in the middle of a batch"
-    if a["kind"] == "gru" and not a["linear_before_reset"]:
+    if op.kind == "gru" and not op.linear_before_reset:
         return "the reset gate of all units is needed before the last sum"
     if node.x.shape[0] == 0 or node.x.shape[0] > MOST_LAUNCHES:
         return f"{node.x.shape[0]} steps would take as many launches"
@@ -178,13 +179,13 @@ def _block(device: DeviceInfo) -> int:
 
 
 def _blocks(node: Node, device: DeviceInfo) -> int:
-    return ceil_div(int(node.attrs["hidden"]), _block(device))
+    return ceil_div(int(node.as_(Recurrent).hidden), _block(device))
 
 
 def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
     """Bytes of local memory: four states, and the partial sums of work-items that share a unit."""
     units = _blocks(node, device) * _block(device)
-    parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.attrs["kind"]]
+    parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.as_(Recurrent).kind]
     size = 8 if node.x.type.storage is DType.FLOAT64 else 4
     return int(params["NB"] * (4 * units + parts)) * size
 
@@ -192,15 +193,15 @@ def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
 def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> list[Launch]:
     """z = x w' for all steps, by the matrix product kernel that expects to be fastest."""
     steps, batch, inputs = node.x.shape
-    gates = GATES[node.attrs["kind"]]
-    columns = directions(node.attrs) * ceil_div(node.attrs["hidden"], block) * block * gates
+    gates = GATES[node.as_(Recurrent).kind]
+    columns = directions(node.as_(Recurrent)) * ceil_div(node.as_(Recurrent).hidden, block) * block * gates
     place = node.x.type.place
     x = Value("x", TensorType(node.x.dtype, (steps * batch, inputs), place))
     # Kernels ask whether the weights are constant, and leave their contents to the Weight that comes instead.
     w = Value("w", TensorType(node.x.dtype, (columns, inputs), place), np.zeros(()))
     y = Value("y", TensorType(node.x.dtype, (steps * batch, columns), place))
-    product = Node(get_op("MatMul"), [x, w], [y], {"trans_a": False, "trans_b": True}, node.name, node.origin)
-    cost = product.op.cost(product.attrs, [x.type, w.type], [y.type])
+    product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
+    cost = product.cost()
     kernels = [k for k in kernels_for("MatMul") if k.refuse(product, device) is None]
     kernel = min(kernels, key=lambda k: k.seconds(product, device, cost))
     rows = block_weight(node, node.input(1), "rows", block, input_rows)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ops.recurrent import GATES, directions
+from ...ops.recurrent import GATES, Recurrent, directions
 from ..base import Arg, Kernel, Launch, Params, Scratch, Space
 from ..registry import register
 from ..sources import STORAGE
@@ -38,27 +38,27 @@ class RecurrentWalk(Kernel):
         return {"GROUP": min(64, device.max_work_group_size), "PACK": 4}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        a = node.attrs
+        op = node.as_(Recurrent)
         steps, batch, inputs = node.x.shape
-        hidden, count = a["hidden"], directions(a)
-        rows = count * GATES[a["kind"]] * hidden
+        hidden, count = op.hidden, directions(op)
+        rows = count * GATES[op.kind] * hidden
         size = 8 if node.x.dtype is DType.FLOAT64 else 4
         w, r = node.input(1), node.input(2)
         b, lens, h0, c0, peep = (node.get(i) for i in range(3, 8))
         defines = {
             "STORAGE": STORAGE[node.x.type.storage],
             "PACK": params["PACK"],
-            "KIND": KINDS[a["kind"]],
-            "GATES": GATES[a["kind"]],
+            "KIND": KINDS[op.kind],
+            "GATES": GATES[op.kind],
             "DIRECTIONS": count,
-            "BACKWARD": a["direction"] == "reverse",
+            "BACKWARD": op.direction == "reverse",
             "HAS_BIAS": b is not None,
             "HAS_LENS": lens is not None,
             "HAS_H0": h0 is not None,
             "HAS_C0": c0 is not None,
             "HAS_PEEP": peep is not None,
-            "RESET_LATE": a["linear_before_reset"],
-            "COUPLED": a["input_forget"],
+            "RESET_LATE": op.linear_before_reset,
+            "COUPLED": op.input_forget,
         }
         z = Scratch("gates", max(steps * batch * rows, 1) * size)
         state, cell, reset = (

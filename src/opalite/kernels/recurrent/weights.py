@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ops.recurrent import GATES
+from ...ops.recurrent import GATES, Recurrent
 from ..base import Array, Weight, ceil_div
 
 Reorder = Callable[[Array, int, int], Array]
@@ -17,8 +17,8 @@ multiplies the state's share of its last gate by the reset gate."""
 
 def block_weight(node: Node, v: Value, name: str, block: int, fn: Reorder) -> Weight:
     """Input `v` of a Recurrent node as `fn` reorders it, in the node's storage type."""
-    gates = GATES[node.attrs["kind"]]
-    if node.attrs["kind"] == "gru" and node.attrs["linear_before_reset"]:
+    gates = GATES[node.as_(Recurrent).kind]
+    if node.as_(Recurrent).kind == "gru" and node.as_(Recurrent).linear_before_reset:
         gates = -gates
     storage = node.x.type.storage
 

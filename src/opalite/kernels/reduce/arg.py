@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ops.reduce import ArgReduce
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -23,8 +24,8 @@ class _ArgReduce(Kernel):
     def _defines(self, node: Node, rows: bool) -> dict[str, Any]:
         return {
             "STORAGE": STORAGE[node.x.type.storage],
-            "LARGEST": node.attrs["kind"] == "max",
-            "LAST": node.attrs["select_last"],
+            "LARGEST": node.as_(ArgReduce).kind == "max",
+            "LAST": node.as_(ArgReduce).select_last,
             "ROWS_FORM": rows,
         }
 
@@ -37,20 +38,20 @@ class ArgReduceRows(_ArgReduce):
     efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
         return super().refuse(node, device) if inner == 1 else f"elements along the axis lie {inner} apart"
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         return row_group_refusal(params, device)
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
         # Lanes are compared with each other at the end, which costs more than a short row by itself.
         pack = 1 if device.is_cpu and columns < device.native_float_width else row_width(columns, device)
         return {"PACK": pack, **row_group(columns, rows, device)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        rows, columns, _ = split_at(node.x.shape, node.attrs["axis"])
+        rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
         group = (params["WG"], params["ROWS"])
         defines = self._defines(node, rows=True) | dict(params)
         args = (node.x, node.y, rows, columns)
@@ -65,20 +66,20 @@ class ArgReduceLines(_ArgReduce):
     efficiency = 0.05
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
         return "the axis is the last one" if inner == 1 else super().refuse(node, device)
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
         return "lines are fewer than the lanes of a vector" if params["PACK"] > max(1, inner) else None
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        inner = split_at(node.x.shape, node.attrs["axis"])[2]
+        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
         most = min(inner, device.native_float_width) if device.is_cpu else 1
         return {"PACK": next(p for p in (16, 8, 4, 2, 1) if p <= max(1, most))}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(ArgReduce).axis)
         defines = self._defines(node, rows=False) | dict(params)
         args = (node.x, node.y, outer, length, inner)
         return [Launch("arg_reduce_lines", args, (ceil_div(inner, params["PACK"]), outer), defines=defines)]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.cumulative import Cumulative
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -27,12 +28,12 @@ class _Cumulative(Kernel):
         return group_refusal(params["WG"], device)
 
     def _defines(self, node: Node) -> dict[str, Any]:
-        attrs = node.attrs
+        op = node.as_(Cumulative)
         return {
             "STORAGE": STORAGE[node.y.type.storage],
-            "PROD": attrs["kind"] == "prod",
-            "EXCLUSIVE": attrs["exclusive"],
-            "REVERSE": attrs["reverse"],
+            "PROD": op.kind == "prod",
+            "EXCLUSIVE": op.exclusive,
+            "REVERSE": op.reverse,
         }
 
 
@@ -46,7 +47,7 @@ class CumulativeWalk(_Cumulative):
         return {"VEC": min(16, device.native_float_width), "WG": 4} if device.is_cpu else {"VEC": 1, "WG": 64}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
         defines = {**self._defines(node), "VEC": params["VEC"]}
@@ -54,7 +55,7 @@ class CumulativeWalk(_Cumulative):
         return [Launch("cumulative_walk", args, (items,), (params["WG"],), defines)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         at_once, step = (device.compute_units, 3e-9) if device.is_cpu else (256 * device.compute_units, 5e-7)
         return cost.bytes / device.bandwidth + ceil_div(outer * inner, at_once) * length * step + device.launch_s
 
@@ -66,13 +67,13 @@ class CumulativeScan(_Cumulative):
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         defines = {**self._defines(node), "WG": params["WG"]}
         args = (node.x, node.y, length, inner)
         return [Launch("cumulative_scan", args, (outer * inner * params["WG"],), (params["WG"],), defines)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         tiles, step = ceil_div(length, 256), 1e-5 if device.is_cpu else 2e-6
         rounds = ceil_div(outer * inner, (1 if device.is_cpu else 4) * device.compute_units)
         return cost.bytes / device.bandwidth + rounds * tiles * step + device.launch_s

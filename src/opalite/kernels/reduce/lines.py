@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
+from ...ops.reduce import Reduce
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, packed_epilogue, rows_epilogue
 from ..registry import register
@@ -51,7 +52,7 @@ class ReduceLines(Kernel):
     def _packed_refusal(self, node: Node, device: DeviceInfo) -> str | None:
         if node.x.type.rank not in (3, 4, 5) or node.x.dtype not in PACKED_TYPES or node.x.type.count == 0:
             return "not a tensor that is held channel-packed"
-        if not node.attrs["keepdims"] or min(node.attrs["axes"], default=0) < 2:
+        if not node.as_(Reduce).keepdims or min(node.as_(Reduce).axes, default=0) < 2:
             return "more than spatial axes are reduced, or those are dropped"
         if ReduceView.of(node, packed(device.pack)) is None:
             return "other axes lie between the reduced ones"

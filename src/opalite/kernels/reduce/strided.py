@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ops.reduce import Reduce
 from ..base import Kernel, Launch, Params, Space
 from ..move.gather import axis_table, row_strides
 from ..registry import register
@@ -23,7 +24,7 @@ class ReduceStrided(Kernel):
     efficiency = 0.02
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.attrs.get("epilogue") is not None:
+        if node.epilogue is not None:
             return "this kernel takes no epilogue"
         return reduce_refusal(node)
 
@@ -31,7 +32,7 @@ class ReduceStrided(Kernel):
         return {}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        shape, strides, axes = node.x.shape, row_strides(node.x.shape), node.attrs["axes"]
+        shape, strides, axes = node.x.shape, row_strides(node.x.shape), node.as_(Reduce).axes
         kept = [a for a in range(len(shape)) if a not in axes]
         kept_table = axis_table([shape[a] for a in kept], [strides[a] for a in kept])
         table = axis_table([shape[a] for a in axes], [strides[a] for a in axes])

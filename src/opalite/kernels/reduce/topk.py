@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.topk import TopK
 from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
@@ -24,7 +25,7 @@ class _TopK(Kernel):
 
     def _defines(self, node: Node) -> dict[str, Any]:
         stored = node.outputs[0].type.storage
-        return {"STORAGE": STORAGE[stored], "LARGEST": node.attrs["largest"], "WORST_ON_TOP": True}
+        return {"STORAGE": STORAGE[stored], "LARGEST": node.as_(TopK).largest, "WORST_ON_TOP": True}
 
 
 @register
@@ -37,8 +38,8 @@ class TopKHeap(_TopK):
         return {"WG": 1 if device.is_cpu else 64}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
-        lines, k = outer * inner, node.attrs["k"]
+        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
+        lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
         args = (node.x, values, indices, Scratch("heap", 4 * lines * k), lines, length, inner, k)
         if k == 0:
@@ -47,9 +48,9 @@ class TopKHeap(_TopK):
         return [Launch("topk_heap", args, (lines,), (params["WG"],), self._defines(node), prelude)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
+        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         at_once, step = (device.compute_units, 2e-9) if device.is_cpu else (128 * device.compute_units, 5e-7)
-        k = int(node.attrs["k"])
+        k = int(node.as_(TopK).k)
         kept = k * math.log2(k + 1)
         return ceil_div(outer * inner, at_once) * (length + 4 * kept) * step + device.launch_s
 
@@ -61,8 +62,8 @@ class TopKSelect(_TopK):
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
-        lines, k = outer * inner, node.attrs["k"]
+        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
+        lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
         if k == 0:
             return []
@@ -73,8 +74,8 @@ class TopKSelect(_TopK):
         return [Launch("topk_select", args, (lines * params["WG"],), (params["WG"],), defines, prelude)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.attrs["axis"])
-        room = 1 << max(int(node.attrs["k"]) - 1, 0).bit_length()
+        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
+        room = 1 << max(int(node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
         rounds = ceil_div(outer * inner, device.compute_units)
         return rounds * (5 * ceil_div(length, 256) + stages * ceil_div(room, 512)) * 1e-6 + device.launch_s

@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import Layout
-from ...ops.reduce import KINDS
+from ...ops.reduce import KINDS, Reduce
 from ..base import Scratch
 from ..sources import STORAGE
 
@@ -34,7 +34,7 @@ class ReduceView:
         """The view of a Reduce node's x as `layout` (by default its own) stores it; None if other axes lie between the
         reduced ones."""
         shape = (layout or node.x.type.layout).storage_shape(node.x.shape)
-        reduced = [a for a in node.attrs["axes"] if shape[a] != 1]
+        reduced = [a for a in node.as_(Reduce).axes if shape[a] != 1]
         if not reduced:
             return cls(1, 1, math.prod(shape))
         first, end = reduced[0], reduced[-1] + 1
@@ -47,24 +47,24 @@ def reduce_refusal(node: Node) -> str | None:
     """What no reduction kernel can compute."""
     if node.x.dtype not in STORAGE:
         return f"{node.x.dtype} has no arithmetic"
-    if node.attrs["kind"] in FLOAT_ONLY and not node.x.dtype.is_float:
-        return f"{node.attrs['kind']} of {node.x.dtype} needs floats"
+    if node.as_(Reduce).kind in FLOAT_ONLY and not node.x.dtype.is_float:
+        return f"{node.as_(Reduce).kind} of {node.x.dtype} needs floats"
     return None
 
 
 def reduced_count(node: Node) -> int:
     """Elements that go into one result."""
-    return math.prod(node.x.shape[a] for a in node.attrs["axes"])
+    return math.prod(node.x.shape[a] for a in node.as_(Reduce).axes)
 
 
 def reduce_defines(node: Node) -> dict[str, Any]:
     """Defines that all reduction kernels share."""
-    return {"STORAGE": STORAGE[node.x.type.storage], "KIND": NUMBERS[node.attrs["kind"]]}
+    return {"STORAGE": STORAGE[node.x.type.storage], "KIND": NUMBERS[node.as_(Reduce).kind]}
 
 
 def useful_parts(node: Node, results: int, length: int, least: int, device: DeviceInfo) -> int:
     """Parts of at least `least` elements for each of `results` reductions of `length` elements, to busy every core."""
-    if node.attrs["kind"] == "logsumexp":
+    if node.as_(Reduce).kind == "logsumexp":
         return 1
     wanted = min(2 * device.compute_units // max(results, 1), length // least)
     return max(p for p in PARTS if p <= max(1, wanted))
@@ -72,7 +72,7 @@ def useful_parts(node: Node, results: int, length: int, least: int, device: Devi
 
 def parts_refusal(node: Node, parts: int) -> str | None:
     """Why the result cannot be taken in so many parts, or None."""
-    if parts > 1 and node.attrs["kind"] == "logsumexp":
+    if parts > 1 and node.as_(Reduce).kind == "logsumexp":
         return "logsumexp needs the maximum of the whole before it sums"
     return None
 

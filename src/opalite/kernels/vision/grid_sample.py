@@ -10,7 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
-from ...ops.grid_sample import PADDINGS, TAPS
+from ...ops.grid_sample import PADDINGS, TAPS, GridSample
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -34,7 +34,7 @@ class _GridSample(Kernel):
         return {"CHUNK": 16, "WG": 16} if device.is_cpu else {"CHUNK": 4, "WG": 64}
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, grid, y, attrs = node.x, node.input(1), node.y, node.attrs
+        x, grid, y, op = node.x, node.input(1), node.y, node.as_(GridSample)
         n, channels, *sizes = x.shape
         pack = y.type.layout.pack
         blocks = ceil_div(channels, pack)
@@ -47,9 +47,9 @@ class _GridSample(Kernel):
             "GRID_STORAGE": STORAGE[grid.type.storage],
             "PACK": pack,
             "DIMS": len(sizes),
-            "TAPS": TAPS[attrs["mode"]],
-            "PADDING": PADDINGS.index(attrs["padding"]),
-            "CORNERS": attrs["align_corners"],
+            "TAPS": TAPS[op.mode],
+            "PADDING": PADDINGS.index(op.padding),
+            "CORNERS": op.align_corners,
             "CHUNK": params["CHUNK"],
         }
         args = (x, grid, y, items, positions, chunks, blocks, depth, height, width)

@@ -10,6 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
+from ...ops.nms import NonMaxSuppression
 from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
@@ -33,24 +34,24 @@ class _NonMaxSuppression(Kernel):
         self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
     ) -> list[Launch]:
         """All launches; `entry` finds the kept boxes with `items` work-items and is told the lines if `counted`."""
-        boxes, scores, attrs = node.x, node.input(1), node.attrs
+        boxes, scores, op = node.x, node.input(1), node.as_(NonMaxSuppression)
         indices, count = node.outputs
         batch, classes, size = scores.shape
-        lines, most = batch * classes, min(attrs["max_output"], size)
+        lines, most = batch * classes, min(op.max_output, size)
         stored = scores.type.storage
         defines = {
             "STORAGE": STORAGE[stored],
             "LARGEST": True,
             "WORST_ON_TOP": False,
-            "CENTRED": bool(attrs["center_point_box"]),
-            "THRESHOLD": attrs["score"] is not None,
+            "CENTRED": bool(op.center_point_box),
+            "THRESHOLD": op.score is not None,
         }
         if counted:
             defines["PACK"] = device.pack
         else:
             defines["WG"] = params["WG"]
         number = np.float64 if stored is DType.FLOAT64 else np.float32
-        limits = (number(attrs["iou"]), number(attrs["score"] or 0))
+        limits = (number(op.iou), number(op.score or 0))
         kept, counts, offsets = (
             Scratch("kept", 4 * lines * most),
             Scratch("counts", 4 * lines),
@@ -109,7 +110,7 @@ class NmsRounds(_NonMaxSuppression):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         batch, classes, size = node.input(1).shape
-        rounds = min(int(node.attrs["max_output"]), size, 100)
+        rounds = min(int(node.as_(NonMaxSuppression).max_output), size, 100)
         step = 1e-5 if device.is_cpu else 1e-6
         at_once = (1 if device.is_cpu else 4) * device.compute_units
         return ceil_div(batch * classes, at_once) * rounds * ceil_div(size, 256) * step + 3 * device.launch_s

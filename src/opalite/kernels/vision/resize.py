@@ -13,7 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ops.resize import resized_axes
+from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
 from ..base import Array, Binding, Kernel, Launch, Params, Space, ceil_div, uniform_binding
 from ..registry import register
@@ -74,8 +74,8 @@ class _Resize(Kernel):
     blocks: ClassVar[bool] = False
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if (node.attrs["mode"] == "nearest") != self.nearest:
-            return f"mode {node.attrs['mode']} {'needs weights' if self.nearest else 'only moves elements'}"
+        if (node.as_(Resize).mode == "nearest") != self.nearest:
+            return f"mode {node.as_(Resize).mode} {'needs weights' if self.nearest else 'only moves elements'}"
         rank = _merged_rank(node)
         if rank > MAX_RANK:
             return f"{rank} axes remain after merging those that are copied; the kernel knows {MAX_RANK}"
@@ -84,12 +84,12 @@ class _Resize(Kernel):
         return None
 
     def _refuse_blocks(self, node: Node) -> str | None:
-        attrs, x = node.attrs, node.x
-        if x.type.rank not in (3, 4) or not (is_untouched(attrs, 0) and is_untouched(attrs, 1)):
-            return f"channel blocks need [N,C,L] or [N,C,H,W] with N and C kept, got {x.type} to {attrs['sizes']}"
+        op, x = node.as_(Resize), node.x
+        if x.type.rank not in (3, 4) or not (is_untouched(op, 0) and is_untouched(op, 1)):
+            return f"channel blocks need [N,C,L] or [N,C,H,W] with N and C kept, got {x.type} to {op.sizes}"
         if x.dtype not in (DType.FLOAT32, DType.FLOAT16):
             return f"channel blocks hold f32 or f16, got {x.dtype}"
-        if attrs["coordinate"] == "tf_crop_and_resize":
+        if op.coordinate == "tf_crop_and_resize":
             return "an extrapolation value would fill the lanes past the last channel"
         return None
 
@@ -108,15 +108,15 @@ class _Resize(Kernel):
         sizes, counts = list(x.shape), list(y.shape)
         if pack > 1:
             sizes[1] = counts[1] = ceil_div(x.shape[1], pack)
-        axes = _merged_axes(sizes, counts, resized_axes(node.attrs, x.shape))
+        axes = _merged_axes(sizes, counts, resized_axes(node.as_(Resize), x.shape))
         table, weights = _tables(axes)
         spans = ceil_div(axes[-1].count, params["SPAN"])
         items = math.prod(a.count for a in axes[:-1]) * spans
         defines: dict[str, Any] = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
-        fill: Any = np.float32(node.attrs["extrapolation"])
+        fill: Any = np.float32(node.as_(Resize).extrapolation)
         if self.nearest:
             defines["ELEM"] = ELEMENT[y.type.storage.size]
-            bits = np.asarray(node.attrs["extrapolation"]).astype(y.type.storage.np)
+            bits = np.asarray(node.as_(Resize).extrapolation).astype(y.type.storage.np)
             fill = bits.view(f"uint{8 * y.type.storage.size}")[()]
             args: tuple[Any, ...] = (x, y, table, items, spans, fill)
         else:
@@ -129,7 +129,7 @@ class _Resize(Kernel):
 
 def _merged_rank(node: Node) -> int:
     """Axes that remain when copied neighbours are merged."""
-    copied = [is_untouched(node.attrs, a) for a in range(node.x.type.rank)]
+    copied = [is_untouched(node.as_(Resize), a) for a in range(node.x.type.rank)]
     return sum(not (c and before) for c, before in zip(copied, [False, *copied], strict=False))
 
 
@@ -137,7 +137,7 @@ def _known_taps(node: Node, last: _Axis) -> int:
     """Taps along the last axis where they do not depend on sizes, else 0."""
     if last.taps is None:
         return 1
-    return 0 if node.attrs["antialias"] else int(last.taps.index.shape[1])
+    return 0 if node.as_(Resize).antialias else int(last.taps.index.shape[1])
 
 
 @register

@@ -368,9 +368,7 @@ class Executable:
             ins = [on_host(v) for v in ins]
         try:
             if isinstance(step, ReferenceStep):
-                from ...ops.base import get_op  # all operators, which few programs need
-
-                outs: Sequence[Any] = get_op(step.op).reference(step.attrs, ins)
+                outs: Sequence[Any] = step.op.reference(ins)
             else:
                 assert self._host_runner is not None, f"{step.node} needs the onnx package"
                 outs = self._host_runner(step, ins)

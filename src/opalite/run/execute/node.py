@@ -11,13 +11,13 @@ import numpy as np
 from ...cl.runtime import Runtime
 from ...errors import DeviceError
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Origin, Value
 from ...ir.place import FLAT, Place, Target
 from ...ir.types import TensorType
 from ...kernels.base import Binding, Grid, Kernel
 from ...kernels.packing import pack_array, unpack_array
 from ...kernels.workgroups import open_launch, uneven_group
-from ...ops.base import get_op
+from ...ops.base import make_op
 from ...tune.workspace import Workspace
 
 __all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
@@ -34,7 +34,11 @@ def make_node(
     binding: Binding | None = None,
     precision: DType | None = None,
 ) -> Node:
-    """A stand-alone node on `arrays`; inputs in `const` are constants; `precision` is float32's storage."""
+    """A stand-alone node of the operator called `op` on `arrays`.
+
+    attrs: its attributes by name, and perhaps "epilogue". const: numbers of the inputs that are constants. precision:
+    how float32 is stored.
+    """
     ins: list[Value | None] = []
     for i, a in enumerate(arrays):
         if a is None:
@@ -45,15 +49,14 @@ def make_node(
         stored = precision if dtype is DType.FLOAT32 else None
         place = Place(Target.OPENCL, layout or FLAT, stored)
         ins.append(Value(f"x{i}", TensorType(dtype, a.shape, place), a if i in const else None))
-    operator = get_op(op)
-    types = [v.type if v is not None else None for v in ins]
-    operator.check_shape(attrs, types)
-    outs = []
-    for i, t in enumerate(operator.infer_shape(attrs, types)):
+    own = {key: value for key, value in attrs.items() if key != "epilogue"}
+    node = Node(make_op(op, own), ins, [], attrs.get("epilogue"), "test", (Origin(op, "test"),))
+    for i, t in enumerate(node.infer()):
         layout = FLAT if binding is None else binding.outputs[i]
         stored = precision if t.dtype is DType.FLOAT32 else None
-        outs.append(Value(f"y{i}", t.with_place(Place(Target.OPENCL, layout, stored))))
-    return Node(operator, ins, outs, dict(attrs), name="test", origin=op)
+        node.outputs.append(Value(f"y{i}", t.with_place(Place(Target.OPENCL, layout, stored))))
+        node.outputs[i].producer = node
+    return node
 
 
 def run_node(

@@ -248,7 +248,7 @@ def _evaluate(graph: Graph, known: dict[Value, Array]) -> Iterator[tuple[Node, l
     """Every node with the float32 arrays that it reads and computes; results go to `known`."""
     for node in graph.nodes:
         ins = [None if v is None else known[v] if v.data is None else v.data for v in node.inputs]
-        outs = run_reference(node.op, node.attrs, ins)
+        outs = run_reference(node.op, node.epilogue, ins)
         for v, a in zip(node.outputs, outs, strict=False):
             known[v] = np.asarray(a).astype(v.dtype.np, copy=False).reshape(v.shape)
         values = [*node.inputs, *node.outputs]

@@ -29,6 +29,7 @@ from ...ir.tolerances import (
     magnitude,
     tolerance,
 )
+from ...ops.elementwise import Elementwise, PlaceCast
 from ...ops.reference import run_reference
 from ...passes.pipeline import optimise, place
 from ...place.precision import set_precision
@@ -185,7 +186,7 @@ class _Verifier:
             self.found.nodes.append(Check(node.label, kernel.name, str(node.y.type), np.inf, 0.0, str(e)))
             return
         for v, w, g in zip(node.outputs, wanted, got, strict=True):
-            held = v.type.storage if node.op.name == "PlaceCast" else column(node.precision, v.dtype)
+            held = v.type.storage if isinstance(node.op, PlaceCast) else column(node.precision, v.dtype)
             check = self.check(node.label, kernel.name, g, w, "node", held, _rounds(node, v))
             self.found.nodes.append(check)
 
@@ -215,10 +216,10 @@ class _Verifier:
 
 
 def _reference(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    if node.op.name == "PlaceCast":
+    if isinstance(node.op, PlaceCast):
         assert arrays[0] is not None
         return [arrays[0]]
-    outs = run_reference(node.op, node.attrs, arrays)
+    outs = run_reference(node.op, node.epilogue, arrays)
     return [np.asarray(a).astype(v.dtype.np, copy=False) for a, v in zip(outs, node.outputs, strict=False)]
 
 
@@ -230,5 +231,5 @@ def _as_stored(array: Array, v: Value) -> Array:
 def _rounds(node: Node, v: Value) -> int:
     """1 where a float becomes an integer: one that falls on the other side of a rounding boundary is no fault."""
     from_float = any(i is not None and i.dtype.is_float for i in node.inputs)
-    rounding = node.op.name == "Elementwise" or node.attrs.get("epilogue") is not None
+    rounding = isinstance(node.op, Elementwise) or node.epilogue is not None
     return int(v.dtype.is_int and from_float and rounding)
