@@ -32,8 +32,8 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding, Kernel, ceil_div
-from opalite.kernels.mma.tiles import stages as mma_stages
-from opalite.kernels.mma.tiles import tiles as mma
+from opalite.kernels.mma import stages as mma_stages
+from opalite.kernels.mma import tiles as mma
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.ops.conv import Convolution
