@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from opalite.cost.tables import RegisterTile
 from opalite.ir.device import DeviceInfo
-from opalite.kernels.conv import tiles as conv_tiles
 from opalite.kernels.conv.tiles import find_tile, tile_refusal
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "devices"
@@ -27,7 +27,8 @@ def test_few_tiles_serve_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = tiles()
     assert all(tile_refusal(*tile, 16, CPU) is None for tile in shared)
     assert len(set(shared)) <= 6
-    monkeypatch.setattr(conv_tiles, "SLACK", 1.0)
+    exact = dataclasses.replace(RegisterTile.of(CPU), slack=1.0)
+    monkeypatch.setattr(RegisterTile, "of", lambda device: exact)
     own = tiles()
     assert len(set(own)) >= 8
     assert shared[3] == (9, 3), "nine blocks are three times three"

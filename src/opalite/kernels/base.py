@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..cost import share_of_peak
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout
@@ -100,7 +101,6 @@ class Kernel:
 
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
-    efficiency: share of the device's peak that an untuned run reaches; orders kernels until measured.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
     """
@@ -108,7 +108,6 @@ class Kernel:
     op: ClassVar[str]
     source: ClassVar[str]
     space: ClassVar[Space] = {}
-    efficiency: ClassVar[float] = 0.1
     half_sums: ClassVar[bool] = False
 
     @property
@@ -145,9 +144,14 @@ class Kernel:
             if self.illegal(node, point, device) is None:
                 yield point
 
+    def share(self, device: DeviceInfo) -> float:
+        """Share of the device's peak that an untuned run reaches, as the tables of cost/ have it."""
+        return share_of_peak(self.name, device)
+
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        """Estimated time: roofline at the kernel's efficiency plus a launch."""
-        return max(cost.flops / (device.peak_flops * self.efficiency), cost.bytes / device.bandwidth) + device.launch_s
+        """Estimated time, which orders kernels until they are measured: roofline at the share plus a launch."""
+        arithmetic = cost.flops / (device.peak_flops * self.share(device))
+        return max(arithmetic, cost.bytes / device.bandwidth) + device.launch_s
 
 
 def flat_binding(node: Node) -> Binding:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..cost.tables import Windows
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
@@ -112,10 +113,9 @@ def block_size(node: Node, device: DeviceInfo) -> int:
 def window_seconds(flops: float, nbytes: float, efficiency: float, device: DeviceInfo) -> float:
     """Estimated time where arithmetic and memory traffic overlap little, so that each of them tells kernels apart.
 
-    On a GPU, work-items that own whole sums wait for memory most of the time: 1 to 7 % of an H200's peak was reached.
+    On a GPU, work-items that own whole sums wait for memory most of the time.
     """
-    if not device.is_cpu:
-        efficiency *= 0.05
+    efficiency *= Windows.of(device).waiting
     return flops / (device.peak_flops * efficiency) + nbytes / device.bandwidth + device.launch_s
 
 

@@ -28,7 +28,6 @@ class AttentionMma(Kernel):
     op = "Attention"
     source = "attention/mma.cl"
     space: ClassVar[Space] = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64)}
-    efficiency = 1.0  # of the peak without matrix units
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if PTX_MMA not in device.quirks:
@@ -70,7 +69,8 @@ class AttentionMma(Kernel):
         return super().defaults(node, device)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return max(cost.flops / (device.peak_flops * self.efficiency), cost.bytes / device.bandwidth) + device.launch_s
+        arithmetic = cost.flops / (device.peak_flops * self.share(device))
+        return max(arithmetic, cost.bytes / device.bandwidth) + device.launch_s
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         p = problem_of(node)

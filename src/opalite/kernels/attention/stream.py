@@ -37,7 +37,6 @@ class AttentionStream(Kernel):
     op = "Attention"
     source = "attention/stream.cl"
     space: ClassVar[Space] = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64)}
-    efficiency = 0.4
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if not device.is_cpu:

@@ -23,7 +23,6 @@ class AttentionTile(Kernel):
     op = "Attention"
     source = "attention/tile.cl"
     space: ClassVar[Space] = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
-    efficiency = 0.2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return attention_refusal(node)

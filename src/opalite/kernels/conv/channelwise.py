@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ...cost.tables import RegisterTile, Windows
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
@@ -13,7 +14,6 @@ from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..sources import STORAGE
 from ..window import Window, block_size, find_span
-from .tiles import SLACK
 
 
 class ChannelwisePacked(Kernel):
@@ -47,10 +47,11 @@ class ChannelwisePacked(Kernel):
         widths = [w for w in self.space["TW"] if self.illegal(node, {"TW": w}, device) is None]
         if not device.is_cpu:
             widths = [w for w in widths if w <= 4]
-        # The fewest computed columns, counting half a column of fixed cost for each tile; of those hardly slower, the
+        # The fewest computed columns, counting what each tile costs by itself; of those hardly slower, the
         # first of the space, so that layers share a program.
-        costs = {w: ceil_div(columns, w) * (w + 0.5) for w in widths}
-        return {"TW": next(w for w in widths if costs[w] <= SLACK * min(costs.values()))}
+        fixed = Windows.of(device).tile
+        costs = {w: ceil_div(columns, w) * (w + fixed) for w in widths}
+        return {"TW": next(w for w in widths if costs[w] <= RegisterTile.of(device).slack * min(costs.values()))}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         channels = node.x.shape[1]

@@ -22,7 +22,6 @@ class DepthwisePacked(ChannelwisePacked):
 
     half_sums = True
     op = "Conv"
-    efficiency = 0.3
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         channels = (node.x.shape[1], node.y.shape[1])

@@ -23,7 +23,6 @@ class ConvDirect(Kernel):
     source = "conv/direct.cl"
     entry: ClassVar[str] = "conv_direct"
     space: ClassVar[Space] = {"TM": (4, 1, 2, 8)}
-    efficiency = 0.01
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return window_refusal(node) or epilogue_refusal(node, "packed")

@@ -34,7 +34,6 @@ class ConvLast(Kernel):
     source = "conv/last.cl"
     entry: ClassVar[str] = "conv_last"
     space: ClassVar[Space] = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
-    efficiency = 0.6
 
     def phases(self, win: Window) -> int:
         """Output columns between two that a tile holds as neighbours."""
@@ -72,7 +71,7 @@ class ConvLast(Kernel):
         loads = 1 + 1 / min(node.y.shape[1], 4)
         waste = loads * ceil_div(channels, device.pack) * device.pack / channels
         flops = cost.flops * waste + _FINISH * device.pack * node.y.type.count
-        return window_seconds(flops, cost.bytes, self.efficiency, device)
+        return window_seconds(flops, cost.bytes, self.share(device), device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, w, bias, y = node.x, node.input(1), node.get(2), node.y

@@ -44,7 +44,6 @@ class ConvPacked(Kernel):
     source = "conv/packed.cl"
     entry: ClassVar[str] = "conv_packed"
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
-    efficiency = 0.8
     unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
     chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
     banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
@@ -127,7 +126,7 @@ class ConvPacked(Kernel):
         met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
         waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
         padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * node.x.type.nbytes
-        return window_seconds(cost.flops * waste, cost.bytes + padding, self.efficiency, device)
+        return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(device), device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y = node.x, node.get(2), node.y
@@ -177,8 +176,6 @@ class ConvPacked(Kernel):
 class ConvFirst(ConvPacked):
     """NCHW to NCHWc, for inputs of few channels: reads the row-major input as it is, wasting no lanes."""
 
-    efficiency = 0.78
-
     def staged(self, win: Window, groups: Groups) -> float:
         return 0.1  # at the ends of rows only
 
@@ -195,7 +192,6 @@ class ConvPointwise(ConvPacked):
 
     source = "conv/pointwise.cl"
     entry = "conv_pointwise"
-    efficiency = 0.85
     unroll = 2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:

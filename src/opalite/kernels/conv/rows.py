@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from ...cost.tables import RowTile
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
@@ -17,9 +18,6 @@ from ..window import Window, empty_refusal, find_span, window_refusal, window_se
 from .tiles import tile_refusal
 
 MAX_STAGED = 1024  # columns that a filter may reach beyond a tile before each of its columns is staged by itself
-# Measured on a Zen 5 core, in multiply-adds of vectors:
-_RUN = 36.0  # time of staging one run of input columns, as far as it is not hidden
-_TURN = 20.0  # most of it that one filter element bears
 
 
 @register
@@ -30,7 +28,6 @@ class ConvRows(Kernel):
     op = "Conv"
     source = "conv/rows.cl"
     space: ClassVar[Space] = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}
-    efficiency = 0.9
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
@@ -47,8 +44,8 @@ class ConvRows(Kernel):
         """Time, in multiply-adds of vectors, of one filter element over all tiles."""
         columns, rows = _lines(node)
         filters = node.y.shape[1] // node.as_(Convolution).group
-        win = Window.of(node)
-        turn = tv * tm + tv + tm + min(_TURN, _RUN / win.kernel[2])
+        win, c = Window.of(node), RowTile.of(device)
+        turn = tv * tm + tv + tm + min(c.turn, c.run / win.kernel[2])
         if win.strides[2] > 2:
             turn += tv * device.pack  # lanes are gathered one by one
         return ceil_div(columns, tv * device.pack) * rows * ceil_div(filters, tm) * turn
@@ -58,7 +55,7 @@ class ConvRows(Kernel):
         filters = node.y.shape[1] // node.as_(Convolution).group
         least = min(self._cost(node, device, p["TV"], p["TM"]) for p in self.points(node, device))
         waste = least * device.pack / (columns * rows * filters)
-        return window_seconds(cost.flops * waste, cost.bytes, self.efficiency, device)
+        return window_seconds(cost.flops * waste, cost.bytes, self.share(device), device)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)

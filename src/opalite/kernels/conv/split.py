@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import SplitConv
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
@@ -23,11 +24,6 @@ from .packed import MAX_MERGE, packed_refusal
 
 _ACCUMULATORS = 64  # numbers that a work-item sums, so that enough work-items fit a compute unit
 _MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even where the kernel requires more
-_TERM_CYCLES = 200.0  # clocks from the loads of one block of channels to its products, a few blocks on their way
-_WEIGHT_CYCLES = 200.0  # more of them for each output block
-_REDUCE_CYCLES = 300.0
-_LOAD_CYCLES = 4.0  # a wave's load of neighbouring blocks from the first-level cache
-_SHARED_LOAD_CYCLES = 1.0  # a wave's load of one weight block
 
 
 @register
@@ -44,7 +40,6 @@ class ConvSplit(Kernel):
         "TB": (1, 2, 4),
         "UNROLL": (4, 1, 2),
     }
-    efficiency = 0.5
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if device.is_cpu:
@@ -78,7 +73,7 @@ class ConvSplit(Kernel):
 
     def _cycles(self, node: Node, params: Params, device: DeviceInfo) -> float:
         """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""
-        groups, pack = self._groups(node, device), block_size(node, device)
+        c, groups, pack = SplitConv.of(device), self._groups(node, device), block_size(node, device)
         lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
         tiles = ceil_div(self._positions(node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
         per_unit = ceil_div(tiles, device.compute_units)
@@ -86,16 +81,16 @@ class ConvSplit(Kernel):
         waves = ceil_div(lx * split, wave)
         terms = ceil_div(math.prod(Window.of(node).kernel) * groups.in_blocks, split)
         arithmetic = tp * tb * pack * pack * wave / device.lanes
-        loads = _LOAD_CYCLES * tp + _SHARED_LOAD_CYCLES * pack * tb * ceil_div(wave, lx)
+        loads = c.load * tp + c.shared_load * pack * tb * ceil_div(wave, lx)
         busy = max(arithmetic, loads) * terms * waves * per_unit
         resident = max(1, 65536 // (waves * wave * (tp * tb * pack + 40)))
-        waiting = (_TERM_CYCLES + _WEIGHT_CYCLES * tb) * terms * ceil_div(per_unit, resident)
-        return float(max(busy, waiting) + 0.2 * (busy + waiting) + (_REDUCE_CYCLES if split > 1 else 0.0))
+        waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
+        return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         groups = self._groups(node, device)
         waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
-        return max(cost.flops * waste / (device.peak_flops * self.efficiency), cost.bytes / device.bandwidth) + (
+        return max(cost.flops * waste / (device.peak_flops * self.share(device)), cost.bytes / device.bandwidth) + (
             device.launch_s
         )
 

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ...cost.tables import RegisterTile
 from ...ir.device import DeviceInfo
 from ..base import ceil_div
 
 TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
 TILE_BLOCKS = (2, 1, 3, 4, 6, 8)
 
-# In vector multiply-adds, of which a core starts two in each cycle; measured on Zen 5 and on Emerald Rapids, _ISSUE on
-# the latter:
-_LATENCY = 8.0  # independent ones that keep it busy
-_WEIGHT = 3.4  # time of one weight vector's way from the second-level cache
-_OPERAND = 1.1  # time of one load, weight or broadcast
-_CROWDED = 1.12  # slowdown where accumulators fill more than half the registers and are spilled between staged runs
-_ISSUE = 2 / 3  # time of one instruction where another thread shares the core: three in each cycle
-_TURN = 0.3  # loop overhead of one input channel
-
-SLACK = 1.1  # share of the least estimated time within which layers take the tile that others have, and its program
-# Most layers of most networks are within that of one of these.
+# Most layers of most networks are hardly slower with one of these.
 _SHARED = ((6, 4), (7, 2), (9, 3), (14, 1))
-
-_CHUNK_BYTES = 16 << 10  # of filters that stay in the first-level cache beside the inputs
-_GROUP = 8  # tiles that share a chunk
-_KEPT = 256  # accumulators that may be kept for them: 16 KB of vectors of 16 floats
-_CACHED_BYTES = 256 << 10  # filters of a layer that are taken to be in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -51,10 +37,11 @@ class Chunks:
         """
         if not device.is_cpu:
             return cls(1, rows, 0)
-        group, chunk = max(1, min(_GROUP, _KEPT // accumulators)), max(1, round(_CHUNK_BYTES / row_bytes))
+        c = RegisterTile.of(device)
+        group, chunk = max(1, min(c.group, c.kept // accumulators)), max(1, round(c.chunk_bytes / row_bytes))
         if 2 * rows < 3 * chunk:
             return cls(group, rows, 0)
-        cached = rows * row_bytes * blocks <= _CACHED_BYTES
+        cached = rows * row_bytes * blocks <= c.cached_bytes
         return cls(group, chunk, 0 if cached else ceil_div(ceil_div(row_bytes, 64), min(tiles, group)))
 
     @property
@@ -100,19 +87,19 @@ def find_tile(
         return _gpu_tile(columns, rows, blocks, pack, device)
     candidates = [(w, b) for w in TILE_WIDTHS for b in TILE_BLOCKS if tile_refusal(w, b, pack, device) is None]
 
-    registers = _registers(pack)
+    c, registers = RegisterTile.of(device), _registers(pack)
 
     def cost(tile: tuple[int, int]) -> float:
         w, b = tile
-        turn = max(w * b, _LATENCY, _WEIGHT * b, _OPERAND * (w + b), _ISSUE * (w * b + w + b + 2))
-        turn *= _CROWDED if staged and w * b > registers // 2 else 1.0
+        turn = max(w * b, c.latency, c.weight * b, c.operand * (w + b), c.issue * (w * b + w + b + 2))
+        turn *= c.crowded if staged and w * b > registers // 2 else 1.0
         items = ceil_div(columns, w) * rows * ceil_div(blocks, b)
         turns = 1.0 if reach is None else reach(b)
-        return ceil_div(items, device.compute_units) * turns * (turn + _TURN + staged * w + streamed * b)
+        return ceil_div(items, device.compute_units) * turns * (turn + c.turn + staged * w + streamed * b)
 
     costs = {tile: cost(tile) for tile in candidates}
     least = min(costs.values())
-    shared = (tile for tile in _SHARED if tile in costs and costs[tile] <= SLACK * least)
+    shared = (tile for tile in _SHARED if tile in costs and costs[tile] <= c.slack * least)
     return next(shared, min(candidates, key=costs.__getitem__))
 
 

@@ -21,7 +21,6 @@ class ConvTransposePacked(ConvPacked):
     op = "ConvTranspose"
     source = "conv/transpose_packed.cl"
     entry = "conv_transpose_packed"
-    efficiency = 0.6
     chunked = False
     banded = False
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Winograd
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -28,11 +29,6 @@ FILTER_TRANSFORM = {
     4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24,
 }
 """The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
-
-CACHE_SPEEDUP = 5  # how much faster than main memory transformed tiles move, as they stay in a cache
-_CPU_EFFICIENCY = 0.85  # measured on Emerald Rapids, one core and two, as the next two
-_FETCH_SPEEDUP = 1.2  # how much faster filters come that a CPU fetches while it multiplies by others
-_STREAMED = 0.5  # what a weight vector costs beyond its load where it comes from the second-level cache (find_tile)
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,6 @@ class ConvWinograd(Kernel):
         "UNROLL": (1, 2, 4),
         "STRIP": (4, 1, 2, 8, 64),
     }
-    efficiency = 0.7
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         why = packed_refusal(node)
@@ -113,7 +108,7 @@ class ConvWinograd(Kernel):
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         f, strip = min(self.space["F"], key=lambda f: self._estimate(node, device, f)), self._strip(device)
         t = Tiles.of(node, device, f, strip)
-        streamed = _STREAMED if device.is_cpu else 0.0
+        streamed = Winograd.of(device).streamed
         tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, device, streamed=streamed)
         return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
 
@@ -128,10 +123,10 @@ class ConvWinograd(Kernel):
         """Seconds with tiles of `f` x `f` outputs."""
         t = Tiles.of(node, device, f, self._strip(device))
         tiles = 2 * t.count * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
-        efficiency, speedup = (_CPU_EFFICIENCY, _FETCH_SPEEDUP) if device.is_cpu else (self.efficiency, 1.0)
-        nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters / speedup + 4 * tiles / CACHE_SPEEDUP
+        c = Winograd.of(device)
+        nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters / c.fetch_speedup + 4 * tiles / c.cache_speedup
         more_launches = 3 * ceil_div(t.count, t.strip) - 1
-        seconds = window_seconds(2.0 * t.count * t.filters, nbytes, efficiency, device)
+        seconds = window_seconds(2.0 * t.count * t.filters, nbytes, self.share(device), device)
         return seconds + more_launches * device.launch_s
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:

@@ -84,7 +84,6 @@ class ElementwiseFlat(Kernel):
     op = "Elementwise"
     source = "elementwise/flat.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if len(node.inputs) > MAX_OPERANDS:

@@ -29,7 +29,6 @@ class ElementwisePacked(Kernel):
     op = "Elementwise"
     source = "elementwise/packed.cl"
     space: ClassVar[Space] = {"EACH": (16, 8, 4, 2, 1, 64)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if len(node.y.shape) not in (3, 4, 5):

@@ -23,7 +23,6 @@ class _Channelwise(ImageKernel):
 
     source = "image/channelwise.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
-    efficiency = 0.3
 
     def constants(self, node: Node) -> tuple[Arg, ...]:
         """Kernel arguments between input and output."""

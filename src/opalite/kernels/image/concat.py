@@ -22,7 +22,6 @@ class ImageConcat(ImageKernel):
 
     op = "Concat"
     source = "image/concat.cl"
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.as_(Concat).axis != 1:

@@ -27,7 +27,6 @@ class ImageConv(ImageKernel):
     op = "Conv"
     source = "image/conv.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
-    efficiency = 0.8
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         why = super().refuse(node, device)

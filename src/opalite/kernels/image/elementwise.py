@@ -22,7 +22,6 @@ class ImageElementwise(ImageKernel):
 
     op = "Elementwise"
     source = "image/elementwise.cl"
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         why = image_refusal(device, node.y.type)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...cost.tables import Windows
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -21,9 +22,6 @@ from ..base import Array, Binding, Kernel
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts
 from ..sources import read_source
 from ..window import Window
-
-TEXTURE_GAIN = 1.5
-"""Estimated speed-up where the device prefers images: texels go through a cache that buffers go round."""
 
 IMAGE_TYPES = (DType.FLOAT32, DType.FLOAT16)
 """Element types that texels hold."""
@@ -96,8 +94,8 @@ class ImageKernel(Kernel):
         return (Binding((IMAGE, *constants, *operand_layouts(node, "image", IMAGE)), (IMAGE,)),)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        work = cost.flops / (device.peak_flops * self.efficiency) + cost.bytes / device.bandwidth
-        return work / (TEXTURE_GAIN if device.prefers_images else 1.0) + device.launch_s
+        work = cost.flops / (device.peak_flops * self.share(device)) + cost.bytes / device.bandwidth
+        return work / (Windows.of(device).texture_gain if device.prefers_images else 1.0) + device.launch_s
 
 
 def blocks_to_texels(blocks: Array) -> Array:

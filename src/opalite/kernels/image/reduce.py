@@ -23,7 +23,6 @@ class ImageReduce(ImageKernel):
     op = "Reduce"
     source = "image/reduce.cl"
     space: ClassVar[Space] = {"SIDE": (8, 4, 16, 1)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         op = node.as_(Reduce)

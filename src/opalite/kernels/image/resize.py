@@ -19,7 +19,6 @@ class ImageResize(ImageKernel):
 
     op = "Resize"
     source = "image/resize.cl"
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         op = node.as_(Resize)

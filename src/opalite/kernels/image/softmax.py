@@ -16,7 +16,6 @@ class ImageSoftmax(ImageKernel):
 
     op = "Softmax"
     source = "image/softmax.cl"
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.as_(Softmax).axis != 1:

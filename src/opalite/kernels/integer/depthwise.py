@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import IntegerDot
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
@@ -46,7 +47,7 @@ class IntegerDepthwise(Kernel):
         return {"TW": next((tw for tw in (4, 2) if items // tw >= enough and tw <= win.out[2]), 1)}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, 0.05)
+        return dot_seconds(device, cost, IntegerDot.of(device).depthwise)
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, w, bias, x_zero, y = node.x, node.input(1), node.get(2), node.get(3), node.y

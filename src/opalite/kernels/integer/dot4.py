@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import IntegerDot
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
@@ -20,10 +21,6 @@ PACK = 4  # sums of a block
 _MOST_BLOCKS = 16  # of sums that registers hold
 _MOST_ITEMS = 256  # of a group
 _DOT = {"": 0, "khr": 1, "ptx": 2}
-_INSTRUCTIONS = 64.0  # that a compute unit starts each clock, counted by work-item
-_WAVES = 2.0  # loads of a wave that a compute unit's first-level cache serves each clock, in 64 bytes
-_LATENCY = 120.0  # clocks of one turn of the innermost loop that nothing hides
-_BEGIN_AND_END = 3000.0  # clocks from a launch to the first loads, and from the last stores to the next
 _RESIDENT = 2048  # work-items that a compute unit holds
 
 
@@ -34,7 +31,8 @@ def dot_defines(device: DeviceInfo, a: DType, b: DType) -> dict[str, Any]:
 
 def dot_seconds(device: DeviceInfo, cost: Cost, share: float) -> float:
     """Estimated time of a kernel that reaches `share` of the peak: four multiply-adds in place of one."""
-    rate = device.peak_flops * share * (2.0 if device.dot_product else 0.2)
+    c = IntegerDot.of(device)
+    rate = device.peak_flops * share * (c.gain if device.dot_product else c.loss)
     return max(cost.flops / rate, cost.bytes / device.bandwidth) + device.launch_s
 
 
@@ -46,15 +44,16 @@ def tile_cycles(
     tile: `rows` and `columns` of a work-item, `across` and `down` work-items of a group, `split`. loads: 64 bytes that
     a wave asks its cache for in a turn.
     """
+    c = IntegerDot.of(device)
     items = tile["across"] * tile["down"] * tile["split"]
     groups = ceil_div(rows, tile["rows"] * tile["down"]) * ceil_div(columns, tile["columns"] * tile["across"])
     waves = ceil_div(groups, device.compute_units)
     resident = max(1, min(_RESIDENT, 40_000 // (8 + 6 * tile["rows"] * tile["columns"])) // items)
     steps = ceil_div(turns, tile["split"])
-    each = max(tile["rows"] * tile["columns"] * WORD * 32 / _INSTRUCTIONS, loads / _WAVES)
+    each = max(tile["rows"] * tile["columns"] * WORD * 32 / c.instructions, loads / c.waves)
     busy = steps * each * items / 32 * waves
-    waiting = ceil_div(steps, 4) * _LATENCY * 4 * ceil_div(waves, resident)
-    return _BEGIN_AND_END + max(busy, waiting) + 0.1 * (busy + waiting) + 200.0 * (tile["split"] > 1)
+    waiting = ceil_div(steps, 4) * c.latency * 4 * ceil_div(waves, resident)
+    return c.begin_and_end + max(busy, waiting) + c.mixed * (busy + waiting) + c.reduce * (tile["split"] > 1)
 
 
 class TiledDot(Kernel):
@@ -99,7 +98,7 @@ class TiledDot(Kernel):
         return min(found, key=lambda f: f[0])[1] if found else super().defaults(node, device)
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, 0.5)
+        return dot_seconds(device, cost, IntegerDot.of(device).tiled)
 
 
 def words(data: Array, axis: int) -> Array:

@@ -44,7 +44,6 @@ class MatmulFlat(Kernel):
     op = "MatMul"
     source = "matmul/flat.cl"
     space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}
-    efficiency = 0.06
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return common_refusal(node, device)

@@ -68,7 +68,6 @@ class MatmulPanel(Kernel):
         "KS": (1, 2, 4),
         "ROWS": (0, 16, 64, 256),
     }
-    efficiency = 0.8
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if not device.is_cpu:

@@ -24,7 +24,6 @@ class MatmulSkinny(Kernel):
     op = "MatMul"
     source = "matmul/skinny.cl"
     space: ClassVar[Space] = {"TX": (32, 16, 64), "TY": (8, 16, 4), "MR": (1, 2, 4, 8)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         rows = problem_of(node).m

@@ -34,7 +34,6 @@ class MatmulTile(Kernel):
         "TY": (16, 8, 4),
         "BK": (16, 8, 32),
     }
-    efficiency = 0.4
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if min(device.max_work_group_size, *device.max_work_item_sizes[:2]) < 64:

@@ -20,7 +20,6 @@ class DistanceTile(Kernel):
     op = "Distance"
     source = "ml/distance.cl"
     space: ClassVar[Space] = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
-    efficiency = 0.1
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         rows, columns = node.y.shape

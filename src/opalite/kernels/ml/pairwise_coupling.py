@@ -20,7 +20,6 @@ class CouplingRows(Kernel):
     op = "PairwiseCoupling"
     source = "ml/pairwise_coupling.cl"
     space: ClassVar[Space] = {}
-    efficiency = 0.01
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         k = node.y.shape[1]

@@ -24,7 +24,6 @@ class TreeRows(Kernel):
     op = "TreeEnsemble"
     source = "ml/tree_ensemble.cl"
     space: ClassVar[Space] = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
-    efficiency = 0.005
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         computed = [v.producer for v in node.inputs[1:] if v is not None and v.data is None]

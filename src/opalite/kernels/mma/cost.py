@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...cost.tables import MatrixUnits
 from ...ir.device import DeviceInfo
 from ...ops.base import Cost
 from ..base import ceil_div
@@ -12,8 +13,6 @@ from . import stages as mma_stages
 from . import tiles as mma
 
 FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
-_EFFICIENCY = 3.0  # of the peak without matrix units
-_OVERLAP = 0.95  # of the time to move the bytes, so that ties go to the kernels with the least arithmetic
 
 
 def copies_pair(win: Window) -> bool:
@@ -29,7 +28,8 @@ def mma_seconds(
     Their own estimates order the two. What the better one is expected to take is a share of the device's peak, as with
     all other kernels, whose estimates are optimistic alike. `paired` as for the tiles with stages.
     """
-    best = max(cost.flops / (device.peak_flops * _EFFICIENCY), cost.bytes / device.bandwidth * _OVERLAP)
+    units = MatrixUnits.of(device)
+    best = max(cost.flops / (device.peak_flops * units.share), cost.bytes / device.bandwidth * units.overlap)
     if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
         return best + device.launch_s
     steps = ceil_div(quads, mma.QUADS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.tables import StagedTile
 from ...ir.device import DeviceInfo
 from ..base import Array, Space, ceil_div
 from .tiles import COLUMNS, MOST_ITEMS, ROWS, WAVE, pack_weights
@@ -23,16 +24,6 @@ SPACE: Space = {
     "STAGES": (3, 2, 4),
 }
 
-# Clock cycles of one multiprocessor of an H200, fitted as those of tiles.py.
-_MULTIPLY = 6.5  # one pair of mma.m16n8k16: the matrix units give this instruction some 60% of their peak
-_LOCAL_BYTES = 100.0  # bytes a clock that local memory gives
-_L2_BYTES = 60.8  # bytes a clock that the second level gives one multiprocessor
-_COPY = 3.83  # a warp's instruction that starts copies, with what finds their addresses
-_ALONE = 2.68  # how much longer a work-group takes for a stage that no other fills the gaps of
-_STORE = 0.3  # one result through the epilogue to memory
-_PARTIAL = 0.049  # one partial sum through local memory
-_BEGIN_AND_END = 6700.0  # until the first stages have arrived, and from the last stores to the next launch
-_EVEN = 0.087  # how far a last, partly filled turn of work-groups counts by its share alone
 _SCHEDULERS = 4  # of a multiprocessor; fewer warps leave some idle
 _REGISTERS = 65536
 _LOCAL = 208 << 10  # bytes of local memory that the work-groups of a multiprocessor share
@@ -129,21 +120,22 @@ def tile_cycles(
     Groups are shared out over multiprocessors, where as many as fit work on their stages together: each stage takes the
     busiest of units and caches, and the instructions that copy the next. `paired` copies move 16 bytes of x, not 8.
     """
+    c = StagedTile.of(device)
     (rows, columns), warps = tile_size(params), group_size(params) // WAVE
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)
     turns = ceil_div(quads, SLAB * params["SL"])
-    multiply = _MULTIPLY * 2 * params["SL"] * (rows // ROWS) * (columns // COLUMNS)
+    multiply = c.multiply * 2 * params["SL"] * (rows // ROWS) * (columns // COLUMNS)
     copied = (rows + columns) * SLAB * 8 * params["SL"]
     read = warps * (params["WM"] + params["WN"]) * ROWS * SLAB * 8 * params["SL"] / params["SPLIT"]
-    copies = _COPY * (rows / (2 if paired else 1) + columns / 2) * SLAB * params["SL"] / WAVE
-    busy = max(multiply, (read + copied) / _LOCAL_BYTES, copied / _L2_BYTES) + copies
-    alone = _ALONE * (multiply + copies) * _SCHEDULERS / min(_SCHEDULERS, warps)
+    copies = c.copy * (rows / (2 if paired else 1) + columns / 2) * SLAB * params["SL"] / WAVE
+    busy = max(multiply, (read + copied) / c.local_bytes, copied / c.l2_bytes) + copies
+    alone = c.alone * (multiply + copies) * _SCHEDULERS / min(_SCHEDULERS, warps)
     turn = groups / device.compute_units
-    per_unit = (1 - _EVEN) * ceil_div(groups, device.compute_units) + _EVEN * max(1.0, turn)
+    per_unit = (1 - c.even) * ceil_div(groups, device.compute_units) + c.even * max(1.0, turn)
     full, last = divmod(per_unit, _resident(params))
     waves = full * max(_resident(params) * busy, alone) + (max(last * busy, alone) if last else 0)
-    sums = _PARTIAL * params["SPLIT"] if params["SPLIT"] > 1 else 0
-    return _BEGIN_AND_END + turns * waves + (_STORE + sums) * rows * columns * per_unit
+    sums = c.partial * params["SPLIT"] if params["SPLIT"] > 1 else 0
+    return c.begin_and_end + turns * waves + (c.store + sums) * rows * columns * per_unit
 
 
 def _resident(params: Mapping[str, int]) -> int:

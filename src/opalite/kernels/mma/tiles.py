@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.tables import DirectTile
 from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
@@ -28,19 +29,6 @@ SPACE: Space = {
     "STAGES": (2, 4),
 }
 
-# Clock cycles of one multiprocessor of an H200, fitted together with those of stages.py to some 700 tiles of layers
-# of common networks, so that choices lose little; off by a fifth in the mean. benchmarks/gpu_choice.py compares what
-# they choose with what was measured.
-_MULTIPLY = 2.0  # one pair of mma.m16n8k16
-_LOAD_ROWS = 18.0  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
-_LOAD_WEIGHTS = 6.83  # 16 channels of a step
-_LATENCY = 1118.0  # until the loads on their way have arrived
-_L2_BYTES = 130.0  # bytes a clock that the caches give one multiprocessor
-_REDUCE = 500.0  # adding up partial sums
-_STORE = 0.673  # one result through the epilogue to memory
-_BEGIN_AND_END = 4500.0  # until the first loads arrive, and from the last stores to the next launch
-_MIXED = 0.068  # share of each of the busy, the waiting and the fetching time that hides behind none of the others
-_EVEN = 0.052  # how far a last, partly filled turn of work-groups counts by its share alone
 _REGISTERS = 65536
 
 
@@ -92,18 +80,18 @@ _SHAPES = tuple(
 
 def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps: int, device: DeviceInfo) -> float:
     """Estimated clock cycles: the busiest of matrix units, caches and waiting, work-groups shared out evenly."""
-    wm, wn, split = params["WM"], params["WN"], params["SPLIT"]
+    c, wm, wn, split = DirectTile.of(device), params["WM"], params["WN"], params["SPLIT"]
     rows, columns = ROWS * wm * params["PW"], COLUMNS * wn * params["NW"]
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)
     warps = params["PW"] * params["NW"] * split
     resident = max(1, min(64 // warps, _REGISTERS // (_registers(params) * warps * WAVE)))
     turns, waves = ceil_div(steps, split), ceil_div(groups, device.compute_units)
-    per_unit = (1 - _EVEN) * waves + _EVEN * max(1.0, groups / device.compute_units)
-    busy = max(_MULTIPLY * wm * wn, _LOAD_ROWS * wm + _LOAD_WEIGHTS * wn) * turns * warps * per_unit
-    waiting = _LATENCY * ceil_div(turns, params["STAGES"]) * ceil_div(waves, resident)
-    fetched = (rows + columns) * steps * QUADS * 8 * per_unit / _L2_BYTES
-    steady = max(busy, waiting, fetched) + _MIXED * (busy + waiting + fetched) + (_REDUCE if split > 1 else 0)
-    return _BEGIN_AND_END + steady + _STORE * rows * columns * per_unit
+    per_unit = (1 - c.even) * waves + c.even * max(1.0, groups / device.compute_units)
+    busy = max(c.multiply * wm * wn, c.load_rows * wm + c.load_weights * wn) * turns * warps * per_unit
+    waiting = c.latency * ceil_div(turns, params["STAGES"]) * ceil_div(waves, resident)
+    fetched = (rows + columns) * steps * QUADS * 8 * per_unit / c.l2_bytes
+    steady = max(busy, waiting, fetched) + c.mixed * (busy + waiting + fetched) + (c.reduce if split > 1 else 0)
+    return c.begin_and_end + steady + c.store * rows * columns * per_unit
 
 
 def _registers(params: Mapping[str, int]) -> int:

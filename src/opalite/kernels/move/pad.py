@@ -29,7 +29,6 @@ class PadRows(Kernel):
     op = "Pad"
     source = "move/pad.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         axes = len(_axes(node, 1))

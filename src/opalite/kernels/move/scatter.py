@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Movement, Walk
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -57,8 +58,8 @@ class _Walk(_ScatterKernel):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         walks, steps = self._walks(node)
-        at_once, step = (device.compute_units, 5e-9) if device.is_cpu else (256 * device.compute_units, 5e-7)
-        return cost.bytes / device.bandwidth + ceil_div(walks, at_once) * steps * step + 2 * device.launch_s
+        walk = Walk.named("Scatter", device)
+        return cost.bytes / device.bandwidth + walk.turns(walks, device) * steps * walk.step_s + 2 * device.launch_s
 
 
 class _Last(_ScatterKernel):
@@ -86,7 +87,7 @@ class _Last(_ScatterKernel):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         rows = (node.x.type.count + node.input(2).type.count) / max(self._row_length(node), 1)
-        each = 1e-8 / device.compute_units if device.is_cpu else 0.0
+        each = Movement.of(device).marked_row_s / device.compute_units
         return cost.bytes / device.bandwidth + rows * each + 3 * device.launch_s
 
 

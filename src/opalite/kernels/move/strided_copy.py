@@ -59,7 +59,6 @@ class StridedCopy(Kernel):
 
     source = "move/strided_copy.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(node, 1)):

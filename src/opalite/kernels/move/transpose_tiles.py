@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Movement
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
@@ -148,7 +149,7 @@ class TransposeThin(Kernel):
         return "too many registers" if params["VEC"] * node.x.type.storage.size > 64 else None
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return super().seconds(node, device, Cost(cost.flops, cost.bytes * 0.9))
+        return super().seconds(node, device, Cost(cost.flops, cost.bytes * Movement.of(device).square))
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         if not device.is_cpu:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Movement
 from ...expr.trace import trace
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
@@ -51,7 +52,6 @@ class LocalResponseFlat(Kernel):
     op = "LocalResponseNorm"
     source = "norm/local_response_flat.cl"
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
-    efficiency = 0.05
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return epilogue_refusal(node, "packed")
@@ -62,9 +62,9 @@ class LocalResponseFlat(Kernel):
         return {"PACK": max(4, min(16, device.native_float_width)), "EACH": 64}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        """Positions that fill no vector are computed one at a time on a CPU."""
+        """Positions that fill no vector are computed one at a time."""
         spatial = math.prod(node.x.shape[2:])
-        slow = 4.0 if device.is_cpu and spatial < device.native_float_width else 1.0
+        slow = Movement.of(device).gathered_lanes if spatial < device.native_float_width else 1.0
         return super().seconds(node, device, Cost(slow * cost.flops, cost.bytes))
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:

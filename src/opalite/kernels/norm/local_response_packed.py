@@ -46,7 +46,6 @@ class LocalResponsePacked(Kernel):
     op = "LocalResponseNorm"
     source = "norm/local_response_packed.cl"
     space: ClassVar[Space] = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
-    efficiency = 0.15
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.x.type.rank not in (3, 4, 5):

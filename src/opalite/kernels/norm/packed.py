@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ...cost.tables import Movement
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
@@ -29,7 +30,6 @@ class NormalizePacked(Kernel):
     op = "Normalize"
     source = "norm/packed.cl"
     space: ClassVar[Space] = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.as_(Normalize).kind not in BY_CHANNEL:
@@ -62,7 +62,8 @@ class NormalizePacked(Kernel):
         return {"WG": wg, "PARTS": parts, "ITEMS": 8 if device.is_cpu else 1}
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return super().seconds(node, device, Cost(cost.flops, 1.5 * cost.bytes)) + 2 * device.launch_s
+        nbytes = Movement.of(device).partial_moments * cost.bytes
+        return super().seconds(node, device, Cost(cost.flops, nbytes)) + 2 * device.launch_s
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         n, channels, *rest = node.x.shape

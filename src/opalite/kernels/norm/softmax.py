@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...cost.tables import Walk
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -78,7 +79,7 @@ class SoftmaxLines(_Softmax):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
-        at_once, step = (device.compute_units, 2e-8) if device.is_cpu else (256 * device.compute_units, 5e-7)
+        walk = Walk.named(self.name, device)
         lanes = min(inner, device.native_float_width) if device.is_cpu else 1
-        rounds = ceil_div(outer * ceil_div(inner, lanes), at_once)
-        return cost.bytes / device.bandwidth + rounds * length * step + device.launch_s
+        rounds = walk.turns(outer * ceil_div(inner, lanes), device)
+        return cost.bytes / device.bandwidth + rounds * length * walk.step_s + device.launch_s

@@ -6,7 +6,6 @@ from typing import Any
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ops.base import Cost
 from ...ops.pool import Pool
 from ..base import Arg, Kernel, Launch, Params
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
@@ -14,7 +13,6 @@ from ..registry import register
 from ..sources import STORAGE
 from ..window import Window, window_refusal
 
-CPU_EFFICIENCY = 0.0025  # measured: a tap of a window costs a Zen 5 core 2.5 ns, one lane at a time and with its bounds
 KINDS = {"max": 0, "average": 1, "lp": 2}
 """The KIND define of the pooling kernels."""
 
@@ -31,16 +29,11 @@ class PoolDirect(Kernel):
 
     op = "Pool"
     source = "pool/direct.cl"
-    efficiency = 0.02
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
             return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or epilogue_refusal(node, "packed")
-
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        efficiency = CPU_EFFICIENCY if device.is_cpu else self.efficiency
-        return max(cost.flops / (device.peak_flops * efficiency), cost.bytes / device.bandwidth) + device.launch_s
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         win, x = Window.of(node), node.x

@@ -23,7 +23,6 @@ class PoolPacked(ChannelwisePacked):
     """Maximum, average and Lp pooling without indices, NCHWc to NCHWc."""
 
     op = "Pool"
-    efficiency = 0.3
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if len(node.outputs) > 1:

@@ -47,7 +47,6 @@ class RecurrentBlocks(Kernel):
         "LX": (32, 1, 64, 128, 256),
         "LY": (8, 1, 2, 4, 16),
     }
-    efficiency = 0.2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if not node.x.dtype.is_float:
@@ -100,7 +99,7 @@ class RecurrentBlocks(Kernel):
         steps, batch, _ = node.x.shape
         split = int(self.defaults(node, device)["SPLIT"])
         groups = max(1, batch * directions(node.as_(Recurrent)) * split)
-        walk = 2.0 * steps * batch * node.input(2).type.count / device.peak_flops / self.efficiency
+        walk = 2.0 * steps * batch * node.input(2).type.count / device.peak_flops / self.share(device)
         idle = max(1.0, device.compute_units / groups)
         launches = 1 + (steps if split > 1 else 1)
         return walk * idle + launches * device.launch_s + cost.bytes / device.bandwidth

@@ -22,7 +22,6 @@ class RecurrentWalk(Kernel):
     op = "Recurrent"
     source = "recurrent/general.cl"
     space: ClassVar[Space] = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
-    efficiency = 0.015
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         return None if node.x.dtype.is_float else f"{node.x.dtype} has no arithmetic here"

@@ -35,7 +35,6 @@ class ArgReduceRows(_ArgReduce):
     """A work-item for each row on a CPU, neighbours that share a row on a GPU."""
 
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
-    efficiency = 0.1
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
@@ -63,7 +62,6 @@ class ArgReduceLines(_ArgReduce):
     """A work-item for PACK neighbouring lines."""
 
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}
-    efficiency = 0.05
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from ...cost.tables import Walk
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
@@ -56,8 +57,9 @@ class CumulativeWalk(_Cumulative):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
-        at_once, step = (device.compute_units, 3e-9) if device.is_cpu else (256 * device.compute_units, 5e-7)
-        return cost.bytes / device.bandwidth + ceil_div(outer * inner, at_once) * length * step + device.launch_s
+        walk = Walk.named(self.name, device)
+        steps = walk.turns(outer * inner, device) * length
+        return cost.bytes / device.bandwidth + steps * walk.step_s + device.launch_s
 
 
 @register
@@ -74,6 +76,5 @@ class CumulativeScan(_Cumulative):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
-        tiles, step = ceil_div(length, 256), 1e-5 if device.is_cpu else 2e-6
-        rounds = ceil_div(outer * inner, (1 if device.is_cpu else 4) * device.compute_units)
-        return cost.bytes / device.bandwidth + rounds * tiles * step + device.launch_s
+        walk, tiles = Walk.named(self.name, device), ceil_div(length, 256)
+        return cost.bytes / device.bandwidth + walk.turns(outer * inner, device) * tiles * walk.step_s + device.launch_s

@@ -34,7 +34,6 @@ class ReduceLines(Kernel):
         "LY": (8, 1, 2, 4, 16, 32, 64, 128, 256),
         "PARTS": PARTS,
     }
-    efficiency = 0.2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if why := reduce_refusal(node):

@@ -33,7 +33,6 @@ class ReduceRows(Kernel):
     op = "Reduce"
     source = "reduce/rows.cl"
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
-    efficiency = 0.2
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         view = ReduceView.of(node, FLAT)

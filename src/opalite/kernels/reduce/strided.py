@@ -21,7 +21,6 @@ class ReduceStrided(Kernel):
     op = "Reduce"
     source = "reduce/strided.cl"
     space: ClassVar[Space] = {}
-    efficiency = 0.02
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         if node.epilogue is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from ...cost.tables import Walk
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
@@ -49,10 +50,10 @@ class TopKHeap(_TopK):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
-        at_once, step = (device.compute_units, 2e-9) if device.is_cpu else (128 * device.compute_units, 5e-7)
+        walk = Walk.named(self.name, device)
         k = int(node.as_(TopK).k)
         kept = k * math.log2(k + 1)
-        return ceil_div(outer * inner, at_once) * (length + 4 * kept) * step + device.launch_s
+        return walk.turns(outer * inner, device) * (length + 4 * kept) * walk.step_s + device.launch_s
 
 
 @register
@@ -77,5 +78,5 @@ class TopKSelect(_TopK):
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         room = 1 << max(int(node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
-        rounds = ceil_div(outer * inner, device.compute_units)
-        return rounds * (5 * ceil_div(length, 256) + stages * ceil_div(room, 512)) * 1e-6 + device.launch_s
+        walk, steps = Walk.named(self.name, device), 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
+        return walk.turns(outer * inner, device) * steps * walk.step_s + device.launch_s

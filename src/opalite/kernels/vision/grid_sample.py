@@ -60,8 +60,6 @@ class _GridSample(Kernel):
 class GridSampleFlat(_GridSample):
     """Channel by channel."""
 
-    efficiency = 0.02
-
 
 @register
 class GridSamplePacked(_GridSample):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Walk
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -94,8 +95,8 @@ class NmsHeap(_NonMaxSuppression):
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         batch, classes, size = node.input(1).shape
-        at_once, step = (device.compute_units, 5e-9) if device.is_cpu else (32 * device.compute_units, 5e-7)
-        return ceil_div(batch * classes, at_once) * 10 * size * step + 3 * device.launch_s
+        walk = Walk.named(self.name, device)
+        return walk.turns(batch * classes, device) * 10 * size * walk.step_s + 3 * device.launch_s
 
 
 @register
@@ -111,6 +112,6 @@ class NmsRounds(_NonMaxSuppression):
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
         batch, classes, size = node.input(1).shape
         rounds = min(int(node.as_(NonMaxSuppression).max_output), size, 100)
-        step = 1e-5 if device.is_cpu else 1e-6
-        at_once = (1 if device.is_cpu else 4) * device.compute_units
-        return ceil_div(batch * classes, at_once) * rounds * ceil_div(size, 256) * step + 3 * device.launch_s
+        walk = Walk.named(self.name, device)
+        steps = walk.turns(batch * classes, device) * rounds * ceil_div(size, 256)
+        return steps * walk.step_s + 3 * device.launch_s

@@ -145,7 +145,6 @@ class ResizeNearest(_Resize):
     """Nearest neighbours of flat tensors, for every element type."""
 
     nearest = True
-    efficiency = 0.005
 
 
 @register
@@ -161,7 +160,6 @@ class ResizeWeighted(_Resize):
     """Linear, cubic and antialiased interpolation of flat tensors along any axes, all in one launch."""
 
     nearest = False
-    efficiency = 0.01
 
 
 @register
@@ -170,4 +168,3 @@ class ResizeWeightedPacked(_Resize):
 
     nearest = False
     blocks = True
-    efficiency = 0.1

@@ -1,0 +1,163 @@
+"""What the tables hold. Cycles are a compute unit's; times on CPUs are in multiply-adds of vectors, two a cycle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.device import DeviceInfo
+from .lookup import Table
+
+
+@dataclass(frozen=True)
+class DirectTile(Table):
+    """Tiles of matrix units whose operands go straight into registers (kernels/mma/tiles.py), in clock cycles."""
+
+    table = "direct_tile"
+
+    multiply: float  # one pair of mma.m16n8k16
+    load_rows: float  # 16 positions of a step: pieces of 8 bytes, and finding their addresses
+    load_weights: float  # 16 channels of a step
+    latency: float  # until the loads on their way have arrived
+    l2_bytes: float  # bytes a clock that the caches give one multiprocessor
+    reduce: float  # adding up partial sums
+    store: float  # one result through the epilogue to memory
+    begin_and_end: float  # until the first loads arrive, and from the last stores to the next launch
+    mixed: float  # share of each of the busy, the waiting and the fetching time that hides behind none of the others
+    even: float  # how far a last, partly filled turn of work-groups counts by its share alone
+
+
+@dataclass(frozen=True)
+class StagedTile(Table):
+    """Tiles of matrix units that work from stages in local memory (kernels/mma/stages.py), in clock cycles."""
+
+    table = "staged_tile"
+
+    multiply: float  # one pair of mma.m16n8k16
+    local_bytes: float  # bytes a clock that local memory gives
+    l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
+    copy: float  # a warp's instruction that starts copies, with what finds their addresses
+    alone: float  # how much longer a work-group takes for a stage that no other fills the gaps of
+    store: float  # one result through the epilogue to memory
+    partial: float  # one partial sum through local memory
+    begin_and_end: float  # until the first stages have arrived, and from the last stores to the next launch
+    even: float  # how far a last, partly filled turn of work-groups counts by its share alone
+
+
+@dataclass(frozen=True)
+class MatrixUnits(Table):
+    """What the better kind of kernel for matrix units takes (kernels/mma/cost.py)."""
+
+    table = "matrix_units"
+
+    share: float  # of the peak without matrix units
+    overlap: float  # of the time to move the bytes, so that ties go to the kernels with the least arithmetic
+    normalize: float  # operations for each element of a that a work-group looks at to normalise rows
+
+
+@dataclass(frozen=True)
+class IntegerDot(Table):
+    """Products of 8-bit integers, four to an instruction (kernels/integer/dot4.py), in clock cycles."""
+
+    table = "integer_dot"
+
+    instructions: float  # that a compute unit starts each clock, counted by work-item
+    waves: float  # loads of a wave that a compute unit's first-level cache serves each clock, in 64 bytes
+    latency: float  # of one turn of the innermost loop that nothing hides
+    begin_and_end: float  # from a launch to the first loads, and from the last stores to the next
+    reduce: float  # adding up partial sums
+    mixed: float  # share of the busy and the waiting time that does not hide behind the other
+    gain: float  # rate beside that of floats where there is such an instruction
+    loss: float  # and where there is none
+    tiled: float  # share of the peak that tiled products reach
+    depthwise: float  # and depthwise convolutions
+
+
+@dataclass(frozen=True)
+class SplitConv(Table):
+    """Convolutions whose sums are shared out over work-items (kernels/conv/split.py), in clock cycles."""
+
+    table = "split_conv"
+
+    term: float  # from the loads of one block of channels to its products, a few blocks on their way
+    weight: float  # more of them for each output block
+    reduce: float  # adding up partial sums
+    load: float  # a wave's load of neighbouring blocks from the first-level cache
+    shared_load: float  # a wave's load of one weight block
+    mixed: float  # share of the busy and the waiting time that does not hide behind the other
+
+
+@dataclass(frozen=True)
+class RegisterTile(Table):
+    """Register tiles of channel-packed convolutions on CPUs (kernels/conv/tiles.py), in multiply-adds of vectors."""
+
+    table = "register_tile"
+
+    latency: float  # independent ones that keep a core busy
+    weight: float  # time of one weight vector's way from the second-level cache
+    operand: float  # time of one load, weight or broadcast
+    crowded: float  # slowdown where accumulators fill more than half the registers, and are spilled between staged runs
+    issue: float  # time of one instruction where another thread shares the core
+    turn: float  # loop overhead of one input channel
+    slack: float  # share of the least time within which layers take the tile that others have, and its program
+    chunk_bytes: int  # of filters that stay in the first-level cache beside the inputs
+    group: int  # tiles that share a chunk
+    kept: int  # accumulators that may be kept for them
+    cached_bytes: int  # filters of a layer that are taken to be in the second-level cache
+
+
+@dataclass(frozen=True)
+class RowTile(Table):
+    """Row-major convolution with vectors along the rows (kernels/conv/rows.py), in multiply-adds of vectors."""
+
+    table = "row_tile"
+
+    run: float  # time of staging one run of input columns, as far as it is not hidden
+    turn: float  # most of it that one filter element bears
+
+
+@dataclass(frozen=True)
+class Winograd(Table):
+    """Winograd's minimal filtering (kernels/conv/winograd.py)."""
+
+    table = "winograd"
+
+    cache_speedup: float  # how much faster than main memory transformed tiles move, as they stay in a cache
+    fetch_speedup: float  # how much faster filters come that a CPU fetches while it multiplies by others
+    streamed: float  # what a weight vector costs beyond its load where it comes from the second-level cache
+
+
+@dataclass(frozen=True)
+class Windows(Table):
+    """Work-items that slide windows, and tensors in images."""
+
+    table = "windows"
+
+    waiting: float  # share of a kernel's speed that is left where work-items own whole sums and wait for memory
+    texture_gain: float  # speed-up where the device prefers images: texels go through a cache that buffers go round
+    tile: float  # columns that a tile costs beside its own (kernels/conv/channelwise.py)
+
+
+@dataclass(frozen=True)
+class Walk(Table):
+    """Kernels whose work-items, or work-groups, each take one step after the other: a row for each kernel."""
+
+    table = "walk"
+
+    at_once: int  # walks that a compute unit has on their way
+    step_s: float  # seconds that one step takes
+
+    def turns(self, walks: int, device: DeviceInfo) -> int:
+        """How many of `walks` the device takes one after the other."""
+        return -(-walks // (self.at_once * device.compute_units))
+
+
+@dataclass(frozen=True)
+class Movement(Table):
+    """What bytes cost beside those of a plain copy."""
+
+    table = "movement"
+
+    square: float  # bytes of a transpose through squares
+    partial_moments: float  # bytes of a normalisation by partial moments
+    gathered_lanes: float  # slowdown of a CPU whose vectors are longer than the runs of neighbouring elements
+    marked_row_s: float  # seconds that marking the last update of one row takes, on one compute unit
