@@ -46,7 +46,7 @@ from opalite.cl.runtime import find_runtime
 rt = find_runtime("cpu")
 say("PoCL with LLVM, a context")
 if path.endswith(".onnx") and sys.argv[4] == "whole":
-    import opalite.run.model.onnx_model, opalite.run.model.planning
+    import opalite.run.model.onnx_model, opalite.plan.planner
     say("onnx, importer, passes, kernels")
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 say("session: the file")

@@ -25,12 +25,12 @@ from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.onnx_model import OnnxSource
+from opalite.run.model.imported import ImportedModel
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 
 
-def plan(source: OnnxSource, shapes: dict[str, tuple[int, ...]], device: DeviceInfo) -> Program:
+def plan(source: ImportedModel, shapes: dict[str, tuple[int, ...]], device: DeviceInfo) -> Program:
     """The Program that a session would make on `device`: in fp16 where halves pay (`fast_half`), else in fp32."""
     types = {a.name: TensorType(a.dtype, shapes[a.name]) for a in source.inputs if a.dtype is not None}
     graph = source.only_segment(types).graph
@@ -47,7 +47,7 @@ def plan(source: OnnxSource, shapes: dict[str, tuple[int, ...]], device: DeviceI
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=FIXTURES)
 @click.option("--shape", "given", multiple=True)
 def main(model: str, folder: Path, given: tuple[str, ...]) -> None:
-    source = OnnxSource(model)
+    source = ImportedModel(model)
     shapes = example_shapes(source.inputs) | parse_shapes(given)
     table = Table(box=None)
     for title in ("device", "generation", "storage", "in images", "launches", "arena MB", "images MB", "planned in"):

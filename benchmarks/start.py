@@ -87,7 +87,7 @@ if not path.endswith(".opal") and sys.argv[3] == "whole":
     mark("import onnx")
     import opalite.run.model.onnx_model
     mark("import the importer")
-    import opalite.run.model.planning
+    import opalite.plan.planner
     mark("import passes and kernels")
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 mark("session: read the file")

@@ -23,7 +23,7 @@ from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.seed import set_base
 from opalite.plan.program import Program
-from opalite.run.execute.trace import Timing
+from opalite.run.execute.trace import RunTrace
 from opalite.run.model.compiler import Compiler
 from opalite.run.model.options import CompileOptions
 
@@ -110,7 +110,7 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
 def plan(graph: Graph, device: DeviceInfo, precision: str) -> Program:
     """What a session compiles `graph`, which stays as it is, to."""
     runtime: Any = SimpleNamespace(info=device)  # planning without tuning asks for nothing else
-    return Compiler(runtime, CompileOptions(precision=precision)).plan(graph.copy(), Timing())
+    return Compiler(runtime, CompileOptions(precision=precision)).plan(graph.copy(), RunTrace()).program
 
 
 def _programs(graphs: Sequence[Graph], device: DeviceInfo, precision: str, writer: Writer) -> Iterator[Record]:

@@ -24,7 +24,7 @@ from opalite.cli import main
 from opalite.errors import InputError
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference
-from opalite.run.precision import auto_model as auto_source
+from opalite.run.precision import auto_model
 from opalite.run.precision.choice_cache import ChoiceCache
 
 from ..helpers.small_models import classifier, make_model, noise, port, save
@@ -80,7 +80,7 @@ def forbid_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
         raise AssertionError("this run was checked")
 
-    monkeypatch.setattr(auto_source.AutoSource, "_run_checked", refuse)
+    monkeypatch.setattr(auto_model.AutoModel, "_run_checked", refuse)
 
 
 def test_half_is_used_where_it_agrees(rt: Runtime) -> None:
@@ -272,9 +272,9 @@ def test_made_up_inputs_decide_nothing(rt: Runtime, own_cache: Path) -> None:
 def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"x": noise(1, 3, 9, 7)}
     monkeypatch.delenv("OPALITE_TRY_HALF")
-    monkeypatch.setattr(auto_source, "unsuited", lambda device: "")
+    monkeypatch.setattr(auto_model, "unsuited", lambda device: "")
     for times, precision, said in (((2e-3, 1e-3), "fp32", "not faster"), ((1e-3, 2e-3), "fp16", "in fp32 2")):
-        monkeypatch.setattr(auto_source, "times_in_turn", lambda half, wide, times=times: times)
+        monkeypatch.setattr(auto_model, "times_in_turn", lambda half, wide, times=times: times)
         with open_auto(rt, classifier(), tolerance=times[0] * 10) as session:
             session.run(None, feeds)
             assert session.precision_policy.precision.value == precision
@@ -283,7 +283,7 @@ def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_policy_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPALITE_TRY_HALF")
-    monkeypatch.setattr(auto_source, "unsuited", lambda device: "")
+    monkeypatch.setattr(auto_model, "unsuited", lambda device: "")
     monkeypatch.setattr(
         "opalite.run.precision.policy_search.times_in_turn", lambda half, wide: (half() and 2.0, wide() and 1.0)
     )

@@ -45,7 +45,7 @@ for i in range(rounds):
     got = session.run(None, {"x": np.arange(%COUNT%, dtype=np.float32)})[0]
     want = np.sqrt(np.arange(%COUNT%, dtype=np.float32)) + number
     assert np.allclose(got, want, rtol=1e-6, atol=0), (number, got)
-    hits += session._source._plans.hits
+    hits += session._model._plans.hits
     built += rt.counters.programs_built
     if rounds > 100:
         open_database().put_verdict("device", str(seed + i), Verdict(True, 1.0, 0.5, Level.FAST))

@@ -27,9 +27,9 @@ for _ in range(30):
     session.run(None, feeds)
 session.settle()
 last = session.run(None, feeds)
-(executable,) = session._compiler.ran
+(executable,) = session._ran.executables
 cores = [sorted(os.sched_getaffinity(int(t))) for t in set(os.listdir("/proc/self/task")) - before]
-kinds = [type(p).__name__ for p in executable._phases]
+kinds = [type(p).__name__ for p in (executable._loop or executable.plain).phases]
 print(json.dumps({
     "units": session.device.compute_units, "cores": cores, "kinds": kinds,
     "equal": bool(np.array_equal(first[0], last[0])), "sum": float(last[0].sum()),

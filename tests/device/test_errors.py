@@ -136,7 +136,7 @@ def test_a_host_without_memory(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*_: Any) -> Any:
         raise MemoryError("Unable to allocate 4 TiB")
 
-    monkeypatch.setattr(session._source, "run", fail)
+    monkeypatch.setattr(session._model, "run", fail)
     with pytest.raises(DeviceMemoryError, match=r"host ran out of memory .*4 TiB.* use a smaller batch"):
         session.run(None, {"x": noise(1, 3, 8, 8)})
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir import DeviceInfo, Graph
+from opalite.ir import Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.passes.pipeline import optimise, place
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.run.execute.executable import Executable
-from opalite.run.model.compiler import Compiler
-from opalite.run.model.options import CompileOptions
 
 from ..helpers.graphs import GraphMaker, check_same, feeds_for
-from ..null.test_image_plans import ADRENO, MALI, small_net
+from ..null.test_image_plans import small_net
 
 
 def run(rt: Runtime, graph: Graph, memory: Memory, precision: Precision = Precision.FP32) -> list[Any]:
@@ -64,20 +60,3 @@ def test_half_images(rt: Runtime) -> None:
     if not rt.info.image_support:
         pytest.skip("the device has no images")
     check_same(run(rt, decoder(), Memory.BUFFER), run(rt, decoder(), Memory.IMAGE2D, Precision.FP16), tolerance=2e-2)
-
-
-@pytest.mark.parametrize(
-    ("device", "wanted"),
-    [
-        (ADRENO, (None, Memory.BUFFER, Memory.IMAGE2D)),
-        (MALI, (Memory.BUFFER, Memory.BUFFER, Memory.IMAGE2D)),
-        (dataclasses.replace(ADRENO, image_support=False), (Memory.BUFFER,) * 3),
-    ],
-)
-def test_the_memory_option_by_device(rt: Runtime, device: DeviceInfo, wanted: tuple[Memory | None, ...]) -> None:
-    other = copy.copy(rt)
-    other.info = device
-    found = [Compiler(other, CompileOptions(memory=word)).memory() for word in ("auto", "buffer", "image")]
-    assert tuple(found) == wanted
-    measured = Compiler(other, CompileOptions(memory="auto")).memory(by_measurement=True)
-    assert measured is (None if device.image_support else Memory.BUFFER)

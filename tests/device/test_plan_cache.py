@@ -21,8 +21,9 @@ from opalite.cache.folder import clear, units
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.run.model.bundle_model import BundleSource
-from opalite.run.model.cached_model import CachedSource
+from opalite.plan.bundle import load_bundle
+from opalite.run.model.cached_model import CachedModel
+from opalite.run.model.compiler import Compiler
 from opalite.run.model.options import CompileOptions
 from opalite.run.model.plan_cache import open_plans
 from opalite.tune.database import TuningDatabase, Verdict
@@ -56,15 +57,15 @@ def plans(folder: Path) -> list[Path]:
     return sorted(u.path for u in units(folder) if u.kind == "plan")
 
 
-def source_of(session: opalite.InferenceSession) -> CachedSource:
-    source = session._source
-    assert isinstance(source, CachedSource)
-    return source
+def model_of(session: opalite.InferenceSession) -> CachedModel:
+    model = session._model
+    assert isinstance(model, CachedModel)
+    return model
 
 
 def imports(session: opalite.InferenceSession) -> bool:
     """Whether the session parsed its file."""
-    return source_of(session)._onnx is not None
+    return model_of(session)._onnx is not None
 
 
 # Hits
@@ -162,7 +163,7 @@ def test_hits_and_misses_are_counted(model: Path, folder: Path, rt: Runtime) -> 
         session = open_session(model, rt)
         for _ in range(2):
             session.run(None, {"x": X})
-        cache = source_of(session)._plans
+        cache = model_of(session)._plans
         assert (cache.hits, cache.misses) == want
 
 
@@ -197,7 +198,7 @@ def test_host_steps_and_several_inputs(folder: Path, rt: Runtime, tmp_path: Path
 
 
 def key_of(model: Any, rt: Runtime, **options: Any) -> Path:
-    found = open_plans(model, rt, CompileOptions(**options))
+    found = open_plans(model, Compiler(rt, CompileOptions(**options)))
     assert found is not None
     return found.folder
 
@@ -246,7 +247,7 @@ def test_settings_that_plan_anew(
     model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"OPALITE_{name}", value)
-    assert open_plans(model, rt, CompileOptions()) is None
+    assert open_plans(model, Compiler(rt, CompileOptions())) is None
     open_session(model, rt).run(None, {"x": X})
     assert not plans(folder)
 
@@ -345,7 +346,8 @@ def test_a_damaged_plan_heals_with_one_log_line(
     if how == "version":
         monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
     else:
-        weight = next(iter(BundleSource(path)._loaded().variants[0].program.weights.values())).tobytes()
+        variants = load_bundle(path).variants
+        weight = next(iter(variants[0].program.weights.values())).tobytes()
         at = raw.index(weight)
         bit = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
         path.write_bytes({"empty": b"", "cut": raw[:-9], "bit": bit, "foreign": b"PK" + bytes(900)}[how])

@@ -19,7 +19,7 @@ from opalite.errors import DeviceError, InputError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.place.precision import set_precision
-from opalite.run.model import planning
+from opalite.plan import planner
 from opalite.run.precision.mixed import find_policy
 
 from ..helpers.small_models import classifier, make_model, noise, port, save
@@ -148,7 +148,7 @@ def test_a_models_own_halves_that_overflow_are_stored_as_floats(
     """On GPUs, which store them as they are; CPUs never do. onnxruntime on CPUs computes them in float, too."""
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("OPALITE_PLANS", "1" if kept else "0")
-    monkeypatch.setattr(planning, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
+    monkeypatch.setattr(planner, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
     model = in_float16(towering(16.0))
     for scale in (1.0, 300.0):
         with session_of(rt, model, "fp32") as session, caplog.at_level(logging.WARNING):
@@ -162,7 +162,7 @@ def test_a_models_own_halves_that_overflow_are_stored_as_floats(
 
 
 def test_infinities_of_a_half_model_itself_are_its_answer(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
+    monkeypatch.setattr(planner, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
     node = helper.make_node("Mul", ["x", "k"], ["y"], name="grow")
     half = TensorProto.FLOAT16
     constants = {"k": np.array([300, 1], np.float16)}

@@ -130,7 +130,7 @@ def test_sizes_that_change_every_run_leak_nothing(open_session: Open) -> None:
     for n in range(1, SEGMENTS_KEPT + 12):
         x = noise(n, 3)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], 1 - x)
-        alive.append(weakref.ref(session._compiler.ran[0]))
+        alive.append(weakref.ref(session._ran.executables[0]))
     gc.collect()
     assert sum(ref() is not None for ref in alive) <= SEGMENTS_KEPT
     session.close()
@@ -145,7 +145,7 @@ def test_what_the_host_ran_between_segments_is_released_too(open_session: Open) 
     ]
     session = open_session(make_model(nodes, [port("x", ["n"])], [port("y", None, TensorProto.INT64)]))
     np.testing.assert_array_equal(session.run(None, {"x": [0, 3, 4]})[0], [[-1, -2]])
-    source = weakref.ref(session._source)
+    source = weakref.ref(session._model)
     assert [n.name for n in session.explain().host_nodes] == ["NonZero node 'where'"]
     del session
     gc.collect()

@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from opalite.pocl.loop.host_code import find_host_code
 from opalite.pocl.loop.host_loop import HostLoop, may_stay
 from opalite.run.execute import loop_builder
 from opalite.run.execute.executable import Executable
-from opalite.run.model.cached_model import CachedSource
+from opalite.run.execute.phases import Phase
+from opalite.run.model.cached_model import CachedModel
 
 from ..helpers.small_models import dense, make_model, noise, port
 
@@ -66,8 +68,8 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     end = time.monotonic() + PATIENCE_S
     while True:
         got = session.run(None, feeds)
-        (executable,) = session._compiler.ran
-        if executable._loops.is_over:
+        (executable,) = session._ran.executables
+        if executable._loop_builder.is_over:
             return got, executable
         assert time.monotonic() < end, "nothing was linked"
         time.sleep(0.01)
@@ -77,8 +79,12 @@ def launches_of(phases: list[Any]) -> int:
     return sum(len(p.launches) for p in phases if isinstance(p, Recording | HostLoop))
 
 
+def phases_of(executable: Executable) -> Sequence[Phase]:
+    return executable.plain.phases if executable._loop is None else executable._loop.phases
+
+
 def loop_of(executable: Executable) -> HostLoop:
-    (found,) = [p for p in executable._phases if isinstance(p, HostLoop)]
+    (found,) = [p for p in phases_of(executable) if isinstance(p, HostLoop)]
     return found
 
 
@@ -94,7 +100,7 @@ def test_loop_gives_what_launches_give(linking: Runtime) -> None:
     feeds = {"x": noise(1, 3, 12, 10, seed=3)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert launches_of(executable._phases) < launches_of(executable._plain)
+    assert launches_of(phases_of(executable)) < launches_of(executable.plain.phases)
     for a, b in zip(got, first, strict=True):
         np.testing.assert_array_equal(a, b)
     other = {"x": noise(1, 3, 12, 10, seed=4)}
@@ -110,7 +116,7 @@ def test_loop_over_tensors_inside_others(linking: Runtime) -> None:
     feeds = {"x": noise(1, 16, 12, 12)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert launches_of(executable._phases) < launches_of(executable._plain)
+    assert launches_of(phases_of(executable)) < launches_of(executable.plain.phases)
     assert executable.program.memory.nested
     np.testing.assert_array_equal(got[0], first[0])
 
@@ -120,7 +126,7 @@ def test_profile_still_sees_every_launch(linking: Runtime) -> None:
     feeds = {"x": noise(1, 3, 12, 10)}
     _, executable = run_until_linked(session, feeds)
     profile = session.profile(feeds, iterations=2)
-    assert len(profile.by_node()) == launches_of(executable._plain)
+    assert len(profile.by_node()) == launches_of(executable.plain.phases)
 
 
 def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
@@ -129,7 +135,7 @@ def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
     run_until_linked(opalite.InferenceSession(model, device=linking.info.id), feeds)
     built = linking.counters.programs_built
     _, executable = run_until_linked(opalite.InferenceSession(model, device=linking.info.id), feeds)
-    assert launches_of(executable._phases) < launches_of(executable._plain)
+    assert launches_of(phases_of(executable)) < launches_of(executable.plain.phases)
     assert linking.counters.programs_built == built
 
 
@@ -139,7 +145,7 @@ def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert executable._phases is executable._plain
+    assert executable._loop is None
     np.testing.assert_array_equal(got[0], first[0])
 
 
@@ -148,9 +154,9 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
-    (executable,) = session._compiler.ran
-    assert executable._loops.is_over
-    assert executable._phases is executable._plain
+    (executable,) = session._ran.executables
+    assert executable._loop_builder.is_over
+    assert executable._loop is None
 
 
 @pytest.mark.parametrize("joins", [None, False, True])
@@ -268,9 +274,9 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
         session.run(None, feeds)
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
-    (executable,) = session._compiler.ran
-    assert executable._loops.is_over
-    assert executable._phases is not executable._plain
+    (executable,) = session._ran.executables
+    assert executable._loop_builder.is_over
+    assert executable._loop is not None
 
 
 @pytest.mark.parametrize("is_long", [False, True])
@@ -285,8 +291,8 @@ def test_nobody_stays_if_told_so_or_runs_are_long(
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert not any(isinstance(p, HostLoop) for p in executable._phases)
-    assert launches_of(executable._phases) == 2
+    assert not any(isinstance(p, HostLoop) for p in phases_of(executable))
+    assert launches_of(phases_of(executable)) == 2
     for _ in range(20):
         got = session.run(None, feeds)
     for a, b in zip(got, first, strict=True):
@@ -298,16 +304,17 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     session = opalite.InferenceSession(layers().SerializeToString(), device=rt.info.id)
     feeds = {"x": noise(1, 3, 12, 10, seed=3)}
     run_until_linked(session, feeds)
-    assert session._repeat is not None
+    assert session.last_trace.strategy == "repeat"
     asked: list[bool] = []
-    short_way = session._repeat.run
+    assert session._steady is not None
+    short_way = session._steady.run
 
     def run(given: Any) -> Any:
         found = short_way(given)
         asked.append(found is not None)
         return found
 
-    session._repeat.run = run  # type: ignore[method-assign]
+    session._steady.run = run  # type: ignore[method-assign]
     return session, feeds, asked
 
 
@@ -345,9 +352,9 @@ def test_short_way_with_work_on_the_host(staying: Runtime) -> None:
     def draw() -> dict[str, Any]:
         return {"t": rng.choice(["a", "b", "c", "d"], (3, 2)).astype(object), "x": rng.standard_normal((3, 2), "f")}
 
-    run_until_linked(session, draw())
-    assert session._repeat is not None
-    assert session._repeat._host is not None
+    _, executable = run_until_linked(session, draw())
+    assert executable._repeat is not None
+    assert executable._repeat._before
     kept = session.run(None, given := draw())
     before = [kept[0].copy(), [dict(m) for m in kept[1]], kept[2].copy(), given["t"].copy()]
     for _ in range(5):
@@ -403,8 +410,8 @@ def test_halves_of_a_kept_plan_are_looked_at_after_every_run(
     for _ in range(2):  # the second goes by the plan that the first has kept
         session = opalite.InferenceSession(model, device=staying.info.id, precision="fp16")
         run_until_linked(session, small)
-    assert isinstance(session._source, CachedSource)
-    assert session._source._onnx is None
+    assert isinstance(session._model, CachedModel)
+    assert session._model._onnx is None
     (y,) = session.run(None, {"x": np.ones((2, 8), np.float32)})
     np.testing.assert_allclose(y, np.full((2, 4), 2.4e5), rtol=1e-3)
     assert session.overflowed
@@ -432,7 +439,7 @@ def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     session.close()
-    assert session._repeat is None
+    assert session._steady is None
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -469,17 +476,17 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         bound.bind_output("d", "opencl")
         bindings.append(bound)
     end = time.monotonic() + PATIENCE_S
-    (executable,) = session._compiler.ran
-    while executable._last is executable._plain:
+    (executable,) = session._ran.executables
+    while executable.last is executable.plain:
         session.run_with_iobinding(bindings[0])
         assert time.monotonic() < end, "nothing was linked"
     for i in (0, 1, 0, 1):
         session.run_with_iobinding(bindings[i])
         np.testing.assert_array_equal(bindings[i].copy_outputs_to_cpu()[0], expected[i])
-        assert (executable._last is executable._plain) == (i == 1)
+        assert (executable.last is executable.plain) == (i == 1)
         np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
-        assert executable._last is executable._plain
-        assert session._repeat is None
+        assert executable.last is executable.plain
+        assert executable._repeat is None
 
 
 def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

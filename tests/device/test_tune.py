@@ -24,8 +24,7 @@ from opalite.kernels.base import Kernel, Launch, Params, flat_binding
 from opalite.kernels.registry import kernels_for
 from opalite.run.api.compile import compile_model
 from opalite.run.execute.node import make_node
-from opalite.run.model import tuning
-from opalite.tune import levels, workspace
+from opalite.tune import levels, planning, workspace
 from opalite.tune.candidate import Candidate
 from opalite.tune.database import open_database
 from opalite.tune.levels import BUDGETS, Budget, Level, Trial
@@ -78,8 +77,8 @@ def untuned() -> Array:
 @pytest.fixture
 def no_measuring(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as m:
-        m.setattr(tuning, "NodeBench", lambda *a: pytest.fail("measured again"))
-        m.setattr(tuning, "compare_programs", lambda *a: pytest.fail("compared again"))
+        m.setattr(planning, "NodeBench", lambda *a: pytest.fail("measured again"))
+        m.setattr(planning, "compare_programs", lambda *a: pytest.fail("compared again"))
         yield
 
 
@@ -106,7 +105,7 @@ def kernels_of(session: opalite.InferenceSession) -> list[tuple[str, str | None,
 def test_later_sessions_use_entries_without_measuring(
     level: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))  # tuned counts as faster
+    monkeypatch.setattr(planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))  # tuned counts as faster
     first = opalite.InferenceSession(MODEL, precision="fp32", tune="fast")
     (want,) = first.run(None, {"x": X})
     request.getfixturevalue("no_measuring")

@@ -21,7 +21,7 @@ from opalite.passes.rewrite import Context
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.model.limits import check_sizes
+from opalite.plan.sizes import check_sizes
 
 Array = np.ndarray[Any, Any]
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "devices"

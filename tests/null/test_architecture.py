@@ -21,18 +21,24 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": LEAVES | {"ir", "expr", "ops", "cost"},
     "place": LEAVES | {"ir", "expr", "ops", "kernels"},
     "passes": LEAVES | {"ir", "expr", "ops", "kernels", "place"},
-    "plan": LEAVES | {"ir", "expr", "ops", "kernels", "place"},
+    "plan": LEAVES | {"ir", "expr", "ops", "kernels", "place", "passes"},
     "importer": LEAVES | {"ir", "expr", "ops"},
     "cache": LEAVES,
     "pocl": LEAVES | {"cache"},
     "cl": LEAVES | {"ir", "cache", "pocl"},
     "pocl/loop": LEAVES | {"ir", "cache", "cl"},
-    "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl"},
+    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "pocl/loop", "tune"},
+    "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl", "plan", "run/execute"},
+    "run/model": LEAVES | {"ir", "plan", "importer", "cache", "cl", "tune", "run/execute"},
     "bench": LEAVES,
-    "backend": LEAVES | {"ir", "run", "cl", "importer"},
 }
-ALLOWED["run"] = set(ALLOWED) - {"backend", "bench"}
-ALLOWED["capi"] = LEAVES | {"run"}
+ALLOWED["run/precision"] = ALLOWED["run/model"] | {"run/model", "ops", "passes", "place"}
+ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision"}
+ALLOWED["run/api"] = ALLOWED["run/report"] | {"run/report"}
+ALLOWED["run"] = set()
+ROOMS = {part for part in ALLOWED if part.startswith("run/")}
+ALLOWED["backend"] = LEAVES | ROOMS | {"ir", "cl", "importer"}
+ALLOWED["capi"] = LEAVES | ROOMS
 ALLOWED["cli"] = set(ALLOWED) | {"cli"}
 ALLOWED["__init__"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}

@@ -28,7 +28,8 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
 from opalite.place.precision import set_precision
 from opalite.plan.memory import STRATEGIES
-from opalite.run.model.limits import check_sizes, host_memory, size_text
+from opalite.plan.sizes import check_sizes, size_text
+from opalite.run.api.host_memory import host_memory
 from opalite.tune.levels import Level
 
 from ..helpers.graphs import GraphMaker

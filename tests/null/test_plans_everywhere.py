@@ -11,7 +11,7 @@ from benchmarks.plans import FIXTURES, plan
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.onnx_model import OnnxSource
+from opalite.run.model.imported import ImportedModel
 
 from ..helpers.small_models import classifier, tagger, transformer_block
 
@@ -22,7 +22,7 @@ MODELS = {"convolutions": classifier, "attention": transformer_block, "recurrent
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda p: p.stem)
 def test_plans_fit_the_device(path: Path, model: str) -> None:
     device = DeviceInfo.from_json(path.read_text())
-    source = OnnxSource(MODELS[model]().SerializeToString())
+    source = ImportedModel(MODELS[model]().SerializeToString())
     program = plan(source, example_shapes(source.inputs), device)
     launches = [s for s in program.steps if isinstance(s, LaunchStep)]
     assert launches

@@ -21,7 +21,7 @@ from opalite.ops.elementwise import Elementwise
 from opalite.plan.bundle import Bundle, Variant, save_bundle
 from opalite.run.model.description import describe_model
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.onnx_model import OnnxSource
+from opalite.run.model.imported import ImportedModel
 
 from ..helpers.small_models import classifier, dense, tagger, transformer_block
 
@@ -32,7 +32,7 @@ DEVICES = ("pocl_avx512", "adreno_640", "nvidia_h200")
 
 def digest_of(model: str) -> str:
     """Of the .opal file of a model for several devices."""
-    source = OnnxSource(MODELS[model]().SerializeToString())
+    source = ImportedModel(MODELS[model]().SerializeToString())
     devices = [DeviceInfo.from_json((FIXTURES / f"{name}.json").read_text()) for name in DEVICES]
     variants = []
     for device in devices:

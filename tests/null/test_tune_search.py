@@ -12,14 +12,13 @@ import pytest
 
 from opalite.cl.events import LaunchTimes
 from opalite.ir import DeviceInfo, Graph
-from opalite.passes.pipeline import optimise, place
-from opalite.run.model import tuning
-from opalite.tune import stopwatch
+from opalite.plan.planner import Planned, PlanOptions, Prepared, prepare
+from opalite.tune import planning, stopwatch
 from opalite.tune.database import TuningDatabase
 from opalite.tune.levels import BUDGETS, Level, Trial, make_trials
 from opalite.tune.lookup import Lookup
 from opalite.tune.measure import difference
-from opalite.tune.report import State
+from opalite.tune.report import GraphTuning, State
 from opalite.tune.search import CONFIRM_ROUNDS, drop_outliers, search
 from opalite.tune.tuner import Tuner
 
@@ -305,47 +304,41 @@ def test_no_kernel_is_stored_as_faster_than_the_confirmed_choice() -> None:
 # The verdict on a whole graph
 
 
-class FakePlanner(tuning.TunedPlanner):
+REPORTS: list[GraphTuning] = []
+
+
+def make_planner(database: TuningDatabase) -> planning.TunedPlanner:
     """Plans for CPU data; nothing runs."""
-
-
-def make_planner(database: TuningDatabase) -> tuning.TunedPlanner:
+    REPORTS.clear()
     rt: Any = SimpleNamespace(info=CPU)
-    return tuning.TunedPlanner(
-        rt,
-        "auto",
-        lambda graph, measured: place(graph, CPU, measured=measured),
-        lambda s, i: [],
-        database=database,
-    )
+    return planning.TunedPlanner(rt, PlanOptions(), lambda s, i: [], tell=REPORTS.append, database=database)
 
 
-def optimised(graph: Graph) -> Graph:
-    optimise(graph)
-    return graph
+def prepared(graph: Graph) -> Prepared:
+    return prepare(graph, PlanOptions(), CPU)
 
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> TuningDatabase:
-    monkeypatch.setattr(tuning, "NodeBench", lambda rt, node: Replay(formula))
+    monkeypatch.setattr(planning, "NodeBench", lambda rt, node: Replay(formula))
     return TuningDatabase(None)
 
 
-def tile_width(program: Any) -> Any:
-    return next(r.params["TW"] for r in program.placement if r.op == "Conv")
+def tile_width(planned: Planned) -> Any:
+    return next(r.params["TW"] for r in planned.report if r.op == "Conv")
 
 
 def test_the_tuned_program_is_kept_when_it_is_faster(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
-    untuned, note = make_planner(TuningDatabase(None)).plan_known(optimised(conv_graph()))
+    monkeypatch.setattr(planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
+    untuned = make_planner(TuningDatabase(None)).plan_known(prepared(conv_graph()))
     planner = make_planner(database)
-    tuned = planner.plan_searched(optimised(conv_graph()), "fast")
+    tuned = planner.plan_searched(prepared(conv_graph()), "fast")
     assert tile_width(tuned) > tile_width(untuned)
-    assert "2.00 times as fast" in planner.reports[0].summary()
-    again, note = make_planner(database).plan_known(optimised(conv_graph()))
+    assert "2.00 times as fast" in REPORTS[0].summary()
+    again = make_planner(database).plan_known(prepared(conv_graph()))
     assert tile_width(again) == tile_width(tuned)
-    assert note == ""
-    report = next(r for r in again.placement if r.op == "Conv")
+    assert not again.notes
+    report = next(r for r in again.report if r.op == "Conv")
     assert report.measured
     assert "measured" in report.why
     assert report.seconds == 1.0 / tile_width(again)
@@ -354,15 +347,15 @@ def test_the_tuned_program_is_kept_when_it_is_faster(database: TuningDatabase, m
 def test_the_untuned_program_is_kept_when_tuning_is_not_faster(
     database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "compare_programs", lambda *a: (1.0, 1.1, 1.1))
-    untuned, _ = make_planner(TuningDatabase(None)).plan_known(optimised(conv_graph()))
+    monkeypatch.setattr(planning, "compare_programs", lambda *a: (1.0, 1.1, 1.1))
+    untuned = make_planner(TuningDatabase(None)).plan_known(prepared(conv_graph()))
     planner = make_planner(database)
-    kept = planner.plan_searched(optimised(conv_graph()), "fast")
+    kept = planner.plan_searched(prepared(conv_graph()), "fast")
     assert tile_width(kept) == tile_width(untuned)
-    assert "set aside" in planner.reports[0].summary()
-    later, note = make_planner(database).plan_known(optimised(conv_graph()))
+    assert "set aside" in REPORTS[0].summary()
+    later = make_planner(database).plan_known(prepared(conv_graph()))
     assert tile_width(later) == tile_width(untuned)
-    assert "set aside" in note
+    assert "set aside" in later.notes[0]
 
 
 def test_a_comparison_that_fails_keeps_the_untuned_program(
@@ -371,21 +364,21 @@ def test_a_comparison_that_fails_keeps_the_untuned_program(
     def fail(*arguments: Any) -> Any:
         raise ValueError("no such index")
 
-    monkeypatch.setattr(tuning, "compare_programs", fail)
+    monkeypatch.setattr(planning, "compare_programs", fail)
     planner = make_planner(database)
-    planner.plan_searched(optimised(conv_graph()), "fast")
-    assert "no such index" in planner.reports[0].summary()
-    assert "could not be compared" in make_planner(database).plan_known(optimised(conv_graph()))[1]
+    planner.plan_searched(prepared(conv_graph()), "fast")
+    assert "no such index" in REPORTS[0].summary()
+    assert "could not be compared" in make_planner(database).plan_known(prepared(conv_graph())).notes[0]
 
 
 def test_a_tuned_graph_is_not_tuned_or_compared_again(
     database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
+    monkeypatch.setattr(planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
     planner = make_planner(database)
-    assert not planner.is_tuned(optimised(conv_graph()), "fast")
-    planner.plan_searched(optimised(conv_graph()), "fast")
-    assert planner.is_tuned(optimised(conv_graph()), "fast")
-    assert not planner.is_tuned(optimised(conv_graph()), "normal")
-    monkeypatch.setattr(tuning, "compare_programs", lambda *a: pytest.fail("compared again"))
-    make_planner(database).plan_searched(optimised(conv_graph()), "fast")
+    assert not planner.is_tuned(prepared(conv_graph()), "fast")
+    planner.plan_searched(prepared(conv_graph()), "fast")
+    assert planner.is_tuned(prepared(conv_graph()), "fast")
+    assert not planner.is_tuned(prepared(conv_graph()), "normal")
+    monkeypatch.setattr(planning, "compare_programs", lambda *a: pytest.fail("compared again"))
+    make_planner(database).plan_searched(prepared(conv_graph()), "fast")

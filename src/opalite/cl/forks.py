@@ -16,15 +16,25 @@ from typing import Any
 from ..errors import DeviceError
 
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
-_started = False  # whether OpenCL was called, here or before a fork
-_is_child = False  # whether that was before a fork
+
+
+class _Process:
+    """started: whether OpenCL was called, here or before a fork. is_child: whether that was before a fork."""
+
+    __slots__ = ("is_child", "started")
+
+    def __init__(self) -> None:
+        self.started = self.is_child = False
+
+
+process = _Process()
+"""For what must not cost a call: `if process.is_child: check_fork()`, where OpenCL has been called before."""
 
 
 def check_fork() -> None:
     """To be called before OpenCL is. DeviceError in a process that was forked after OpenCL was started."""
-    global _started
-    _started = True
-    if _is_child:
+    process.started = True
+    if process.is_child:
         raise DeviceError(
             "this process was forked after OpenCL was started, which drivers do not survive; start workers with "
             "multiprocessing.get_context('spawn'), or open the session after the fork only"
@@ -33,7 +43,7 @@ def check_fork() -> None:
 
 def is_child() -> bool:
     """Whether this process was forked after OpenCL was started."""
-    return _is_child
+    return process.is_child
 
 
 def keep_in_children(owner: Any) -> None:
@@ -47,9 +57,8 @@ def hold(*things: Any) -> None:
 
 
 def _enter_child() -> None:
-    global _is_child
-    if _started:
-        _is_child = True
+    if process.started:
+        process.is_child = True
         hold(*_owners)
 
 

@@ -24,8 +24,8 @@ from . import tensor, transfer
 from .counters import Counters
 from .describe import fingerprint
 from .devices import Found, find_device
-from .failures import cl_errors
-from .forks import check_fork, keep_in_children
+from .failures import cl_errors, translate
+from .forks import check_fork, keep_in_children, process
 from .launch import Grid, KernelArg, PreparedLaunch, Recording
 from .memory import Allocator, Arena
 from .pools import BufferPool
@@ -160,9 +160,12 @@ class Runtime:
 
     def finish(self) -> None:
         """Wait until everything enqueued is done."""
-        check_fork()
-        with cl_errors("Waiting for the device", self.info.name):
+        if process.is_child:
+            check_fork()
+        try:
             self.queue.finish()
+        except cl.Error as e:
+            raise translate(e, "Waiting for the device", self.info.name) from e
 
     def take_residence(self, loop: Any) -> Any:
         """Note that `loop`, or nobody for None, may keep a worker from now on; whose worker should leave, if any."""

@@ -50,13 +50,13 @@ def command(
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.api.compile import compile_model
     from ..run.model.example_shapes import example_shapes
-    from ..run.model.onnx_model import OnnxSource
+    from ..run.model.imported import ImportedModel
 
     # '.' has no name to put a suffix on
     target = Path(bundle) if bundle is not None else Path(Path(model).resolve().name).with_suffix(SUFFIX)
     check_writable(str(target))
     given = parse_shapes(shapes)
-    wanted = OnnxSource(model).inputs
+    wanted = ImportedModel(model).inputs
     is_open = {a.name for a in wanted if a.dtype is not None and not all(isinstance(d, int) for d in a.shape)}
     assumed = {k: s for k, s in example_shapes(wanted).items() if k in is_open.difference(given)}
     for name, shape in assumed.items():

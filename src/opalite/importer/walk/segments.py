@@ -59,7 +59,7 @@ class Segment:
     graph: what to compile and run. inputs: the names of graph.inputs in the run's values. on_host: for each graph
     output, whether its contents are wanted on the host after the segment; others may stay on the device.
     exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
-    following: the rest of the model, or None. compiled: free for whoever runs the segment.
+    following: the rest of the model, or None.
     """
 
     graph: Graph
@@ -69,7 +69,6 @@ class Segment:
     tasks: tuple[Task, ...]
     following: Stage | None
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
-    compiled: Any = None
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
 
     def evaluate(self, inputs: Sequence[Array]) -> list[Array]:

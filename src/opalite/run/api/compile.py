@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ...ir.types import TensorType
 from ...plan.bundle import SUFFIX, Bundle, Needs, Variant, save_bundle
 from ...plan.program import Program
 from ..execute.progress import build_progress
-from ..execute.trace import Timing
+from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
 from ..model.description import describe_model
 from ..model.options import CompileOptions, parse_precision, parse_tolerance
@@ -52,7 +51,7 @@ def compile_model(
         without any, they are random numbers. tell: told what was decided.
     Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
     """
-    from ..model.onnx_model import OnnxSource
+    from ..model.imported import ImportedModel
 
     target = Path(path)
     if target.suffix != SUFFIX:
@@ -60,9 +59,9 @@ def compile_model(
     if not target.parent.is_dir():
         raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
     options = CompileOptions(parse_precision(precision), memory, tune, strict, parse_tolerance(tolerance))
-    source = OnnxSource(model)
+    imported = ImportedModel(model)
     wanted = _parse_shapes(shapes)
-    names = [a.name for a in source.inputs]
+    names = [a.name for a in imported.inputs]
     for name in {n for one in wanted for n in one}.difference(names):
         raise InputError(f"a shape is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
     for name in set(inputs or {}).difference(names):
@@ -73,20 +72,20 @@ def compile_model(
     for request in requests:
         compiler = Compiler(find_runtime(request), options)
         for one in wanted:
-            feeds = {a.name: _input_type(a, one) for a in source.inputs}
+            feeds = {a.name: _input_type(a, one) for a in imported.inputs}
             if options.precision == "auto":
                 policy, lines = _choose(model, compiler.rt, options, feeds, inputs or {})
-                compiler.options = replace(options, precision=policy)
+                compiler = compiler.by(policy)
                 notes += lines
                 if tell is not None:
                     tell("\n".join(lines))
-            segment = source.only_segment(feeds)
-            program = compiler.plan(segment.graph, Timing())
-            program = source.complete(program, segment)
+            segment = imported.only_segment(feeds)
+            planned = compiler.plan(segment.graph, RunTrace())
+            program = imported.complete(planned.program, segment)
             needs = Needs.of(program, {name: t.shape for name, t in feeds.items()})
             variants.append(_with_binaries(compiler.rt, program, needs))
-        source.reset()
-    bundle = Bundle(variants, describe_model(source) | {"notes": notes})
+        imported.reset()
+    bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
     save_bundle(path, bundle)
     return bundle
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InputTypeError, OptionError
@@ -42,17 +43,17 @@ def notice(key: str, text: str, log: SessionLog | None = None) -> None:
 
 
 class SessionLog:
-    """What one session, or one run, tells: from `severity` on, or from the default's if that is -1."""
+    """What one session, or one run, tells: from `severity` on, or from the default's if that is -1.
 
-    __slots__ = ("_level", "_tag")
+    wants: whether messages of a level are told. Every run asks it, so it is no method with a look at the severity.
+    """
+
+    __slots__ = ("_tag", "wants")
 
     def __init__(self, severity: int = -1, tag: str = "") -> None:
-        self._level = SEVERITIES[min(severity, len(SEVERITIES) - 1)] if severity >= 0 else None
+        least = SEVERITIES[min(severity, len(SEVERITIES) - 1)] if severity >= 0 else None
+        self.wants: Callable[[int], bool] = _log.isEnabledFor if least is None else least.__le__
         self._tag = f"[{tag}] " if tag else ""
-
-    def wants(self, level: int) -> bool:
-        """Whether messages of this level are told."""
-        return level >= self._level if self._level is not None else _log.isEnabledFor(level)
 
     def tell(self, level: int, text: str) -> None:
         """Tell `text` if its level is wanted."""

@@ -17,10 +17,10 @@ from ...status import ModelLoadCanceled
 from .providers import OPENCL, Asked, Choice, by_policy, choose
 from .session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
 
-Source = str | os.PathLike[str] | bytes
+ModelSource = str | os.PathLike[str] | bytes
 
 
-def check_model_source(model: Any) -> Source:
+def check_model_source(model: Any) -> ModelSource:
     """A path or bytes. InputTypeError for anything else."""
     if isinstance(model, bytearray | memoryview):
         return bytes(model)
@@ -32,7 +32,7 @@ def check_model_source(model: Any) -> Source:
     raise InputTypeError(f"a model is a path or bytes, got {type(model).__name__}{hint}")
 
 
-def source_name(model: Source) -> str:
+def source_name(model: ModelSource) -> str:
     """How the log calls the model."""
     return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
 
@@ -72,7 +72,7 @@ def wants_strict(choice: Choice, options: SessionOptions) -> bool:
 
 
 def write_optimized(
-    options: SessionOptions, model: Source, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
+    options: SessionOptions, model: ModelSource, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
 ) -> None:
     """Write the model to `optimized_model_filepath`, if there is one: a bundle (.opal), else ONNX with the edits.
 

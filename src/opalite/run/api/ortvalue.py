@@ -14,7 +14,7 @@ from ...cl.tensor import DeviceTensor
 from ...errors import BindingError, InputTypeError, NoDeviceError, UnsupportedApiError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ..model.limits import host_memory
+from .host_memory import host_memory
 
 Array = np.ndarray[Any, Any]
 HOST = "cpu"

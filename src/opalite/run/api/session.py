@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ... import knobs
-from ...cl.forks import check_fork, is_child
+from ...cl.forks import check_fork, process
 from ...cl.runtime import Runtime, find_runtime
 from ...cl.tensor import DeviceTensor
 from ...errors import BindingError, InputError, InputTypeError, OptionError
@@ -26,15 +25,17 @@ from ...ir.precision import PrecisionPolicy
 from ...knobs import LEVELS
 from ...plan.bundle import is_bundle
 from ..execute.exchange import Target
-from ..execute.repeat import Repeat, repeat_of
-from ..execute.trace import Timing
+from ..execute.phases import Recorder
+from ..execute.trace import Ran, RunTrace, Timing
 from ..model.compiler import Compiler
-from ..model.limits import host_memory, out_of_memory
-from ..model.model import Source
+from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.options import CompileOptions, parse_precision, parse_tolerance
-from ..report.explain import Explanation
+from ..model.request import RunRequest, TuneRequest
+from ..model.steady import SteadyRun
+from ..report.explain import Explanation, explain
 from .binding import IOBinding, check_device
+from .host_memory import host_memory, out_of_memory
 from .logs import SessionLog
 from .opening import check_model_source, choose_device, source_name, wants_strict, write_optimized
 from .ortvalue import OrtValue
@@ -46,7 +47,7 @@ from .session_options import SessionOptions, check_session_options, edits_of, te
 if TYPE_CHECKING:
     from ...tune.report import GraphTuning
     from ...tune.tuner import Progress
-    from ..precision.auto_model import AutoSource
+    from ..precision.auto_model import AutoModel
     from ..report.profile import Profile
     from .profiling import Profiler
 
@@ -135,24 +136,28 @@ class InferenceSession(SessionApi):
         rt = find_runtime(choice.device)
         rt.expect_builds()
         edits = edits_of(sess_options)
-        with host_memory("loading the model"):
-            source, auto = _open(given["path_or_bytes"], rt, options, edits)
         compiler = Compiler(rt, options)
-        compiler.policy()  # an unsupported precision is told now rather than at the first run
-        self._rt, self._source, self._auto, self._compiler = rt, source, auto, compiler
+        with host_memory("loading the model"):
+            model, auto = _open(given["path_or_bytes"], compiler, edits)
+        _ = compiler.policy  # an unsupported precision is told now rather than at the first run
+        self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._load_s = time.perf_counter() - started
-        self.last_timing = Timing()
+        self._trace = RunTrace()  # of the last run
+        self._ran = Ran()  # what it used
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
-        self._repeat: Repeat | None = None  # of the last run
+        self._steady: SteadyRun | None = None  # how runs like the last one go
+        self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
+        self._all_outputs = list(range(len(model.outputs)))
+        self._overflowed = False
+        self._tunings: list[GraphTuning] = []
         self._choice, self._log, self._profiler = choice, log, profiler
-        compiler.recorder = profiler
         log.tell(
             logging.INFO, f"loaded {source_name(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
         )
         if profiler is not None:
             profiler.add_session("model_loading", started_ns, device=rt.info.id)
-        shapes = {a.name: a.shape for a in source.inputs}
+        shapes = {a.name: a.shape for a in model.inputs}
         write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
     @property
@@ -168,7 +173,7 @@ class InferenceSession(SessionApi):
     @property
     def opset(self) -> int:
         """Opset version of the default domain; 0 for a bundle."""
-        return self._source.opset
+        return self._model.opset
 
     def run(
         self,
@@ -181,15 +186,27 @@ class InferenceSession(SessionApi):
         An OrtValue serves as an array does; one on the session's device is not moved.
         """
         picked = self._pick_outputs(output_names)
-        told = check_run_options(run_options)
-        check_not_terminated(told)
-        outputs = self._run_again(input_feed) if self._repeat is not None else None
+        told = None if run_options is None else check_run_options(run_options)
+        if told is not None:
+            check_not_terminated(told)
+        outputs = self._run_steady(input_feed) if self._steady is not None else None
         if outputs is None:
-            outputs = self._execute(input_feed, {}, told)
-        check_not_terminated(told)
+            outputs = self._execute(input_feed, self._request(told))
+        if told is not None:
+            check_not_terminated(told)
         if told is not None or self._log.wants(logging.DEBUG):
-            tell_run(told, self._log, self.last_timing.total_s)
-        return [v.numpy() if isinstance(v := outputs[i], DeviceTensor) else v for i in picked]
+            tell_run(told, self._log, self._trace.total_s)
+        return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
+
+    @property
+    def last_timing(self) -> Timing:
+        """Where the time of the last run went."""
+        return self._trace
+
+    @property
+    def last_trace(self) -> RunTrace:
+        """What the last run did: its seconds, by which strategy, what crossed, how often the host waited."""
+        return self._trace
 
     def io_binding(self) -> IOBinding:
         """Bindings of inputs and outputs to memory, to run without moving them."""
@@ -206,72 +223,82 @@ class InferenceSession(SessionApi):
         outputs = list(iobinding.outputs.values())
         if not outputs:
             raise BindingError(
-                f"no output is bound; bind_output('{self._source.outputs[0].name}') leaves it to the host"
+                f"no output is bound; bind_output('{self._model.outputs[0].name}') leaves it to the host"
             )
         check_fork()
         with self._lock:
             targets = {o.name: o.target for o in outputs if o.on_device}
             try:
-                found = self._execute(iobinding.fed(), targets, told)
+                found = self._execute(iobinding.fed(), self._request(told, targets))
             except InputError as e:
                 raise BindingError(e.message) from e
             for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
                 output.take(found[i])
 
-    def _run_again(self, input_feed: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, where this run is like the last one and that one can be repeated."""
-        check_fork()
+    def _run_steady(self, input_feed: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, where this run is like the last one and that one needs no look at the model."""
+        if process.is_child:
+            check_fork()
         with self._lock:
-            repeat = self._repeat
-            if repeat is None or not isinstance(input_feed, Mapping):
+            steady = self._steady
+            if steady is None or not isinstance(input_feed, Mapping):
                 return None
+            started = time.perf_counter()
             try:
-                found = repeat.run(input_feed)
+                found = steady.run(input_feed)
             except MemoryError as e:
                 raise out_of_memory(e, "running the model") from e
             if found is None:
                 return None
-            outputs, self.last_timing = found
-            self.last_timing.first_s = self._first_s or 0.0
+            outputs, trace = found
+            trace.total_s = time.perf_counter() - started
+            trace.first_s = self._first_s or 0.0
+            self._trace = trace
             return outputs
 
+    def _request(
+        self,
+        told: RunOptions | None = None,
+        targets: Mapping[str, Target] | None = None,
+        recorder: Recorder | None = None,
+        tuning: TuneRequest | None = None,
+    ) -> RunRequest:
+        """What a run of this session is asked beside its inputs."""
+        return RunRequest(
+            targets or {},
+            recorder or self._profiler,
+            None if told is None else partial(check_not_terminated, told),
+            tuning or TuneRequest(tell=self._tunings.append),
+        )
+
     def _stop_recording(self) -> None:
-        self._compiler.recorder = None
+        self._steady = None  # until a run of the usual way has found one
 
-    def _find_repeat(self) -> Repeat | None:
-        """How to repeat the run that was just made."""
-        compiler = self._compiler
-        if len(compiler.ran) != 1 or compiler.recorder is not None or compiler.ran[0].host_loop is None:
-            return None
-        whole = self._source.whole()
-        return None if whole is None else repeat_of(compiler.ran[0], whole)
-
-    def _execute(
-        self, input_feed: Mapping[str, Any], targets: Mapping[str, Target], told: RunOptions | None = None
-    ) -> list[Any]:
+    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> list[Any]:
         """All outputs in order: arrays, or DeviceTensors that were targets or fed."""
         check_fork()
         if not isinstance(input_feed, Mapping):
-            example = ", ".join(f"'{a.name}': array" for a in self._source.inputs)
+            example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
             raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         for name, value in values.items():
             check_device("input", name, value, self._rt)
-        feeds = self._source.check_feeds(values)
+        feeds = self._model.check_feeds(values)
         with self._lock, host_memory("running the model"):
             started, started_ns = time.perf_counter(), time.monotonic_ns()
-            timing = Timing()
-            self._compiler.forget_trace()
-            self._compiler.check = None if told is None else partial(check_not_terminated, told)
-            self._repeat = None
-            outputs = self._source.run(self._compiler, feeds, timing, targets)
-            timing.total_s = time.perf_counter() - started
+            self._steady = None
+            outputs, trace = self._model.run(feeds, request)
+            trace.total_s = time.perf_counter() - started
             if self._first_s is None:
-                self._first_s = timing.total_s + self._load_s
-            timing.first_s = self._first_s
+                self._first_s = trace.total_s + self._load_s
+            trace.first_s = self._first_s
             self._has_run = True
-            self.last_timing = timing
-            self._repeat = self._find_repeat()
+            # What the caller may keep holds no memory of the device.
+            self._ran, trace.ran = trace.ran or Ran(), None
+            self._trace = trace
+            self._overflowed = self._overflowed or trace.overflowed
+            if request.recorder is None:
+                self._steady = self._model.steady()
             if self._profiler is not None:
                 self._profiler.add_run(started_ns)
         return outputs
@@ -285,7 +312,7 @@ class InferenceSession(SessionApi):
         """
         check_fork()
         with self._lock:
-            executables = list(self._compiler.ran)
+            executables = self._ran.executables
         end = None if timeout is None else time.monotonic() + timeout
         waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
         if self._auto is not None:
@@ -304,22 +331,22 @@ class InferenceSession(SessionApi):
             if not self._has_run:
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
-            for executable in self._compiler.ran:
+            for executable in self._ran.executables:
                 executable.replay()
             return time.perf_counter() - started
 
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        known = [o.name for o in self._source.outputs]
         if names is None or names == "":
-            return list(range(len(known)))
+            return self._all_outputs
+        known = self._outputs
         if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
-            raise InputTypeError(f"output names are a list such as {known[:1]}, or None for all; got {names!r}")
+            raise InputTypeError(f"output names are a list such as {list(known)[:1]}, or None for all; got {names!r}")
         if not names:
-            return list(range(len(known)))
+            return self._all_outputs
         unknown = [n for n in names if n not in known]
         if unknown:
             raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
-        return [known.index(n) for n in names]
+        return [known[n] for n in names]
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
         """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
@@ -330,7 +357,7 @@ class InferenceSession(SessionApi):
             elif not self._has_run:
                 with self._unchecked():
                     self.run(None, self._example_feeds())
-            found = self._compiler.explain()
+            found = explain(self.device.name, self._ran)
             found.precision = self.explain_precision()
             return found
 
@@ -342,18 +369,18 @@ class InferenceSession(SessionApi):
             if self._is_bundle:
                 return ["precision: as the bundle was compiled"]
             if self._compiler.options.precision == "auto":
-                from ..precision.auto_model import unsuited
+                from ..precision.auto_model import unsuited_sentences
 
-                return ["precision: auto", f"  fp32 in all nodes: {unsuited(self.device)}"]
+                return unsuited_sentences(self.device)
             from ..precision.choice import policy_sentence
 
-            return [policy_sentence(self._compiler.policy())]
+            return [policy_sentence(self._compiler.policy)]
 
     @property
     def precision_policy(self) -> PrecisionPolicy:
         """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
         with self._lock:
-            return self._compiler.policy() if self._auto is None else self._auto.policy
+            return self._compiler.policy if self._auto is None else self._auto.policy
 
     @property
     def chooses_precision(self) -> bool:
@@ -397,18 +424,13 @@ class InferenceSession(SessionApi):
             self.run(None, input_feed)
             profile = Profile(self.device.name)
             recorder = Recorder(profile)
-            self._repeat = None
-            self._compiler.recorder = recorder
-            try:
-                with self._unchecked():
-                    for i in range(max(iterations, 1)):
-                        recorder.start(i)
-                        self.run(None, input_feed)
-                        profile.wall_s.append(self.last_timing.total_s)
-            finally:
-                self._compiler.recorder = self._profiler
+            with self._unchecked():
+                for i in range(max(iterations, 1)):
+                    recorder.start(i)
+                    self._execute(input_feed, self._request(recorder=recorder))
+                    profile.wall_s.append(self._trace.total_s)
             profile.peaks = measure_peaks(self._rt)
-            profile.queueing = self._compiler.explain().queueing
+            profile.queueing = [e.queueing for e in self._ran.executables]
         return profile
 
     def tune(
@@ -425,17 +447,12 @@ class InferenceSession(SessionApi):
         model = self._arguments["path_or_bytes"]
         if not isinstance(model, bytes) and is_bundle(model):
             raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
-        compiler = self._compiler
         check_fork()
         with self._lock:
             self.close()
-            asked, compiler.tunings = compiler.options, []
-            compiler.options, compiler.watch, compiler.resumes = replace(asked, tune=level), watch, True
-            try:
-                self.run(None, input_feed)
-            finally:
-                compiler.options, compiler.watch, compiler.resumes = asked, None, False
-        return compiler.tunings
+            self._tunings = []
+            self._execute(input_feed, self._request(tuning=TuneRequest(level, True, watch, self._tunings.append)))
+        return list(self._tunings)
 
     @property
     def _is_bundle(self) -> bool:
@@ -445,16 +462,16 @@ class InferenceSession(SessionApi):
     @property
     def tunings(self) -> list[GraphTuning]:
         """Reports on what this session tuned, also before it was interrupted."""
-        return list(self._compiler.tunings)
+        return list(self._tunings)
 
     @property
     def overflowed(self) -> bool:
         """Whether half could not hold the values of a run, so that fp32 took over."""
-        return self._compiler.overflowed
+        return self._overflowed
 
     def example_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
-        return self._source.example_shapes(self.device)
+        return self._model.example_shapes(self.device)
 
     def _example_feeds(self) -> dict[str, Array]:
         shapes = self.example_shapes()
@@ -473,12 +490,12 @@ class InferenceSession(SessionApi):
 
     def close(self) -> None:
         """Release compiled programs and device memory; the session compiles again if it is run again."""
-        if is_child():
+        if process.is_child:
             return  # another thread may have had the lock when this process was forked
         with self._lock:
-            self._source.reset()
-            self._repeat = None
-            self._compiler.forget_trace()
+            self._model.reset()
+            self._steady = None
+            self._ran = Ran()
             self._has_run = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -497,20 +514,22 @@ def _profiler(options: SessionOptions) -> Profiler | None:
 
 
 def _open(
-    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits
-) -> tuple[Source, AutoSource | None]:
-    """The source behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
-    if not isinstance(model, bytes) and is_bundle(model):
-        from ..model.bundle_model import BundleSource
+    path_or_bytes: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits
+) -> tuple[Model, AutoModel | None]:
+    """The model behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
+    if not isinstance(path_or_bytes, bytes) and is_bundle(path_or_bytes):
+        from ..model.bundle_model import BundleModel
 
         if edits:
-            raise OptionError(f"{model} is compiled: sizes and initializers are given where the .onnx file is compiled")
-        return BundleSource(model), None
-    if options.precision != "auto":
-        return open_onnx(model, rt, options, edits), None
-    from ..precision.auto_model import AutoSource, unsuited
+            raise OptionError(
+                f"{path_or_bytes} is compiled: sizes and initializers are given where the .onnx file is compiled"
+            )
+        return BundleModel(path_or_bytes, compiler), None
+    if compiler.options.precision != "auto":
+        return open_onnx(path_or_bytes, compiler, edits), None
+    from ..precision.auto_model import AutoModel, unsuited
 
-    if unsuited(rt.info):
-        return open_onnx(model, rt, replace(options, precision="fp32"), edits), None
-    auto = AutoSource(model, rt, options, edits)
+    if unsuited(compiler.rt.info):
+        return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
+    auto = AutoModel(path_or_bytes, compiler, edits)
     return auto, auto

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputTypeError, MissingInputError, PlacementError, UnsupportedApiError
 from ...ir.device import DeviceInfo
-from ..model.model import Source
+from ..model.model import Model
 from ..model.ports import ModelMetadata, NodeArg
 from ..report.explain import Explanation
 from .ortvalue import OrtValue
@@ -34,7 +34,7 @@ class SessionApi:
     _fallback: bool
     _lock: threading.RLock
     _profiler: Profiler | None
-    _source: Source
+    _model: Model
 
     @property
     @abstractmethod
@@ -63,19 +63,19 @@ class SessionApi:
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs that the caller feeds, in the model's order."""
-        return list(self._source.inputs)
+        return list(self._model.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs in the model's order."""
-        return list(self._source.outputs)
+        return list(self._model.outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers listed as inputs: they may be fed, and keep their value otherwise."""
-        return list(self._source.overridable)
+        return list(self._model.overridable)
 
     def get_modelmeta(self) -> ModelMetadata:
         """Producer, description and custom metadata."""
-        return self._source.meta
+        return self._model.meta
 
     # Options and providers
 
@@ -118,11 +118,11 @@ class SessionApi:
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """The host's memory for each input, which is where arrays are fed from."""
-        return [_host_memory() for _ in self._source.inputs]
+        return [_host_memory() for _ in self._model.inputs]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """The host's memory for each output."""
-        return [_host_memory() for _ in self._source.outputs]
+        return [_host_memory() for _ in self._model.outputs]
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """The session's device for each input."""
@@ -130,7 +130,7 @@ class SessionApi:
         from .hardware import describe_ep_device
 
         found = describe_ep_device(self.device, 0, get_version_string())
-        return [found for _ in self._source.inputs]
+        return [found for _ in self._model.inputs]
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Nodes by where they run, as `explain()` has them: fused nodes count as one.
@@ -201,7 +201,7 @@ class SessionApi:
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(input_feed).__name__}")
         self._pick_outputs(output_names)
         check_run_options(run_options)
-        missing = [a.name for a in self._source.inputs if a.name not in input_feed and not a.is_optional]
+        missing = [a.name for a in self._model.inputs if a.name not in input_feed and not a.is_optional]
         if missing:
             raise MissingInputError(f"Required inputs ({missing}) are missing from input feed ({list(input_feed)}).")
 
@@ -226,7 +226,7 @@ class SessionApi:
             if not isinstance(value, OrtValue):
                 raise InputTypeError(f"input '{name}' is given as an OrtValue here, got {type(value).__name__}")
         picked = self._pick_outputs(output_names)
-        types = [self._source.outputs[i].type for i in picked]
+        types = [self._model.outputs[i].type for i in picked]
         values = self.run(output_names, input_dict_ort_values, run_options)
         return [OrtValue(v, t) for v, t in zip(values, types, strict=True)]
 

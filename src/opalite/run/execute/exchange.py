@@ -15,17 +15,7 @@ import numpy as np
 from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...cl.tensor import Crossing, DeviceTensor
-from ...plan.program import (
-    DownloadStep,
-    HostStep,
-    LaunchStep,
-    Port,
-    Program,
-    ReferenceStep,
-    SlotArg,
-    Step,
-    UploadStep,
-)
+from ...plan.program import DownloadStep, HostStep, LaunchStep, Port, Program, ReferenceStep, SlotArg, Step, UploadStep
 
 Target = Callable[[Port], DeviceTensor]
 """Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
@@ -60,6 +50,8 @@ class Exchange:
         uploads = Counter(s.host for s in steps if isinstance(s, UploadStep))
         self._uploads = {s.host: s for s in steps if isinstance(s, UploadStep) and uploads[s.host] == 1}
         self._copies: list[tuple[int, DeviceTensor]] = []
+        self.is_bound = False  # whether something else than the program's own memory may be bound, or must be copied
+        self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         first, last = steps_outside(program)
         self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
 
@@ -72,7 +64,9 @@ class Exchange:
         own, crossing = self._own[step.slot], self._crossing_of(step, value)
         self._bind(step.slot, crossing)
         if crossing is not own:
+            self.is_bound = True
             return None
+        self.bytes_up += own.nbytes
         return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
 
     def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
@@ -84,6 +78,7 @@ class Exchange:
     def download(self, step: DownloadStep) -> tuple[np.ndarray[Any, Any], Any]:
         """A new array that takes the slot's content, and what must be kept until the queue has finished."""
         array: np.ndarray[Any, Any] = np.empty(step.shape, step.dtype.np)
+        self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
     def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
@@ -142,6 +137,7 @@ class Exchange:
         for host, step in self._keepable.items():
             if host not in kept:
                 self._bind(step.slot, self._own[step.slot])
+        self.is_bound = bool(kept) or any(self._bound[s.slot] is not self._own[s.slot] for s in self._crossed)
         return kept
 
     def copy_kept(self) -> bool:

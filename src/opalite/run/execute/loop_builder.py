@@ -15,13 +15,7 @@ from ... import knobs
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...ir.device_family import FRAGILE_COMPILER
-from ...plan.program import (
-    LaunchStep,
-    LocalArg,
-    Program,
-    ScalarArg,
-    SlotArg,
-)
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
 from ...plan.step_text import (
     CALL,
     CONTROL,
@@ -44,7 +38,7 @@ Loops: TypeAlias = "HostLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
 stretch's loop, the others nothing."""
 
-WORTH_RUNS = 20  # of a program, before it is linked
+WORTH_RUNS = 20  # of a program, before it is linked: nobody need ask the builder earlier
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
 SHORT_S = (
     4.5e-3  # of a run by its least time: the caller may be on a worker's core for some ms, so longer ones are launched
@@ -53,14 +47,14 @@ MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thr
 
 
 class LoopBuilder:
-    """Watches how often a Program runs, and has its step loop built in time.
+    """Has the step loop of a Program built in the background.
 
-    `poll` is called before each run and returns the loops when they are ready, once.
+    `poll` is called before each run, from number WORTH_RUNS on, and returns the loops when they are ready, once.
+    is_over: whether there is nothing to wait for any more.
     """
 
     def __init__(self, rt: Runtime, program: Program, memory: Mapping[int, Any]) -> None:
         self._rt, self._program, self._memory = rt, program, memory
-        self._runs = 0
         self._thread: threading.Thread | None = None
         self._linked: Any = None
         self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
@@ -72,9 +66,6 @@ class LoopBuilder:
         hold: gives the memory by slot that the loops are to use, from the program's own.
         """
         if self.is_over:
-            return None
-        self._runs += 1
-        if self._runs < WORTH_RUNS:
             return None
         if self._thread is None:
             self._plan()

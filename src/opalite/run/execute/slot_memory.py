@@ -1,25 +1,63 @@
-"""Memory of a Program's intermediates: where they lie in the arena and when, and whole buffers from a pool for drivers
-on which sub-buffers of an arena are slow.
+"""Memory of a Program's slots on a device: constants, what crosses, and intermediates - in the arena, or in whole
+buffers from a pool for drivers on which sub-buffers are slow. Also where those lie in the arena, and when.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...cl.pools import BufferPool
-from ...plan.program import (
-    DownloadStep,
-    LaunchStep,
-    Program,
-    SlotArg,
-    Step,
-    Storage,
-    UploadStep,
-)
+from ...cl.runtime import Runtime
+from ...cl.tensor import Crossing
+from ...cl.weights import SharedWeight
+from ...ir.device_family import SLOW_SUB_BUFFERS
+from ...plan.program import DownloadStep, LaunchStep, Program, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class SlotMemory:
+    """Memory objects by slot.
+
+    crossings: how values of inputs and outputs are written and read, by slot. weights: keeps constants alive.
+    """
+
+    objects: dict[int, Any]
+    crossings: dict[int, Crossing]
+    weights: list[SharedWeight]
+
+
+def allocate_slots(rt: Runtime, program: Program) -> SlotMemory:
+    """Memory for every slot of `program`, constants uploaded. DeviceMemoryError if there is no room."""
+    whole = pool_slots(program, rt.make_buffer_pool()) if SLOW_SUB_BUFFERS in rt.info.quirks else {}
+    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id not in whole]
+    arena = rt.make_arena([(s.offset, s.nbytes) for s in pooled]) if pooled else None
+    images = [rt.make_image(w, h, dtype) for w, h, dtype in program.image_pool]
+    found = SlotMemory({}, {}, [])
+    objects = found.objects
+    for slot in program.slots:
+        if slot.id in whole:
+            objects[slot.id] = whole[slot.id]
+        elif slot.storage is Storage.STATIC:
+            array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
+            weight = rt.share_weight(array, image=slot.image is not None, key=key)
+            found.weights.append(weight)
+            objects[slot.id] = weight.memory
+        elif slot.image is not None:
+            objects[slot.id] = images[slot.image_slot]
+        elif slot.storage is Storage.SEPARATE or arena is None:
+            crossing = found.crossings[slot.id] = Crossing(rt, slot.nbytes)
+            objects[slot.id] = crossing.buffer
+        else:
+            objects[slot.id] = arena.region(slot.offset, slot.nbytes)
+    sizes = {s.id: s.nbytes for s in program.slots}
+    for step in program.steps:
+        if isinstance(step, DownloadStep) and step.slot not in found.crossings:  # a weight
+            found.crossings[step.slot] = Crossing(rt, sizes[step.slot], objects[step.slot])
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,17 @@
-"""Timing: where the wall-clock time of one run went."""
+"""RunTrace: what one run did - where its time went, by which strategy, what crossed, how often the host waited."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...plan.program import Program
+    from ...plan.report import NodeReport
+    from .executable import Executable
+
+SECONDS = ("import_s", "tune_s", "build_s", "upload_s", "compute_s", "download_s", "host_s")
+COUNTS = ("launches", "bytes_up", "bytes_down", "waits")
 
 
 @dataclass
@@ -17,12 +26,76 @@ class Timing:
     download_s: float = 0.0
     host_s: float = 0.0
     total_s: float = 0.0
-    first_s: float = 0.0  # total of the session's first run
+    first_s: float = 0.0  # total of the session's first run, loading included
 
-    def add(self, other: Timing) -> None:
-        """Add the parts of a segment's run."""
-        self.build_s += other.build_s
-        self.upload_s += other.upload_s
-        self.compute_s += other.compute_s
-        self.download_s += other.download_s
-        self.host_s += other.host_s
+
+class Ran:
+    """The programs that a run used, and what the host did between them.
+
+    executables: in the order they ran, one as often as it ran. items: programs and reports of host steps, each once.
+    notes: sentences on how they came to be what they are.
+    """
+
+    __slots__ = ("_seen", "executables", "items", "notes")
+
+    def __init__(self) -> None:
+        self.executables: list[Executable] = []
+        self.items: list[Program | NodeReport] = []
+        self.notes: list[str] = []
+        self._seen: set[Any] = set()
+
+    def add(self, executable: Executable) -> None:
+        """An executable has run."""
+        self.executables.append(executable)
+        self._keep(id(executable.program), executable.program)
+
+    def add_host(self, report: NodeReport) -> None:
+        """The host has done something between two programs."""
+        self._keep((report.name, report.op, report.why), report)
+
+    def note(self, *notes: str) -> None:
+        """Take sentences that are not there yet."""
+        self.notes.extend(n for n in dict.fromkeys(notes) if n not in self.notes)
+
+    def _keep(self, key: Any, item: Program | NodeReport) -> None:
+        if key not in self._seen:
+            self._seen.add(key)
+            self.items.append(item)
+
+
+@dataclass
+class RunTrace(Timing):
+    """A run's seconds, and what it did.
+
+    strategy: 'queue', 'replay', 'loop' or 'repeat' (execute/strategies.py), joined by '+' where the parts of a model
+        went different ways; 'host' where no program ran.
+    launches: kernels of the programs that ran, however they reached the device.
+    bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
+    overflowed: whether half could not hold a value of this run, so that float32 took over.
+    """
+
+    strategy: str = ""
+    launches: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    waits: int = 0
+    overflowed: bool = False
+    ran: Ran | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def executables(self) -> list[Executable]:
+        """The executables in the order they ran."""
+        return [] if self.ran is None else self.ran.executables
+
+    def add(self, other: RunTrace) -> None:
+        """Add what a part of the run took and did."""
+        for name in (*SECONDS, *COUNTS):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        ways = self.strategy.split("+") if self.strategy else []
+        if other.strategy and other.strategy not in ways:
+            self.strategy = "+".join([*ways, other.strategy])
+
+    def to_raw(self) -> dict[str, Any]:
+        """As JSON holds it: seconds by part, and the counts."""
+        names = (*SECONDS, "total_s", "first_s", *COUNTS, "overflowed")
+        return {"strategy": self.strategy or "host", **{name: getattr(self, name) for name in names}}

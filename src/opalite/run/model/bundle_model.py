@@ -1,4 +1,4 @@
-"""BundleSource: a session's model from an .opal bundle. onnx is not imported, and no pass runs."""
+"""BundleModel: a session's model from an .opal bundle. onnx is not imported, and no pass runs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
 from ...plan.bundle import Bundle, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
-from ..execute.exchange import Target
 from ..execute.executable import Executable
-from ..execute.trace import Timing
+from ..execute.trace import Ran, RunTrace
 from .compiler import Compiler
-from .model import Whole
+from .executables import Compiled, ExecutableCache
+from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
+from .request import PLAIN, RunRequest
+from .steady import SteadyRun, Whole
 
 
-class BundleSource:
+class BundleModel:
     """A compiled model behind a session."""
 
     draws = False  # what chance decides is decided
     repeats = True
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], compiler: Compiler) -> None:
+        """`compiler` has the runtime and options; nothing is planned."""
         self._path = path
+        self.compiler = compiler
         self._bundle: Bundle | None = None
         self._digest = ""
         meta = self._loaded().meta
@@ -43,8 +47,9 @@ class BundleSource:
             self.notes = [str(n) for n in meta.get("notes", ())]
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
-        self._ready: dict[int, Executable] = {}
-        self._last: Program | None = None
+        self.executables = ExecutableCache()
+        # Of the last run: what ran, for which inputs.
+        self._last: tuple[Compiled, Mapping[str, Any]] | None = None
         self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
 
     def _loaded(self) -> Bundle:
@@ -73,13 +78,21 @@ class BundleSource:
             found = self._variants[key] = self._loaded().find(device, shapes)
         return found
 
-    def whole(self) -> Whole | None:
-        """The program of the last run."""
-        return None if self._last is None else Whole(self._last)
+    def steady(self) -> SteadyRun | None:
+        """How runs like the last one go."""
+        if self._last is None:
+            return None
+        compiled, feeds = self._last
+        if not all(type(v) is np.ndarray for v in feeds.values()):
+            return None
+        if compiled.steady is None:
+            executable = compiled.executable
+            compiled.steady = SteadyRun(executable, Whole(executable.program), feeds)
+        return compiled.steady
 
     def reset(self) -> None:
         """Forget what is on the device."""
-        self._ready = {}
+        self.executables.clear()
         self._last = None
         self._variants = {}
         self._bundle = None
@@ -95,47 +108,46 @@ class BundleSource:
             n: v.reshape(()) if shapes[n] == [] and not isinstance(v, DeviceTensor) else v for n, v in found.items()
         }
 
-    def run(
-        self,
-        compiler: Compiler,
-        feeds: Mapping[str, Any],
-        timing: Timing,
-        targets: Mapping[str, Target] | None = None,
-    ) -> list[Any]:
-        """The outputs in order."""
-        variant = self._find(compiler.rt.info, {k: v.shape for k, v in feeds.items()})
-        program = self._last = variant.program
-        executable = self._ready.get(id(variant))
-        if executable is None:
-            if compiler.options.strict:
-                _refuse_hosts(program)
-            if compiler.options.trust and variant.fingerprint == compiler.rt.fingerprint:
-                sources = program.sources
-                compiler.rt.programs.offer(
-                    {(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()}
-                )
-            executable = Executable(compiler.rt, program, compiler.host_runner())
-            timing.build_s += executable.build_s
-            self._ready[id(variant)] = executable
-        if self.notes:
-            compiler.notes.extend(n for n in self.notes if n not in compiler.notes)
-        compiler.trace(program)
-        compiler.ran.append(executable)
-        executable.recorder = compiler.recorder
+    def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
+        """The outputs in order, and what the run did."""
+        rt = self.compiler.rt
+        self._last = None
+        ran = Ran()
+        trace = RunTrace(ran=ran)
+        variant = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
+        compiled = self.executables.find(variant) or self._build(variant, trace)
+        executable, program, targets = compiled.executable, variant.program, request.targets
         outputs, spent = executable.run(
             [feeds[p.name] for p in program.inputs],
             {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
-            if targets and executable.is_proven
+            if targets and compiled.is_proven
             else None,
+            recorder=request.recorder,
         )
-        executable.is_proven = True
-        timing.add(spent)
+        compiled.is_proven = True
+        trace.add(spent)
+        ran.add(executable)
+        ran.note(*compiled.notes)
+        self._last = compiled, feeds
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
-        return [
+        found = [
             a.copy() if p.host in borrowed and isinstance(a, np.ndarray) else a
             for p, a in zip(program.outputs, outputs, strict=True)
         ]
+        return found, trace
+
+    def _build(self, variant: Variant, trace: RunTrace) -> Compiled:
+        """The program of `variant` ready to run. PlacementError if it has steps on the host that the options refuse."""
+        rt, options, program = self.compiler.rt, self.compiler.options, variant.program
+        if options.strict:
+            _refuse_hosts(program)
+        if options.trust and variant.fingerprint == rt.fingerprint:
+            sources = program.sources
+            rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
+        executable = Executable(rt, program, onnx_runner())
+        trace.build_s += executable.build_s
+        return self.executables.keep(variant, Compiled(executable, tuple(self.notes)))
 
 
 def _refuse_hosts(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""CachedSource: an .onnx model by its plan from the cache where there is one; else imported, and its plan kept."""
+"""CachedModel: an .onnx model by its plan from the cache where there is one; else imported, and its plan kept."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
 from ...plan.bundle import Bundle, Needs, Variant
 from ...plan.program import Program
-from ..execute.trace import Timing
-from .bundle_model import BundleSource
+from ..execute.trace import RunTrace
+from .bundle_model import BundleModel
 from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
-from .model import Whole
 from .overflow import is_finite
 from .plan_cache import PlanCache, fits, model_digest
+from .request import PLAIN, RunRequest
+from .steady import SteadyRun
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
-    from ..execute.exchange import Target
-    from .onnx_model import OnnxSource
+    from .onnx_model import OnnxModel
 
 
-class CachedSource:
+class CachedModel:
     """An .onnx model behind a session.
 
     onnx is imported and the file parsed when that is needed: no plan is kept, or one for other shapes, or the feeds
@@ -36,14 +36,20 @@ class CachedSource:
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] | bytes, plans: PlanCache, edits: ModelEdits | None = None
+        self,
+        model: str | os.PathLike[str] | bytes,
+        compiler: Compiler,
+        plans: PlanCache,
+        edits: ModelEdits | None = None,
     ) -> None:
         self._model = model
+        self.compiler = compiler
         self._edits = edits
         self._plans = plans
-        self._onnx: OnnxSource | None = None
-        self._plan: BundleSource | None = None
+        self._onnx: OnnxModel | None = None
+        self._plan: BundleModel | None = None
         self._keeps = True
+        self._stores_halves = False  # whether the plan that ran last does
         about = plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
@@ -65,10 +71,11 @@ class CachedSource:
         """Whether the bytes of the file and the inputs' types decide everything."""
         return self._onnx is None or self._onnx.repeats
 
-    def whole(self) -> Whole | None:
-        """The last run as one program, if it was one."""
-        source = self._onnx or self._plan
-        return None if source is None else source.whole()
+    def steady(self) -> SteadyRun | None:
+        """How runs like the last one go; with halves each one's outputs must be looked at."""
+        if self._onnx is not None:
+            return self._onnx.steady()
+        return None if self._plan is None or self._stores_halves else self._plan.steady()
 
     def reset(self) -> None:
         """Forget what was compiled."""
@@ -82,40 +89,40 @@ class CachedSource:
             return dict(feeds)
         return self._imported().check_feeds(feeds)
 
-    def run(
-        self,
-        compiler: Compiler,
-        feeds: Mapping[str, Any],
-        timing: Timing,
-        targets: Mapping[str, Target] | None = None,
-    ) -> list[Any]:
-        """The model's outputs in order."""
+    def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
+        """The model's outputs in order, and what the run did."""
         started = time.perf_counter()
-        plan = self._find(compiler, feeds) if self._onnx is None and compiler.options.tune == "none" else None
+        tunes = (request.tuning.level or self.compiler.options.tune) != "none"
+        plan = self._find(feeds) if self._onnx is None and not tunes else None
+        before: RunTrace | None = None
         if plan is not None:
-            timing.import_s += time.perf_counter() - started
-            outputs = plan.run(compiler, feeds, timing, targets)
-            halves = compiler.ran[-1].program.stores_halves
-            compiler.ran[-1].may_overflow = halves  # so that every run comes by here
-            if not halves or is_finite(outputs):
-                return outputs
+            looked_s = time.perf_counter() - started
+            outputs, trace = plan.run(feeds, request)
+            trace.import_s += looked_s
+            self._stores_halves = any(e.program.stores_halves for e in trace.executables)
+            if not self._stores_halves or is_finite(outputs):
+                return outputs, trace
             # Half may have overflowed: only the graph can be planned anew in float32.
-            compiler.forget_trace()
+            before = trace
             started = time.perf_counter()
-        source = self._imported()
-        timing.import_s += time.perf_counter() - started
-        may_keep = self._keeps and source.repeats and fits(feeds) and compiler.options.tune == "none"
-        tell = partial(self._keep, compiler, feeds) if may_keep else None
-        outputs = source.run(compiler, feeds, timing, targets, tell)
-        if compiler.overflowed and fits(feeds):
+        model = self._imported()
+        imported_s = time.perf_counter() - started
+        may_keep = self._keeps and model.repeats and fits(feeds) and not tunes
+        outputs, trace = model.run(feeds, request, partial(self._keep, feeds) if may_keep else None)
+        trace.import_s += imported_s
+        if before is not None:
+            trace.add(before)
+        if trace.overflowed and fits(feeds):
             self._plans.forget(feeds)  # it was made before half was seen to overflow
-        return outputs
+        return outputs, trace
 
-    def _imported(self) -> OnnxSource:
+    def _imported(self) -> OnnxModel:
         if self._onnx is None:
-            from .onnx_model import OnnxSource
+            from .imported import ImportedModel
+            from .onnx_model import OnnxModel
 
-            self._onnx, self._plan = OnnxSource(self._model, self._edits, self._contents()), None
+            imported = ImportedModel(self._model, self._edits, self._contents())
+            self._onnx, self._plan = OnnxModel(imported, self.compiler), None
         return self._onnx
 
     def _contents(self) -> bytes | None:
@@ -144,33 +151,33 @@ class CachedSource:
             for name, array in feeds.items()
         )
 
-    def _find(self, compiler: Compiler, feeds: Mapping[str, Any]) -> BundleSource | None:
+    def _find(self, feeds: Mapping[str, Any]) -> BundleModel | None:
         """The plan for `feeds`, readable."""
         shapes = {name: array.shape for name, array in feeds.items()}
         try:
             if self._plan is not None:
-                self._plan.read(compiler.rt.info, shapes)
+                self._plan.read(self.compiler.rt.info, shapes)
                 return self._plan
         except BundleError:
             pass  # other shapes
         plan = self._plans.find(feeds)
         try:
             if plan is not None:
-                plan.read(compiler.rt.info, shapes)
+                plan.read(self.compiler.rt.info, shapes)
         except BundleError as e:
             self._plans.drop(feeds, e)
             return None
         self._plan = plan
         return plan
 
-    def _keep(self, compiler: Compiler, feeds: Mapping[str, Any], program: Program, segment: Segment) -> None:
+    def _keep(self, feeds: Mapping[str, Any], program: Program, segment: Segment, notes: tuple[str, ...]) -> None:
         self._keeps = False
         assert self._onnx is not None
         try:
-            whole = self._onnx.complete(program, segment)
-            about = {**describe_model(self._onnx), "notes": compiler.notes}
+            whole = self._onnx.imported.complete(program, segment)
+            about = {**describe_model(self._onnx), "notes": list(notes)}
             needs = Needs.of(whole, {name: array.shape for name, array in feeds.items()})
-            self._plans.keep(feeds, Bundle([Variant(compiler.rt.info, whole, needs=needs)], about))
+            self._plans.keep(feeds, Bundle([Variant(self.compiler.rt.info, whole, needs=needs)], about))
         except BundleError:
             return  # such as an output that is an input: nothing to gain
         program.weight_keys = whole.weight_keys

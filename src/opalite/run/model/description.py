@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BundleError
-from .model import Source
 from .ports import NodeArg
 
+if TYPE_CHECKING:
+    from .imported import ImportedModel
+    from .model import Model
 
-def describe_model(source: Source) -> dict[str, Any]:
-    """The description of `source`. BundleError for inputs or outputs that are no tensors."""
-    metadata = dataclasses.asdict(source.meta)
+
+def describe_model(model: Model | ImportedModel) -> dict[str, Any]:
+    """The description of `model`. BundleError for inputs or outputs that are no tensors."""
+    metadata = dataclasses.asdict(model.meta)
     metadata["custom_metadata_map"] = dict(metadata["custom_metadata_map"])
     return {
-        "inputs": [_port(a) for a in source.inputs],
-        "outputs": [_port(a) for a in source.outputs],
-        "overridable": [_port(a) for a in source.overridable],
+        "inputs": [_port(a) for a in model.inputs],
+        "outputs": [_port(a) for a in model.outputs],
+        "overridable": [_port(a) for a in model.overridable],
         "metadata": metadata,
-        "opset": source.opset,
+        "opset": model.opset,
     }
 
 

@@ -1,33 +1,19 @@
-"""Source: what stands behind a session - an ONNX model or a bundle."""
+"""Model: what stands behind a session - an ONNX model or a bundle, with what was compiled of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ...ir.device import DeviceInfo
-from ...plan.program import Program
-from ..execute.exchange import Target
-from ..execute.trace import Timing
-from .compiler import Compiler
+from ..execute.trace import RunTrace
 from .ports import ModelMetadata, NodeArg
+from .request import PLAIN, RunRequest
+from .steady import SteadyRun
 
 
-@dataclass(frozen=True)
-class Whole:
-    """All of a run as one program.
-
-    program: its inputs are the model's own. finish: what the host makes of the arrays that the program gives to have
-    the model's outputs in order; None where those are they.
-    """
-
-    program: Program
-    finish: Callable[[list[Any]], list[Any]] | None = None
-
-
-class Source(Protocol):
-    """A model that can be run through a compiler. `opset` is 0 where it is not known."""
+class Model(Protocol):
+    """A model that can be run on a device. `opset` is 0 where it is not known. Not thread-safe."""
 
     inputs: list[NodeArg]
     outputs: list[NodeArg]
@@ -46,21 +32,15 @@ class Source(Protocol):
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays; InputError says what does not fit."""
 
-    def run(
-        self,
-        compiler: Compiler,
-        feeds: Mapping[str, Any],
-        timing: Timing,
-        targets: Mapping[str, Target] | None = None,
-    ) -> list[Any]:
-        """The model's outputs in order; adds to `timing` where the time went.
+    def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
+        """The model's outputs in order, and what the run did.
 
-        feeds: arrays or DeviceTensors. targets: outputs that should stay on the device; those that can are the
-        DeviceTensors that the targets gave. The first run of a shape gives arrays, for halves may overflow.
+        feeds: what `check_feeds` gave: arrays or DeviceTensors. Of the request's targets those outputs that can are the
+        DeviceTensors that the targets gave; the first run of a shape gives arrays, for halves may overflow.
         """
 
-    def whole(self) -> Whole | None:
-        """What the last run was; None where it was more than one program, or something came before it."""
+    def steady(self) -> SteadyRun | None:
+        """How runs like the last one go without a look at the model; None where they need one."""
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 
-from ...cl.runtime import Runtime
 from ...ir.edits import ModelEdits
-from .model import Source
-from .options import CompileOptions
+from .compiler import Compiler
+from .model import Model
 
 
-def open_onnx(
-    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
-) -> Source:
-    """The source of a model as `edits` change it, for the precision that `options` say."""
+def open_onnx(model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None) -> Model:
+    """A model as `edits` change it, compiled by `compiler`."""
     from .plan_cache import open_plans
 
-    plans = open_plans(model, rt, options, edits)
+    plans = open_plans(model, compiler, edits)
     if plans is not None:
-        from .cached_model import CachedSource
+        from .cached_model import CachedModel
 
-        return CachedSource(model, plans, edits)
-    from .onnx_model import OnnxSource
+        return CachedModel(model, compiler, plans, edits)
+    from .imported import ImportedModel
+    from .onnx_model import OnnxModel
 
-    return OnnxSource(model, edits)
+    return OnnxModel(ImportedModel(model, edits), compiler)

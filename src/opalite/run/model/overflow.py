@@ -10,11 +10,12 @@ import numpy as np
 
 from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
-from ..execute.trace import Timing
+from ..execute.trace import RunTrace
 
 if TYPE_CHECKING:
-    from ..execute.executable import Executable
     from .compiler import Compiler
+    from .executables import Compiled
+    from .request import RunRequest
 
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
@@ -38,24 +39,33 @@ def is_finite(outputs: Sequence[Any]) -> bool:
 
 
 def recover(
-    compiler: Compiler, executable: Executable, graph: Graph, feeds: Sequence[Any], outputs: list[Any], timing: Timing
-) -> tuple[Executable, list[Any]]:
-    """(executable to keep for `graph`, outputs to believe) after `executable` gave `outputs`.
+    compiler: Compiler,
+    compiled: Compiled,
+    graph: Graph,
+    feeds: Sequence[Any],
+    outputs: list[Any],
+    trace: RunTrace,
+    request: RunRequest,
+    told: set[str],
+) -> tuple[Compiled, list[Any]]:
+    """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs`.
 
+    told: what the log has had already.
     Where float32 is not finite either, infinities are the model's own: half stays, and is not asked again.
     """
-    if not executable.may_overflow or is_finite(outputs):
-        return executable, outputs
-    wide = compiler.compile(graph, timing, policy=PrecisionPolicy(Precision.WIDE))
-    wide.recorder = compiler.recorder
-    again, spent = wide.run(feeds)
-    timing.add(spent)
+    if not compiled.may_overflow or is_finite(outputs):
+        return compiled, outputs
+    wide = compiler.compile(graph, trace, request.tuning, policy=PrecisionPolicy(Precision.WIDE))
+    again, spent = wide.executable.run(feeds, recorder=request.recorder)
+    trace.add(spent)
     if not is_finite(again):
-        executable.may_overflow = False
-        return executable, outputs
-    compiler.overflowed = True
-    note = OWN_NOTE if compiler.policy().precision is Precision.FP32 else NOTE
-    if note not in compiler.notes and not compiler.is_trial:
-        compiler.notes.append(note)
-        _log.warning("graph '%s': %s", graph.name, note)
+        compiled.may_overflow = False
+        return compiled, outputs
+    trace.overflowed = True
+    if not request.is_trial:
+        note = OWN_NOTE if compiler.policy.precision is Precision.FP32 else NOTE
+        wide.notes = (*wide.notes, note)
+        if note not in told:
+            told.add(note)
+            _log.warning("graph '%s': %s", graph.name, note)
     return wide, again

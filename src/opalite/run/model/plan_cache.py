@@ -24,14 +24,13 @@ from ... import knobs
 from ...cache.folder import cache_folder, discard, kept_folder, trim
 from ...cache.keys import digest
 from ...cache.stats import note
-from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
 from ...errors import BundleError
 from ...ir.edits import ModelEdits
 from ...plan.bundle import SUFFIX, Bundle, save_bundle
 from ...tune.files import database_path
-from .bundle_model import BundleSource
-from .options import CompileOptions
+from .bundle_model import BundleModel
+from .compiler import Compiler
 
 _log = logging.getLogger(__name__)
 _KEPT = 4  # plans of one model: for different shapes
@@ -43,15 +42,16 @@ Feeds = Mapping[str, Any]
 class PlanCache:
     """The plans of one model for one device and set of options."""
 
-    def __init__(self, folder: Path, cap_bytes: int, contents: str) -> None:
-        """`contents`: the digest of the model's bytes, which `folder` is named for."""
+    def __init__(self, folder: Path, cap_bytes: int, contents: str, compiler: Compiler) -> None:
+        """`contents`: the digest of the model's bytes, which `folder` is named for. compiler: of the plans' runs."""
+        self._compiler = compiler
         self.contents = contents
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.hits = 0
         self.misses = 0
 
-    def newest(self) -> BundleSource | None:
+    def newest(self) -> BundleModel | None:
         """The plan used last, which tells what the model's inputs and outputs are; None is a miss."""
         found = [(used, path) for path in self.folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
         source = next((s for _, path in sorted(found, reverse=True) if (s := self._load(path)) is not None), None)
@@ -60,7 +60,7 @@ class PlanCache:
             note("plans", False)
         return source
 
-    def find(self, feeds: Feeds) -> BundleSource | None:
+    def find(self, feeds: Feeds) -> BundleModel | None:
         """The plan for inputs of these types, ready to run."""
         source = self._load(self._path(feeds)) if fits(feeds) else None
         note("plans", source is not None)
@@ -102,12 +102,11 @@ class PlanCache:
         types = sorted((name, array.dtype.str, array.shape) for name, array in feeds.items())
         return self.folder / f"{digest(repr(types))[:24]}{SUFFIX}"
 
-    @staticmethod
-    def _load(path: Path) -> BundleSource | None:
+    def _load(self, path: Path) -> BundleModel | None:
         if not path.is_file():
             return None
         try:
-            return BundleSource(path)
+            return BundleModel(path, self._compiler)
         except BundleError as e:
             _drop(path, e)
             return None
@@ -121,13 +120,14 @@ def fits(feeds: Feeds) -> bool:
 
 
 def open_plans(
-    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
+    model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None
 ) -> PlanCache | None:
     """The plans of `model`; None where none are kept, or the model cannot be read.
 
     None are kept without a cache folder, while a session searches (`tune`), and under the settings that look into
     planning, which would have nothing to show.
     """
+    rt, options = compiler.rt, compiler.options
     looks = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
     kept = kept_folder()
     if kept is None or not knobs.get("OPALITE_PLANS") or looks or options.tune != "none":
@@ -149,7 +149,7 @@ def open_plans(
         _tuning_state(),
         package_state(),
     )
-    return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents)
+    return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents, compiler)
 
 
 def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:

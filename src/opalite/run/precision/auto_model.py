@@ -1,4 +1,4 @@
-"""AutoSource: a model whose precision is chosen by measurement - half storage only where it changes no answer.
+"""AutoModel: a model whose precision is chosen by measurement - half storage only where it changes no answer.
 
 The first run of each size of inputs is computed in float32, which is what the caller gets, and in half beside it. Where
 the outputs agree within the tolerance and half is faster, later runs are in half; where they do not, a thread looks for
@@ -16,21 +16,20 @@ from dataclasses import replace
 from typing import Any
 
 from ... import knobs
-from ...cl.runtime import Runtime
 from ...errors import InputError, OpaliteError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ..execute.exchange import Target
-from ..execute.trace import Timing
+from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
-from ..model.model import Source, Whole
+from ..model.model import Model
 from ..model.opening import open_onnx
-from ..model.options import CompileOptions
 from ..model.plan_cache import file_stamp
+from ..model.request import PLAIN, RunRequest
+from ..model.steady import SteadyRun
 from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
 from .choice_cache import open_choices
-from .policy_search import PolicySearch, Trial, by, short, times_in_turn
+from .policy_search import PolicySearch, Trial, short, times_in_turn
 
 _log = logging.getLogger(__name__)
 CHECKED_RUNS = (1, 2, 4, 8, 16)
@@ -47,7 +46,12 @@ def unsuited(device: DeviceInfo) -> str:
     return "the device has no half arithmetic, so that half storage is not expected to pay"
 
 
-class AutoSource:
+def unsuited_sentences(device: DeviceInfo) -> list[str]:
+    """What is told of 'auto' on a device that `unsuited` names a reason for."""
+    return ["precision: auto", f"  fp32 in all nodes: {unsuited(device)}"]
+
+
+class AutoModel:
     """A model behind a session with precision 'auto'. Not thread-safe: the session holds its lock while running it.
 
     keeps: whether what is found is kept for later processes. checks: whether runs are checked at all. Both are for
@@ -57,17 +61,16 @@ class AutoSource:
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes,
-        rt: Runtime,
-        options: CompileOptions,
+        compiler: Compiler,
         edits: ModelEdits | None = None,
     ) -> None:
-        self._model, self._rt, self._options, self._edits = model, rt, options, edits
+        self._model, self._compiler, self._edits = model, compiler, edits
         self._stamp = file_stamp(model)
-        self._cache = open_choices(model, rt, options, edits)
+        self._cache = open_choices(model, compiler.rt, compiler.options, edits)
         self._choice = self._cache.load() if self._cache is not None else None
         self._was_kept = self._choice is not None
-        self._wide: Source | None = None
-        self._half: Source | None = None
+        self._wide: Model | None = None
+        self._half: Model | None = None
         self._watched: dict[str, int] = {}  # runs by types of inputs, while more of them will be checked
         self._search: PolicySearch | None = None
         self._searches = 0
@@ -101,11 +104,11 @@ class AutoSource:
         """A shape for every input."""
         return self._active().example_shapes(device)
 
-    def whole(self) -> Whole | None:
-        """The last run as one program, if it was one and the next will be like it."""
+    def steady(self) -> SteadyRun | None:
+        """How runs like the last one go, if nothing more is to be found out by them."""
         if self._choice is None or self._watched or self._search is not None:
             return None
-        return self._active().whole()
+        return self._active().steady()
 
     def reset(self) -> None:
         """Forget what was compiled, and stop searching."""
@@ -113,40 +116,28 @@ class AutoSource:
             self._search.stop.set()
             self._search = None
         self._watched.clear()
-        for source in (self._wide, self._half):
-            if source is not None:
-                source.reset()
+        for model in (self._wide, self._half):
+            if model is not None:
+                model.reset()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for the search, if one is under way; whether it is over. May be called while the session runs."""
         search = self._search
         return search is None or search.wait(timeout)
 
-    def run(
-        self,
-        compiler: Compiler,
-        feeds: Mapping[str, Any],
-        timing: Timing,
-        targets: Mapping[str, Target] | None = None,
-    ) -> list[Any]:
-        """The model's outputs in order: in float32 where this run is checked."""
+    def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
+        """The model's outputs in order, in float32 where this run is checked, and what the run did."""
         self._adopt()
         types = types_of(feeds)
         if self.checks and self._is_due(types):
-            return self._run_checked(compiler, feeds, timing, types)
+            return self._run_checked(feeds, request, types)
         choice = self._choice
         if choice is None or choice.is_wide:
-            with compiler.by("fp32"):
-                return self._in_fp32().run(compiler, feeds, timing, targets)
-        before, compiler.overflowed = compiler.overflowed, False
-        try:
-            with compiler.by(short(choice.policy)):
-                outputs = self._in_half(choice.policy).run(compiler, feeds, timing, targets)
-            if compiler.overflowed and self.checks:
-                self._refute(feeds, types, Worst(float("inf")), choice.policy)
-        finally:
-            compiler.overflowed = compiler.overflowed or before
-        return outputs
+            return self._in_fp32().run(feeds, request)
+        outputs, trace = self._in_half(choice.policy).run(feeds, request)
+        if trace.overflowed and self.checks:
+            self._refute(feeds, types, Worst(float("inf")), choice.policy)
+        return outputs, trace
 
     def _is_due(self, types: str) -> bool:
         """Whether the run that begins is to be checked."""
@@ -160,46 +151,40 @@ class AutoSource:
             return self._watched[types] in CHECKED_RUNS
         return types not in choice.checked
 
-    def _run_checked(self, compiler: Compiler, feeds: Mapping[str, Any], timing: Timing, types: str) -> list[Any]:
+    def _run_checked(self, feeds: Mapping[str, Any], request: RunRequest, types: str) -> tuple[list[Any], RunTrace]:
         """The outputs in float32, after half was compared with them and its choice made, confirmed or given up."""
         policy = FP16 if self._choice is None else self._choice.policy
-        reference = compiler.beside("fp32")
         # What is computed for the caller is what a profile shows, and what may be terminated.
-        reference.recorder, reference.check = compiler.recorder, compiler.check
         wide = self._in_fp32()
-        want = wide.run(reference, feeds, timing)
-        compiler.take_trace(reference)
+        want, trace = wide.run(feeds, replace(request, targets={}, is_trial=True))
         if wide.draws:
             self._choose(Choice(FP32, "the model draws random numbers, so that its runs cannot be compared"))
-            return want
-        trial = compiler.beside(short(policy))
+            return want, trace
         try:
             half = self._in_half(policy)
-            got = half.run(trial, feeds, timing)
+            got, trial = half.run(feeds, RunRequest(tuning=request.tuning, is_trial=True))
         except (OpaliteError, MemoryError) as e:
             self._choose(Choice(FP32, f"it could not be run in half: {e}"), lasts=False)
-            return want
+            return want, trace
+        trace.add(trial)
         worst = Worst(float("inf")) if trial.overflowed else compare_outputs(self.outputs, got, want)
         is_first = self._choice is None or types not in self._choice.checked
-        tolerance = self._options.tolerance
+        tolerance = self._compiler.options.tolerance
         if worst.error > (first_limit(tolerance) if is_first else tolerance):
             self._refute(feeds, types, worst, policy)
-            return want
+            return want, trace
         choice = self._choice or Choice(FP16, plain=worst)
         if self._choice is None and not knobs.get("OPALITE_TRY_HALF"):
-            choice = self._compared(choice, compiler, feeds)
+            choice = self._compared(choice, feeds)
         self._choose(choice if choice.is_wide else choice.with_check(types, worst))
         if not choice.is_wide:
-            compiler.take_trace(trial)
+            trace.ran = trial.ran  # by what later runs go
             self._watch(types)
-        return want
+        return want, trace
 
-    def _compared(self, choice: Choice, compiler: Compiler, feeds: Mapping[str, Any]) -> Choice:
+    def _compared(self, choice: Choice, feeds: Mapping[str, Any]) -> Choice:
         """`choice` with its times beside those of float32; float32 where that is as fast."""
-        runs = [
-            Trial(self._rt, source, by(compiler.options, policy)).timed(feeds)
-            for source, policy in ((self._in_half(choice.policy), choice.policy), (self._in_fp32(), FP32))
-        ]
+        runs = [Trial(model).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
         half_s, wide_s = times_in_turn(*runs)
         if half_s < wide_s:
             return replace(choice, half_s=half_s, wide_s=wide_s)
@@ -218,7 +203,7 @@ class AutoSource:
 
     def _refute(self, feeds: Mapping[str, Any], types: str, worst: Worst, policy: PrecisionPolicy) -> None:
         """Go over to float32, because `policy` is off by `worst` on `feeds`, and look for nodes that must stay so."""
-        why = f"on inputs {types} half changes an output by {worst}; {self._options.tolerance:g} is allowed"
+        why = f"on inputs {types} half changes an output by {worst}; {self._compiler.options.tolerance:g} is allowed"
         if self._choice is not None:
             _log.warning("precision auto: %s; the session goes over to fp32", why)
             self._choose(Choice(FP32, why, plain=worst))
@@ -230,9 +215,8 @@ class AutoSource:
             return
         self._searches += 1
         self._search = PolicySearch(
-            self._rt,
+            self._compiler,
             self._model,
-            self._options,
             {name: copy_of(value) for name, value in feeds.items()},
             policy,
             self._edits,
@@ -249,8 +233,8 @@ class AutoSource:
         if found is None:
             return
         self._choice, self._was_kept = found.choice, False
-        self._half = found.source
-        if found.source is not None:
+        self._half = found.model
+        if found.model is not None:
             for types in found.choice.checked:
                 self._watch(types)
 
@@ -278,29 +262,29 @@ class AutoSource:
 
         return keep
 
-    def _active(self) -> Source:
+    def _active(self) -> Model:
         """What the next run goes through."""
         if self._choice is None or self._choice.is_wide:
             return self._in_fp32()
         return self._in_half(self._choice.policy)
 
-    def _in_fp32(self) -> Source:
+    def _in_fp32(self) -> Model:
         if self._wide is None:
             self._wide = self._open(FP32)
         return self._wide
 
-    def _in_half(self, policy: PrecisionPolicy) -> Source:
+    def _in_half(self, policy: PrecisionPolicy) -> Model:
         if self._half is None:
             self._half = self._open(policy)
         return self._half
 
-    def _open(self, policy: PrecisionPolicy) -> Source:
+    def _open(self, policy: PrecisionPolicy) -> Model:
         if self._has_changed():
             raise InputError(
                 f"{self._model!s} was replaced since the session was opened, which needs it again to choose its "
                 "precision; open a new session"
             )
-        return open_onnx(self._model, self._rt, by(self._options, policy), self._edits)
+        return open_onnx(self._model, self._compiler.by(short(policy)), self._edits)
 
     def _has_changed(self) -> bool:
         return bool(file_stamp(self._model) != self._stamp)
@@ -308,7 +292,7 @@ class AutoSource:
     def describe(self) -> list[str]:
         """Sentences: what is done at present and why."""
         self._adopt()
-        lines = [f"precision: auto, tolerance {self._options.tolerance:g} of each output's largest value"]
+        lines = [f"precision: auto, tolerance {self._compiler.options.tolerance:g} of each output's largest value"]
         if self._search is not None:
             return [*lines, f"  fp32 for now, a policy is searched ({self._search.step})"]
         if self._choice is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.precision import Precision, PrecisionPolicy
 from ...ir.tolerances import SAFETY, relative_difference
-from ..execute.executable import on_host
+from ..execute.host_steps import on_host
 from ..model.ports import NodeArg
 
 FP32 = PrecisionPolicy(Precision.FP32)

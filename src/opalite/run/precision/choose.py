@@ -6,8 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ... import knobs
+from ...cl.runtime import find_runtime
 from ...ir.precision import PrecisionPolicy
-from ..api.session import InferenceSession
+from ..model.compiler import Compiler
+from ..model.options import CompileOptions, parse_tolerance
+from .auto_model import AutoModel, unsuited, unsuited_sentences
+from .choice import FP32
 
 
 def choose_precision(
@@ -23,8 +28,15 @@ def choose_precision(
 
     keeps: whether later sessions go by it; False for made-up inputs.
     """
-    with InferenceSession(model, device=device, precision="auto", memory=memory, tolerance=tolerance) as session:
-        session.keeps_precision = keeps
-        session.run(None, feeds)
-        session.settle()
-        return session.precision_policy, session.explain_precision()
+    rt = find_runtime(device)
+    if unsuited(rt.info):
+        return FP32, unsuited_sentences(rt.info)
+    options = CompileOptions("auto", memory or str(knobs.get("OPALITE_MEMORY")), tolerance=parse_tolerance(tolerance))
+    auto = AutoModel(model, Compiler(rt, options))
+    auto.keeps = keeps
+    try:
+        auto.run(auto.check_feeds(feeds))
+        auto.settle()
+        return auto.policy, auto.describe()
+    finally:
+        auto.reset()

@@ -15,30 +15,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...cl.runtime import Runtime, find_runtime
+from ...cl.runtime import find_runtime
 from ...errors import InputError
 from ...importer import ModelImporter
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
-from ...ir.precision import (
-    HALF_MAX,
-    HALF_TINY,
-    Precision,
-    PrecisionPolicy,
-)
-from ...ir.tolerances import (
-    SAFETY,
-    magnitude,
-    relative_difference,
-    tolerance,
-)
+from ...ir.precision import HALF_MAX, HALF_TINY, Precision, PrecisionPolicy
+from ...ir.tolerances import SAFETY, magnitude, relative_difference, tolerance
 from ...ops.reference import run_reference
 from ...passes.pipeline import optimise
 from ...plan.bundle import is_bundle
-from ..execute.trace import Timing
 from ..model.compiler import Compiler
-from ..model.onnx_model import OnnxSource
+from ..model.imported import ImportedModel
+from ..model.onnx_model import OnnxModel
 from ..model.options import CompileOptions
+from ..model.request import RunRequest
 
 Array = np.ndarray[Any, Any]
 Names = tuple[str, ...]
@@ -86,35 +77,26 @@ def find_policy(
     if precision is Precision.FP32:
         raise InputError("a policy says which nodes keep fp32 in fp16 or fp16_fast; choose one of these")
     limit = tolerance("model", precision) if allowed is None else allowed
-    return find_policy_on(
-        find_runtime(device), OnnxSource(model), feeds, memory, PrecisionPolicy(precision), limit, watch
-    )
+    compiler = Compiler(find_runtime(device), CompileOptions(memory=memory))
+    return find_policy_on(compiler, ImportedModel(model), feeds, PrecisionPolicy(precision), limit, watch)
 
 
 def find_policy_on(
-    rt: Runtime,
-    source: OnnxSource,
+    compiler: Compiler,
+    imported: ImportedModel,
     feeds: Mapping[str, Any],
-    memory: str,
     start: PrecisionPolicy,
     limit: float,
     watch: Callable[[str], None] | None = None,
 ) -> MixedPrecision:
-    """`find_policy` on a runtime, for a model of the search's own. What `start` keeps in float32 stays there.
+    """`find_policy` by a compiler, for a model of the search's own. What `start` keeps in float32 stays there.
 
     watch: told of every step; what it raises ends the search.
     """
     watch = watch or (lambda text: None)
-    checked = source.check_feeds(feeds)
-    names, beyond = _ranges(source, checked, watch)
-    trials = _ModelTrials(
-        source,
-        checked,
-        lambda policy: Compiler(rt, CompileOptions(policy, memory), is_trial=True),
-        start.precision,
-        names,
-        watch,
-    )
+    checked = imported.check_feeds(feeds)
+    names, beyond = _ranges(imported, checked, watch)
+    trials = _ModelTrials(imported, checked, compiler, start.precision, names, watch)
     plain = trials.difference({})
     kept = {**beyond, **start.fp32}
     found = trials.difference(kept) if kept else plain
@@ -139,16 +121,16 @@ class _ModelTrials:
 
     def __init__(
         self,
-        source: OnnxSource,
+        imported: ImportedModel,
         feeds: Mapping[str, Any],
-        compiler_for: Callable[[PrecisionPolicy], Compiler],
+        compiler: Compiler,
         precision: Precision,
         names: Names,
         watch: Callable[[str], None],
     ) -> None:
         self.names = names
         self.count = 0
-        self._source, self._feeds, self._compiler_for = source, feeds, compiler_for
+        self._imported, self._feeds, self._compiler = imported, feeds, compiler
         self._precision = precision
         self._watch = watch
         self._want = self._run(PrecisionPolicy(Precision.FP32))
@@ -168,11 +150,10 @@ class _ModelTrials:
 
     def _run(self, policy: PrecisionPolicy) -> list[Array]:
         """The model's tensors; NaN in place of outputs that half could not hold."""
-        compiler = self._compiler_for(policy)
-        self._source.reset()
-        outputs = self._source.run(compiler, self._feeds, Timing())
+        model = OnnxModel(self._imported.fresh(), self._compiler.by(policy))
+        outputs, trace = model.run(self._feeds, RunRequest(is_trial=True))
         found = [a for a in outputs if isinstance(a, np.ndarray) and a.dtype.kind != "O"]
-        return [np.full_like(a, np.nan) if a.dtype.kind == "f" else a for a in found] if compiler.overflowed else found
+        return [np.full_like(a, np.nan) if a.dtype.kind == "f" else a for a in found] if trace.overflowed else found
 
 
 def search(trials: Trials, start: Mapping[str, str], target: float) -> dict[str, str]:
@@ -216,7 +197,9 @@ def _split(names: Sequence[str], parts: int) -> list[Names]:
     return [tuple(map(str, part)) for part in np.array_split(np.array(names, object), parts) if len(part)]
 
 
-def _ranges(source: OnnxSource, feeds: Mapping[str, Any], watch: Callable[[str], None]) -> tuple[Names, dict[str, str]]:
+def _ranges(
+    imported: ImportedModel, feeds: Mapping[str, Any], watch: Callable[[str], None]
+) -> tuple[Names, dict[str, str]]:
     """(names of the nodes that hold float32, in order, and why some must keep it), by the references on `feeds`."""
     names: dict[str, None] = {}
     beyond: dict[str, str] = {}
@@ -240,7 +223,7 @@ def _ranges(source: OnnxSource, feeds: Mapping[str, Any], watch: Callable[[str],
             run.advance([known[v] if v.data is None else v.data for v in graph.outputs])
         return run.outputs
 
-    walk(source.importer, feeds)
+    walk(imported.importer, feeds)
     return tuple(names), beyond
 
 

@@ -7,21 +7,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ...ir.edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ..execute.trace import Timing
 from ..model.compiler import Compiler
-from ..model.model import Source
+from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.options import CompileOptions
+from ..model.request import RunRequest
 from .choice import FP32, Choice, Worst, compare_outputs, first_limit, types_of
 
 _log = logging.getLogger(__name__)
+TRIAL = RunRequest(is_trial=True)
 ROUNDS = 7
 _MOST_S = 0.3  # of timing, if there are more rounds than two
 
@@ -32,10 +32,10 @@ class StopError(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search ends with. source: a model compiled by the choice's policy, ready to run; None where it is fp32."""
+    """What a search ends with. model: one compiled by the choice's policy, ready to run; None where it is fp32."""
 
     choice: Choice
-    source: Source | None = None
+    model: Model | None = None
     lasts: bool = True  # whether it may be kept for other processes
 
 
@@ -48,9 +48,8 @@ class PolicySearch:
 
     def __init__(
         self,
-        rt: Runtime,
+        compiler: Compiler,
         model: str | os.PathLike[str] | bytes,
-        options: CompileOptions,
         feeds: Mapping[str, Any],
         start: PrecisionPolicy,
         edits: ModelEdits | None,
@@ -59,7 +58,7 @@ class PolicySearch:
         compares_speed: bool,
     ) -> None:
         """keep: told of what was found, unless that may be otherwise in another process."""
-        self._rt, self._model, self._options, self._feeds, self._start = rt, model, options, feeds, start
+        self._compiler, self._model, self._feeds, self._start = compiler, model, feeds, start
         self._edits, self._keep, self._compares_speed = edits, keep, compares_speed
         self.stop = threading.Event()
         self.step = "begun"
@@ -100,15 +99,14 @@ class PolicySearch:
         self.found = found
 
     def _find(self) -> Found:
-        from ..model.onnx_model import OnnxSource
+        from ..model.imported import ImportedModel
         from .mixed import find_policy_on  # imports onnx
 
-        tolerance = self._options.tolerance
+        tolerance = self._compiler.options.tolerance
         mixed = find_policy_on(
-            self._rt,
-            OnnxSource(self._model, self._edits),
+            Compiler(self._compiler.rt, CompileOptions(memory=self._compiler.options.memory)),
+            ImportedModel(self._model, self._edits),
             self._feeds,
-            self._options.memory,
             self._start,
             tolerance,
             self._watch,
@@ -124,10 +122,8 @@ class PolicySearch:
                 f"with every node in half an output changes by {plain}, and no part of the {mixed.nodes} nodes can be "
                 f"stored in half within {tolerance:g} ({mixed.trials} trials)"
             )
-        narrow, reference = (
-            open_onnx(self._model, self._rt, by(self._options, p), self._edits) for p in (policy, FP32)
-        )
-        runs = [Trial(self._rt, s, by(self._options, p)) for s, p in ((narrow, policy), (reference, FP32))]
+        narrow, reference = (open_onnx(self._model, self._compiler.by(short(p)), self._edits) for p in (policy, FP32))
+        runs = [Trial(model) for model in (narrow, reference)]
         self._watch("checked")
         got, want = (run(self._feeds) for run in runs)
         worst = compare_outputs(narrow.outputs, got, want)
@@ -146,21 +142,17 @@ class PolicySearch:
 
 
 class Trial:
-    """Runs of a source by options of their own."""
+    """Runs of a model that are only to be compared. overflowed: whether half did not hold the values in one of them."""
 
-    def __init__(self, rt: Runtime, source: Source, options: CompileOptions) -> None:
-        self._source = source
-        self._compiler = Compiler(rt, options, is_trial=True)
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.overflowed = False
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs."""
-        self._compiler.forget_trace()
-        return self._source.run(self._compiler, feeds, Timing())
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether half did not hold the values."""
-        return self._compiler.overflowed
+        outputs, trace = self._model.run(feeds, TRIAL)
+        self.overflowed = self.overflowed or trace.overflowed
+        return outputs
 
     def timed(self, feeds: Mapping[str, Any]) -> Callable[[], float]:
         """A function that runs it and returns the seconds that took."""
@@ -171,11 +163,6 @@ class Trial:
             return time.perf_counter() - started
 
         return run
-
-
-def by(options: CompileOptions, policy: PrecisionPolicy) -> CompileOptions:
-    """`options` for a model by `policy`."""
-    return replace(options, precision=short(policy))
 
 
 def short(policy: PrecisionPolicy) -> str | PrecisionPolicy:

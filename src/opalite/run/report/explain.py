@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ...plan.program import MemoryReport
 from ...plan.report import NodeReport
-from ..execute.slot_memory import Region
+from ..execute.slot_memory import Region, arena_regions
+from ..execute.trace import Ran
 
 
 @dataclass
@@ -79,6 +80,20 @@ class Explanation:
         for kernel, why in n.refusals.items():
             lines.append(f"  refused by {kernel}: {why}")
         return "\n".join(lines)
+
+
+def explain(device: str, ran: Ran) -> Explanation:
+    """The placement of everything that a run used."""
+    found = Explanation(device, notes=list(ran.notes))
+    found.queueing = list(dict.fromkeys(executable.queueing for executable in ran.executables))
+    for item in ran.items:
+        if isinstance(item, NodeReport):
+            found.nodes.append(item)
+        else:
+            found.nodes.extend(item.placement)
+            found.memory.append(item.memory)
+            found.arenas.append(arena_regions(item))
+    return found
 
 
 def memory_line(m: MemoryReport) -> str:

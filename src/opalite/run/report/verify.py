@@ -22,22 +22,16 @@ from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.precision import PrecisionPolicy
-from ...ir.tolerances import (
-    Column,
-    column,
-    largest_difference,
-    magnitude,
-    tolerance,
-)
+from ...ir.tolerances import Column, column, largest_difference, magnitude, tolerance
 from ...ops.elementwise import Elementwise, PlaceCast
 from ...ops.reference import run_reference
-from ...passes.pipeline import optimise, place
-from ...place.precision import set_precision
+from ...passes.pipeline import place
 from ...plan.bundle import is_bundle
+from ...plan.planner import prepare
 from ...tune.workspace import Workspace
-from ..api.session import InferenceSession
 from ..model.compiler import Compiler
-from ..model.onnx_model import OnnxSource
+from ..model.imported import ImportedModel
+from ..model.opening import open_onnx
 from ..model.options import CompileOptions, parse_precision
 from ..precision.choose import choose_precision
 
@@ -109,12 +103,12 @@ def verify_model(
         precision, _ = choose_precision(model, feeds, device=device, memory=memory)
     compiler = Compiler(find_runtime(device), CompileOptions(precision, memory))
     verifier = _Verifier(compiler, allowed or Tolerance())
-    source = OnnxSource(model)
-    wanted = verifier.walk(source.importer, source.check_feeds(feeds))
-    with InferenceSession(model, device=device, precision=precision, memory=memory) as session:
-        got = session.run(None, feeds)
-    base = compiler.policy().precision
-    for arg, w, g in zip(source.outputs, wanted, got, strict=True):
+    imported = ImportedModel(model)
+    wanted = verifier.walk(imported.importer, imported.check_feeds(feeds))
+    whole = open_onnx(model, compiler)
+    got, _ = whole.run(whole.check_feeds(feeds))
+    base = compiler.policy.precision
+    for arg, w, g in zip(imported.outputs, wanted, got, strict=True):
         if isinstance(w, np.ndarray) and isinstance(g, np.ndarray) and w.dtype.kind != "O":
             stored = column(base, DType.of(w))
             verifier.found.outputs.append(verifier.check(f"output '{arg.name}'", "", g, w, "model", stored))
@@ -148,9 +142,9 @@ class _Verifier:
         graph = segment.graph
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
-        optimise(graph, device=self.rt.info, policy=self._compiler.policy())
-        set_precision(graph, self._compiler.policy(), self._compiler.rt.info)
-        place(graph, self.rt.info, memory=self._compiler.memory())
+        options = self._compiler.plan_options()
+        prepare(graph, options, self.rt.info)
+        place(graph, self.rt.info, memory=options.held_in(self.rt.info))
         self._placed[segment] = graph
         after = self._outputs(graph, inputs, compare=True)
         for name, want, got in zip(names, before, after, strict=True):

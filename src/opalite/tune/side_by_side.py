@@ -9,11 +9,12 @@ from statistics import median
 
 import numpy as np
 
-from ...cl.runtime import Runtime
-from ...plan.program import Program
-from ...tune.measure import random_array
-from ...tune.search import take_turns
-from ..execute.executable import Executable, HostRunner
+from ..cl.runtime import Runtime
+from ..plan.program import Program
+from ..run.execute.executable import Executable
+from ..run.execute.host_steps import HostRunner
+from .measure import random_array
+from .search import take_turns
 
 ROUNDS = 15
 FEWEST_ROUNDS = 5  # of models that take seconds

@@ -1,0 +1,120 @@
+"""The planner: from an imported graph to a Program. No state, no device: what is known is given.
+
+`plan` is `prepare`, which rewrites the graph, and `lay_out`, which places and emits it. Whoever tunes does the second
+step twice: without measured times and with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..ir.device import DeviceInfo
+from ..ir.graph import Graph, Node
+from ..ir.place import Memory
+from ..ir.precision import Precision, PrecisionPolicy
+from ..kernels.setting import Setting
+from ..passes.pipeline import optimise, place
+from ..passes.rewrite import Context
+from ..place.options import Measured
+from ..place.precision import set_precision
+from .emit import emit
+from .program import Program
+from .report import NodeReport
+from .sizes import check_sizes
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is asked for.
+
+    policy: what each node computes in. memory: 'auto', 'buffer' or 'image'. strict: refuse nodes that the host would
+    run. tries_images: consider images wherever the device has them, for they are going to be measured.
+    """
+
+    policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
+    memory: str = "auto"
+    strict: bool = False
+    tries_images: bool = False
+
+    def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
+        """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
+
+        is_measured: whether images may have been measured.
+        """
+        if self.memory == "image" and device.image_support:
+            return Memory.IMAGE2D
+        may = device.prefers_images or self.tries_images or is_measured
+        if self.memory == "auto" and device.image_support and may:
+            return None
+        return Memory.BUFFER
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of the device, and of how fast nodes run on it.
+
+    measured: seconds of kernels, for picking. find_settings: parameters and work-groups of picked kernels; nodes
+    without one take the untuned ones.
+    """
+
+    device: DeviceInfo
+    measured: Measured | None = None
+    find_settings: Callable[[Sequence[Node]], Mapping[Node, Setting]] | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A Program, sentences on how it came to be what it is, and where each node runs and why."""
+
+    program: Program
+    notes: tuple[str, ...] = ()
+
+    @property
+    def report(self) -> Sequence[NodeReport]:
+        """One report a node, in order; as `explain()` shows them."""
+        return self.program.placement
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A rewritten graph that is not placed yet, and the rewriting's context, which placing goes on with."""
+
+    graph: Graph
+    context: Context
+
+    def copy(self) -> Prepared:
+        """One to lay out, which consumes it."""
+        return Prepared(self.graph.copy(), self.context)
+
+
+def plan(graph: Graph, options: PlanOptions, knowledge: Knowledge) -> Planned:
+    """The Program of `graph`, which is consumed.
+
+    UnsupportedOpError, PlacementError in strict mode, DeviceMemoryError for a tensor larger than the device's memory.
+    """
+    return lay_out(prepare(graph, options, knowledge.device), options, knowledge)
+
+
+def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
+    """`graph`, rewritten in place, each node with its precision."""
+    context = Context()
+    optimise(graph, context, device, options.policy)
+    set_precision(graph, options.policy, device)
+    check_sizes(graph, device)
+    return Prepared(graph, context)
+
+
+def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> Planned:
+    """The Program of a prepared graph, which is consumed: kernels and layouts picked, casts put in, memory planned."""
+    graph, device = prepared.graph, knowledge.device
+    place(
+        graph,
+        device,
+        memory=options.held_in(device, knowledge.measured is not None),
+        strict=options.strict,
+        measured=knowledge.measured,
+        ctx=replace(prepared.context, applied=dict(prepared.context.applied)),
+    )
+    settings = knowledge.find_settings(graph.nodes) if knowledge.find_settings is not None else None
+    return Planned(emit(graph, device, settings=settings))

@@ -1,0 +1,37 @@
+"""Loop: launches joined by step loops, which the device's threads walk, or the calling thread with them."""
+
+from __future__ import annotations
+
+from ...cl.launch import Recording
+from ...pocl.loop.host_loop import HostLoop
+from .loop_builder import Loops
+from .phases import Prepared, make_phases
+from .queue import Queue
+
+
+class Loop(Queue):
+    """As a queue, with what the LoopBuilder made in the launches' place.
+
+    Memory that is bound after that the loops do not see: they serve runs whose inputs and outputs lie where they lay.
+    """
+
+    name = "loop"
+
+    def __init__(self, prepared: Prepared, loops: Loops) -> None:
+        walked = loops if isinstance(loops, HostLoop) else None
+        joined = None if isinstance(loops, HostLoop) else loops
+        super().__init__(prepared, make_phases(prepared, joined, walked, replay=True))
+        self.stays = walked is not None
+
+    @property
+    def host_loop(self) -> HostLoop | None:
+        """The loop of all launches, if the host walks one."""
+        inner = [p for p in self.phases if isinstance(p, Recording | HostLoop)]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], HostLoop) else None
+
+    @property
+    def description(self) -> str:
+        """How launches are joined, in words."""
+        staying = [p.description for p in self.phases if isinstance(p, HostLoop)]
+        enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, Recording))
+        return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"

@@ -1,0 +1,164 @@
+"""Queue: every launch handed to the device by itself, in order, between uploads, downloads and steps on the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ...cl.events import read_times
+from ...cl.launch import Recording
+from ...cl.tensor import DeviceTensor
+from ...errors import OpaliteError
+from ...plan.program import DownloadStep, LaunchStep, UploadStep
+from ...pocl.loop.host_loop import HostLoop
+from .phases import Phase, Prepared, Recorder, make_phases
+from .trace import RunTrace
+
+
+class Queue:
+    """The strategy that serves every program; others change what its phases are."""
+
+    name = "queue"
+    stays = False  # whether the host walks a loop of all launches, so that nothing is on the queue
+
+    def __init__(self, prepared: Prepared, phases: Sequence[Phase] | None = None) -> None:
+        self.prepared = prepared
+        self.phases = make_phases(prepared) if phases is None else phases
+        self._launches = prepared.launch_count
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """Run all phases and wait.
+
+        hosts: values by slot, inputs and constants filled in, where results go too. kept: outputs by slot that stay on
+        the device. Another loop's workers leave once there are launches on the queue, which their threads then take
+        without being woken.
+        """
+        prepared = self.prepared
+        rt = prepared.rt
+        idle = None if self.stays else rt.take_residence(None)
+        pending: list[Any] = []  # what transfers that were not waited for need
+        try:
+            return self._run(hosts, kept, pending, idle)
+        except BaseException:
+            if idle is not None:
+                idle.leave()
+            with suppress(OpaliteError):
+                rt.finish()  # memory may go now, and must not be in use
+            raise
+
+    def _run(
+        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], idle: HostLoop | None
+    ) -> RunTrace:
+        prepared = self.prepared
+        rt, exchange = prepared.rt, prepared.exchange
+        exchange.bytes_up = exchange.bytes_down = 0
+        upload_s = compute_s = download_s = host_s = 0.0
+        waits = 0
+        clock = time.perf_counter
+        mark = clock()
+        finished = True
+        for phase in self.phases:
+            if isinstance(phase, Recording):
+                self._launch(phase, idle)
+                idle = None
+                finished = False
+                continue
+            if idle is not None and not isinstance(phase, UploadStep):
+                idle.leave()
+                idle = None
+            if isinstance(phase, UploadStep):
+                pending.append(exchange.upload(phase, hosts[phase.host]))
+                now = clock()
+                upload_s += now - mark
+            elif isinstance(phase, DownloadStep):
+                if phase.host in kept:
+                    hosts[phase.host] = kept[phase.host]
+                    continue
+                if not finished:
+                    rt.finish()
+                    waits += 1
+                    finished = True
+                    now = clock()
+                    compute_s += now - mark
+                    mark = now
+                hosts[phase.host], event = exchange.download(phase)
+                pending.append(event)
+                now = clock()
+                download_s += now - mark
+            elif isinstance(phase, HostLoop):
+                if any(p is not None for p in pending):
+                    rt.finish()
+                    waits += 1
+                phase.run()
+                waits += 1
+                now = clock()
+                compute_s += now - mark
+            else:
+                if not finished or any(p is not None for p in pending):
+                    rt.finish()  # downloads before it have arrived
+                    waits += 1
+                prepared.run_on_host(phase, hosts)
+                now = clock()
+                host_s += now - mark
+            mark = now
+        # Where the host walked a loop, nothing is on the queue.
+        if exchange.copy_kept() or not self.stays or any(p is not None for p in pending):
+            rt.finish()
+            waits += 1
+        rest = clock() - mark
+        if finished:
+            download_s += rest
+        else:
+            compute_s += rest
+        return RunTrace(
+            upload_s=upload_s,
+            compute_s=compute_s,
+            download_s=download_s,
+            host_s=host_s,
+            strategy=self.name,
+            launches=self._launches,
+            bytes_up=exchange.bytes_up,
+            bytes_down=exchange.bytes_down,
+            waits=waits,
+        )
+
+    def _launch(self, recording: Recording, idle: HostLoop | None) -> None:
+        recording.run()
+        if idle is not None:
+            idle.leave()
+
+    def replay(self) -> None:
+        """Repeat the launches on the inputs that are on the device, without transfers, and wait.
+
+        OpaliteError where a host step stands between launches.
+        """
+        for phase in self.phases:
+            if isinstance(phase, Recording | HostLoop):
+                phase.run()
+            elif not isinstance(phase, UploadStep | DownloadStep):
+                raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")
+        self.prepared.rt.finish()
+
+
+class Profiled(Queue):
+    """Launches one by one on the profiling queue, each one's times told to a recorder."""
+
+    def __init__(self, prepared: Prepared, phases: Sequence[Phase], recorder: Recorder) -> None:
+        super().__init__(prepared, phases)
+        self._recorder = recorder
+        self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
+
+    def _launch(self, recording: Recording, idle: HostLoop | None) -> None:
+        if idle is not None:
+            idle.leave()
+        rt = self.prepared.rt
+        rt.finish()
+        pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]
+        rt.profiling_queue.finish()
+        for launch, event in pairs:
+            if event is not None:
+                step = self._steps[id(launch)]
+                assert isinstance(step, LaunchStep)
+                self._recorder(step, read_times(event, rt.info.name))

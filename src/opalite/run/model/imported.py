@@ -1,0 +1,144 @@
+"""ImportedModel: an ONNX model as the importer has it - inputs, outputs, and the segments of what lies between."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import BundleError
+from ...importer import ContentsNeededError, check_feeds, load_model
+from ...importer.walk.segments import ModelImporter, Output, Same, Segment
+from ...importer.walk.tasks import BodyTask, run_tasks
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.edits import ModelEdits
+from ...plan.program import Port, Program
+from .example_shapes import example_shapes
+from .ports import NodeArg
+from .steady import Whole
+
+
+class ImportedModel:
+    """Nothing of it is compiled, and no device known."""
+
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, contents: bytes | None = None
+    ) -> None:
+        """`contents`: what the file `model` holds, where it has been read already."""
+        self._model = load_model(model, edits=edits, contents=contents)
+        self.repeats = self._model.repeats
+        self.draws = self._model.draws
+        self.inputs = [_arg(v) for v in self._model.inputs]
+        self.outputs = [_arg(v) for v in self._model.outputs]
+        self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
+        self.opset = self._model.opsets.get("", 0)
+        self.meta = self._model.meta
+        # Not the model's own importer, which lives as long as the model.
+        self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The declared shapes, with a guess for open dimensions."""
+        return example_shapes(self.inputs)
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays, checked against the model."""
+        return check_feeds(self._model, feeds)
+
+    def reset(self) -> None:
+        """Forget every segment, and with them what was compiled of them."""
+        self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    def fresh(self) -> ImportedModel:
+        """The same model without any segment yet."""
+        made = copy.copy(self)
+        made.reset()
+        return made
+
+    def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
+        """The one segment of the whole model for inputs of these types. BundleError if there are more."""
+
+        def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+            raise BundleError(
+                "a loop whose body runs step by step cannot be compiled ahead of time; run the .onnx file"
+            )
+
+        try:
+            segment = self.importer.begin(feeds, no_bodies).segment
+        except ContentsNeededError as e:
+            raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
+        if segment is None:
+            raise BundleError("the model computes nothing from its inputs; there is nothing to compile")
+        if segment.following is not None or segment.tasks:
+            rest = ", ".join(t.label for t in segment.tasks) or "nodes that need the contents of others"
+            raise BundleError(
+                f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
+            )
+        return segment
+
+    def complete(self, program: Program, segment: Segment) -> Program:
+        """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        return self._completed(program, segment, [a.name for a in self.outputs])
+
+    def whole(self, program: Program, segment: Segment) -> Whole | None:
+        """A run of `segment` alone, by `program`, as one program; operators on the host may follow. None where the host
+        runs the body of a loop."""
+        tasks, wanted = segment.tasks, [a.name for a in self.outputs]
+        if any(isinstance(t, BodyTask) for t in tasks):
+            return None
+        made = {n for t in tasks for n in t.outputs if n}
+        needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
+        try:
+            completed = self._completed(program, segment, list(needed))
+        except BundleError:
+            return None  # such as an output that is an input
+        if not tasks:
+            return Whole(completed)
+
+        def finish(arrays: list[Any]) -> list[Any]:
+            values = dict(zip(needed, arrays, strict=True))
+            run_tasks(tasks, values, _no_bodies)
+            return [values[n] for n in wanted]
+
+        return Whole(completed, finish)
+
+    def _completed(self, program: Program, segment: Segment, outputs: Sequence[str]) -> Program:
+        """A copy of `program` whose inputs are the model's own, and its outputs the values of these names."""
+        program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
+        for port, name in zip(program.inputs, segment.inputs, strict=True):
+            program.inputs[program.inputs.index(port)] = replace(port, name=name)
+        computed = list(program.outputs)
+        program.outputs = []
+        for name in outputs:
+            program.outputs.append(self._output_port(program, segment, name, computed))
+        return program
+
+    def _output_port(self, program: Program, segment: Segment, name: str, computed: Sequence[Port]) -> Port:
+        found = segment.exports.get(name)
+        if isinstance(found, Output):
+            return replace(computed[found.index], name=name)
+        passed = found.name if isinstance(found, Same) else name
+        for port in program.inputs:
+            if port.name == passed:
+                return replace(port, name=name)
+        array = found if isinstance(found, np.ndarray) else self._model.graph.constants.get(name)
+        if array is None:
+            raise BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
+        host = program.host_slots
+        program.host_slots += 1
+        program.host_consts[host] = array
+        return Port(name, DType.of(array), array.shape, host)
+
+
+def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise AssertionError("whole() refuses tasks that run a body")
+
+
+def _arg(info: Any) -> NodeArg:
+    dtype = info.dtype if info.kind == "tensor" else None
+    held = info.elem if info.kind == "optional" and info.elem is not None else info
+    return NodeArg(info.name, info.onnx_type, list(held.shape or ()), dtype, held.shape is None)

@@ -1,0 +1,96 @@
+"""SteadyRun: a run whose inputs have the types of the last one's, where that one was a single program.
+
+What the usual way decides anew each time - whether feeds fit, which segment they select, what it was compiled to - was
+decided when the SteadyRun was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
+from ..execute.executable import Executable
+from ..execute.trace import RunTrace
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of a run as one program.
+
+    program: its inputs are the model's own. finish: what the host makes of the arrays that the program gives to have
+    the model's outputs in order; None where those are they.
+    """
+
+    program: Program
+    finish: Callable[[list[Any]], list[Any]] | None = None
+
+
+class SteadyRun:
+    """Runs of one Executable for inputs by name. Not thread-safe, as the Executable is not."""
+
+    def __init__(self, executable: Executable, whole: Whole, feeds: Mapping[str, Array]) -> None:
+        """feeds: of the last run, all of them arrays."""
+        self._executable = executable
+        self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
+        self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
+        self._read = [p.name for p in whole.program.inputs]
+        self._finish = whole.finish
+        self._sources = None if self._gives_all(whole.program) else self._find_sources(whole.program)
+
+    def _gives_all(self, program: Program) -> bool:
+        """Whether the executable's outputs are the program's, each made by a step: nobody else holds them."""
+        own = self._executable.program
+        given = [p.host for p in program.outputs]
+        return given == [p.host for p in own.outputs] and len(set(given)) == len(given) and _made(own).issuperset(given)
+
+    def _find_sources(self, program: Program) -> list[tuple[Array | str | int, bool]]:
+        """Where each output comes from: a constant, a feed's name or a number of the executable's outputs; and whether
+        somebody else holds it, so that the caller gets a copy.
+        """
+        own = self._executable.program
+        computed = {p.host: i for i, p in enumerate(own.outputs)}
+        fed = {p.host: p.name for p in program.inputs}
+        made = _made(own)
+        found: list[tuple[Array | str | int, bool]] = []
+        seen: set[int] = set()
+        for port in program.outputs:
+            number = port.host
+            source: Array | str | int = (
+                computed[number] if number in computed else fed.get(number) or program.host_consts[number]
+            )
+            found.append((source, number not in made or number in seen))
+            seen.add(number)
+        return found
+
+    def run(self, feeds: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
+        """The model's outputs in order, and what the run did; None if something about the feeds is new."""
+        if len(feeds) != len(self._types):
+            return None
+        for name, dtype, shape in self._types:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+                return None
+        for name in self._texts:
+            if not all(type(v) is str for v in feeds[name].flat):
+                return None
+        outputs, trace = self._executable.run([feeds[name] for name in self._read])
+        if self._sources is not None:
+            outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
+        return (outputs if self._finish is None else self._finish(outputs)), trace
+
+
+def _find(source: Array | str | int, shared: bool, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> Any:
+    value = outputs[source] if isinstance(source, int) else feeds[source] if isinstance(source, str) else source
+    return value.copy() if shared and isinstance(value, np.ndarray) else value
+
+
+def _made(program: Program) -> set[int]:
+    """Slots on the host whose arrays a run makes."""
+    downloads = {s.host for s in program.steps if isinstance(s, DownloadStep)}
+    return downloads.union(*(s.outputs for s in program.steps if isinstance(s, HostStep | ReferenceStep)))
