@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from opalite.cl import advice, checks, intel
-from opalite.cl.checks import BAD, GOOD, Finding
-from opalite.run.model.overflow import NOTE
+from opalite.cl.checks import BAD, GOOD, NOTE, Finding
 from opalite.pocl import repair as pocl
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the checks look at Linux folders")

@@ -1,7 +1,8 @@
 """Repeat: the shortest way to run a program, for those that take less time than the usual way to them.
 
-Where the host walks all of the loop (cl/host_loop.py) in memory that it shares with the device, a run is: copy inputs,
-call, copy outputs, and what operators on the host do before and after that. Nothing is bound, and no phase looked at.
+Where the host walks all of the loop (pocl/loop/host_loop.py) in memory that it shares with the device, a run is: copy
+inputs, call, copy outputs, and what operators on the host do before and after that. Nothing is bound, and no phase
+looked at.
 """
 
 from __future__ import annotations
