@@ -344,8 +344,10 @@ def test_explain_says_where_and_why(open_session: Open) -> None:
         assert word in text
     for word in ("conv1", "Conv+Relu", conv.kernel, "memory: arena", "lower bound"):
         assert word in str(found)
+    assert found.node("relu1") is conv
+    assert "computes: Conv 'conv1', Relu 'relu1'" in text
     with pytest.raises(KeyError):
-        found.node("relu1")
+        found.node("nowhere")
 
 
 def test_explain_needs_no_run_before(open_session: Open) -> None:

@@ -385,6 +385,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         choice.option.seconds * _moved_share(e, node),
         choice.option.measured,
         setting.group if setting is not None else None,
+        tuple((o.op_type, o.name) for o in node.origin),
     )
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 @dataclass
 class NodeReport:
-    """One node after planning. `seconds` is the model's estimate, or the tuner's measurement when `measured`."""
+    """One node after planning. `seconds` is the cost model's estimate, or the tuner's measurement when `measured`.
+
+    model_nodes: (operator, name) of each node of the model that it computes; none where a pass added it.
+    """
 
     index: int
     name: str
@@ -29,6 +32,7 @@ class NodeReport:
     seconds: float = 0.0
     measured: bool = False
     group: tuple[int, ...] | None = None  # the work-group that tuning found; None: the untuned one
+    model_nodes: tuple[tuple[str, str], ...] = ()
 
 
 def task_report(label: str, op: str, why: str, target: str = "host") -> NodeReport:

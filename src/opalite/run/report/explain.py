@@ -39,11 +39,15 @@ class Explanation:
         return sum(n.flops for n in self.nodes)
 
     def node(self, name: str) -> NodeReport:
-        """The report of the node called `name` in the model; KeyError if fusion or folding left none of that name."""
-        for n in self.nodes:
-            if n.name == name:
-                return n
-        raise KeyError(name)
+        """The report of what computes the node called `name` in the model, alone or fused with others.
+
+        KeyError if nothing does: there is no such node, or it was folded away.
+        """
+        of_others = (n for n in self.nodes if any(name == own for _, own in n.model_nodes))
+        found = next((n for n in self.nodes if n.name == name), None) or next(of_others, None)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def __str__(self) -> str:
         lines = [
@@ -66,6 +70,8 @@ class Explanation:
         """Everything known of one node: parameters, candidates with their estimates, refusals."""
         n = self.node(name)
         lines = [f"{n.origin or n.op} '{n.name}' -> {', '.join(n.outputs)}", f"  runs: {n.kernel or n.target}; {n.why}"]
+        if len(n.model_nodes) > 1:
+            lines.append("  computes: " + ", ".join(f"{op} '{own}'" for op, own in n.model_nodes))
         if n.params:
             lines.append("  parameters: " + ", ".join(f"{k}={v}" for k, v in n.params.items()))
         if n.group is not None:
