@@ -10,6 +10,7 @@ from opalite.ir.device_family import (
     FRAGILE_COMPILER,
     PLAIN_BUILDS,
     SERIAL_BUILDS,
+    SHORT_LOOPS,
     SOFTWARE,
     TIMER_OUTLIERS,
     Family,
@@ -101,8 +102,10 @@ def test_cpu_names(name: str, platform: str, version: str, width: int, family: s
 
 
 def test_llvmpipe_runs_work_items_as_lanes() -> None:
-    found = find_family("llvmpipe (LLVM 15.0.7, 256 bits)", "Mesa", "rusticl", "OpenCL 3.0", "cpu", 4)
+    words = ("llvmpipe (LLVM 15.0.7, 256 bits)", "Mesa", "rusticl", "OpenCL 3.0", "cpu", 4)
+    found = find_family(*words, "25.0.7-2+deb13u1")
     assert found == Family("llvmpipe", "", 8, 8, (SOFTWARE,))
+    assert find_family(*words, "22.3.6").quirks == (SOFTWARE, SHORT_LOOPS)
     device = DeviceInfo(kind="cpu", wave_size=found.wave_size)
     assert device.on_host
     assert not device.is_cpu

@@ -127,7 +127,7 @@ IMPLEMENTATIONS = (
             "OCLGRIND_NUM_THREADS": "1",
             "OCLGRIND_LOCAL_MEM_SIZE": "65536",  # kernels for matrix units want 48 KB, their stand-ins 4
         },
-        test_s=300.0,
+        test_s=900.0,
         models=False,
     ),
     Implementation(
@@ -141,7 +141,7 @@ IMPLEMENTATIONS = (
             "OCLGRIND_NUM_THREADS": "1",
             "OCLGRIND_LOCAL_MEM_SIZE": "65536",  # kernels for matrix units want 48 KB, their stand-ins 4
         },
-        test_s=300.0,
+        test_s=900.0,
         models=False,
     ),
 )

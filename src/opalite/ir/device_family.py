@@ -20,9 +20,11 @@ PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run 
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
 SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
+SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): a warning says so
 UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
+_LONG_LOOPS = 25  # a Mesa whose llvmpipe was seen to end no loop early
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ def find_family(
     if lanes := re.match(r"llvmpipe \(.*\b(\d+) bits\)", name):
         # Mesa's software driver runs work-items as the lanes of vectors, as GPUs do.
         width = int(lanes[1]) // 32
-        return Family("llvmpipe", "", width, width, (SOFTWARE,))
+        major = re.match(r"\d+", driver)
+        is_old = major is not None and int(major[0]) < _LONG_LOOPS
+        return Family("llvmpipe", "", width, width, (SOFTWARE, SHORT_LOOPS) if is_old else (SOFTWARE,))
     if kind == "cpu":
         return _cpu(name, platform, version, float_width, driver)
     # Adreno 5xx and later put the model into the version only ("OpenCL 2.0 Adreno(TM) 640").

@@ -83,6 +83,8 @@ class Compiler:
                     raise failed from None
                 raise
             program, all_notes = planned.program, (*notes, *planned.notes)
+            if failed is not None and not any(isinstance(s, LaunchStep) for s in program.steps):
+                raise failed  # what is left runs on the host alone: the driver compiles nothing
             try:
                 executable = Executable(
                     self.rt,
