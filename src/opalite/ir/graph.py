@@ -21,6 +21,7 @@ from .types import TensorType
 if TYPE_CHECKING:
     from ..expr.core import Expr
     from ..ops.base import Cost, Op
+    from ..place.options import Choice
 
 _O = TypeVar("_O", bound="Op")
 _MOST_NAMED = 3  # operators of the model by which a node is called
@@ -103,7 +104,7 @@ class Node:
     epilogue: Expr | None = None
     name: str = ""
     origin: tuple[Origin, ...] = ()
-    choice: Any = None
+    choice: Choice | None = None
     precision: Precision = Precision.FP32
     precision_reason: str = ""  # why float32 is kept though the policy is another
 
@@ -130,6 +131,13 @@ class Node:
     def get(self, i: int) -> Value | None:
         """Input `i`, or None where it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
+
+    @property
+    def chosen(self) -> Choice:
+        """What picking decided, which must have come before."""
+        if self.choice is None:
+            raise CheckError(f"no kernel was chosen for {self.label} yet")
+        return self.choice
 
     def as_(self, kind: type[_O]) -> _O:
         """The operator, which must be of class `kind`: its attributes, typed."""

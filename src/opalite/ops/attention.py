@@ -37,9 +37,9 @@ class Attention(Op):
     """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
 
     Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
-    attrs: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for none.
-    A query that sees no key, all its scores being -inf, gives zeros, as ONNX's Attention does; with blind_nan it gives
-    NaN, as products around a Softmax do. Output [B,H,S,Dv].
+    Attributes: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for
+    none. A query that sees no key, all its scores being -inf, gives zeros, as ONNX's Attention does; with blind_nan it
+    gives NaN, as products around a Softmax do. Output [B,H,S,Dv].
 
     Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.

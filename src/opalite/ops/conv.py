@@ -158,7 +158,7 @@ class ForwardConv(Convolution):
 class Conv(ForwardConv):
     """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
 
-    Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. attrs: strides, dilations (one for each spatial axis),
+    Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. Attributes: strides, dilations (one for each spatial axis),
     pads (all begins, then all ends; zeros outside x; negative crops), group; exact: the sums are whole numbers, which
     float32 holds and lesser precisions would round.
     """
@@ -171,8 +171,8 @@ class Conv(ForwardConv):
 class ConvTranspose(Convolution):
     """The gradient of Conv: y[n, m, i*stride - pad + k*dilation] += x[n,c,i] * w[c,m,k], plus bias[m].
 
-    Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. attrs as Conv's, pads cropping the output (negative ones
-    extend it), and output_padding, which extends its end.
+    Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. Attributes as Conv's, pads cropping the output (negative
+    ones extend it), and output_padding, which extends its end.
     """
 
     output_padding: tuple[int, ...]

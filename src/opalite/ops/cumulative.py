@@ -18,7 +18,7 @@ from .gather import check_axis
 class Cumulative(Op):
     """y[.., i, ..] = sum or product of x[.., j, ..] over j <= i along the axis.
 
-    attrs: kind ("sum" or "prod"), axis, exclusive (j < i instead), reverse (from the end: j >= i, or j > i).
+    Attributes: kind ("sum" or "prod"), axis, exclusive (j < i instead), reverse (from the end: j >= i, or j > i).
     x holds integers, which wrap, or floats; 16-bit floats are accumulated in float32.
     """
 

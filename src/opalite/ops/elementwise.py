@@ -16,7 +16,7 @@ from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_byte
 class Elementwise(Op):
     """y = expr(x0, x1, ...) at every position, NumPy broadcasting.
 
-    attrs: expr (Expr); shape (tuple, optional): the output's shape where it is larger than the inputs' broadcast
+    Attributes: expr (Expr); shape (tuple, optional): the output's shape where it is larger than the inputs' broadcast
     (Expand, ConstantOfShape, Range).
     """
 
@@ -55,7 +55,7 @@ class Elementwise(Op):
 class PlaceCast(Op):
     """The same tensor in another place: host to device and back, another layout, another storage precision.
 
-    Only the cast pass creates it. attrs: none; the types of input and output say everything.
+    Only the cast pass creates it. The types of input and output say everything.
     """
 
     def infer_shape(self, ins: Types) -> list[TensorType]:

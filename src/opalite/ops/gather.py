@@ -44,7 +44,7 @@ def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
 @register_op
 @dataclass(frozen=True, slots=True)
 class Gather(Op):
-    """y[o, i, n] = x[o, indices[i], n]: `indices`' shape takes the place of x's axis. attrs: axis.
+    """y[o, i, n] = x[o, indices[i], n]: `indices`' shape takes the place of x's axis `axis`.
 
     Inputs x (any type), indices (i32 or i64, any shape).
     """
@@ -78,7 +78,7 @@ class Gather(Op):
 @register_op
 @dataclass(frozen=True, slots=True)
 class GatherElements(Op):
-    """y[i0, .., ik, ..] = x[i0, .., indices[i0, .., ik, ..], ..], the index standing at position `axis`. attrs: axis.
+    """y[i0, .., ik, ..] = x[i0, .., indices[i0, .., ik, ..], ..], the index standing at position `axis`.
 
     Inputs x (any type), indices (i32 or i64) of x's rank, along the other axes at most as large as x.
     """
@@ -131,7 +131,6 @@ class GatherND(Op):
     """y[b, i] = x[b, indices[b, i]]: the last axis of `indices` holds coordinates of x after `batch_dims` common axes.
 
     Inputs x (any type), indices (i32 or i64) [b.., i.., q]; y is [b.., i.., what q coordinates leave of x].
-    attrs: batch_dims.
     """
 
     batch_dims: int

@@ -25,7 +25,7 @@ class GridSample(Op):
     """y[n, c, p] = x[n, c] interpolated at the position grid[n, p].
 
     Inputs x[N,C,D1..Dr] with r = 2 or 3, grid[N,P1..Pr,r] whose last axis holds coordinates, x's last axis first, with
-    -1 and 1 at the ends of x; y is [N,C,P1..Pr]. attrs: mode ("linear", "nearest" or "cubic"); padding: what lies
+    -1 and 1 at the ends of x; y is [N,C,P1..Pr]. Attributes: mode ("linear", "nearest" or "cubic"); padding: what lies
     outside x ("zeros", "border": the end elements, "reflection"); align_corners: whether -1 and 1 are the centres of
     the end elements, or their outer edges.
     """

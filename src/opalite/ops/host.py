@@ -26,7 +26,7 @@ def set_host_runner(runner: HostRunner) -> None:
 class HostOp(Op):
     """Any ONNX operator with outputs of known type.
 
-    attrs: op_type, domain, opset (the domain's version), proto (serialised NodeProto with attributes),
+    Attributes: op_type, domain, opset (the domain's version), proto (serialised NodeProto with attributes),
     types (TensorTypes of the outputs).
     """
 

@@ -66,8 +66,8 @@ class IntegerConv(LessZeros, ForwardConv):
     """Conv of x - x_zero with w - w_zero in int32; where x is padded, x - x_zero is zero.
 
     Inputs x[N,C,D...] and w[M,C/group,K...] of int8 or uint8 each, bias int32[M] or none, x_zero of x's type with one
-    element or none, w_zero of w's type with one element or one for each output channel, or none. attrs as Conv's. An
-    epilogue sees int32 and may give another type.
+    element or none, w_zero of w's type with one element or one for each output channel, or none. Attributes as Conv's.
+    An epilogue sees int32 and may give another type.
     """
 
     arity = 5
@@ -83,8 +83,8 @@ class IntegerMatMul(LessZeros, MatrixProduct):
     """MatMul of a - a_zero with b - b_zero in int32.
 
     Inputs a[..., M, K] and b[..., K, N] of int8 or uint8 each, a_zero of a's type with one element or none, b_zero of
-    b's type with one element or one for each column of the product, or none. attrs as MatMul's. An epilogue sees int32
-    and may give another type.
+    b's type with one element or one for each column of the product, or none. Attributes as MatMul's. An epilogue sees
+    int32 and may give another type.
     """
 
     arity = 4

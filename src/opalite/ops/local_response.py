@@ -23,7 +23,7 @@ class LocalResponseNorm(Op):
     """y[n,c,..] = x[n,c,..] * (bias + alpha / size * sum of x[n,i,..]^2 over the window of c)^-beta.
 
     The window holds `size` neighbouring channels i (`neighbours`); those outside x count as zero. x is [N,C,...] and
-    holds floats; 16-bit ones are computed in float32. attrs: size, alpha, beta, bias. (Krizhevsky, Sutskever and
+    holds floats; 16-bit ones are computed in float32. Attributes: size, alpha, beta, bias. (Krizhevsky, Sutskever and
     Hinton, 2012, where alpha is not divided.)
     """
 

@@ -80,8 +80,8 @@ class MatrixProduct(Op):
 class MatMul(MatrixProduct):
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], leading dimensions broadcasting.
 
-    Inputs a[..., M, K], b[..., K, N], both of rank 2 or more. attrs: trans_a, trans_b (bool): the last two dimensions
-    of that input are stored swapped; exact as Conv's. The 16-bit floats are summed in float32.
+    Inputs a[..., M, K], b[..., K, N], both of rank 2 or more. Attributes: trans_a, trans_b (bool): the last two
+    dimensions of that input are stored swapped; exact as Conv's. The 16-bit floats are summed in float32.
     """
 
     exact: bool = False

@@ -25,7 +25,7 @@ class _Movement(Op):
 @register_op
 @dataclass(frozen=True, slots=True)
 class Reshape(_Movement):
-    """The same elements in row-major order under another shape: a view. attrs: shape (tuple)."""
+    """The same elements in row-major order under another shape: a view."""
 
     shape: Shape
 
@@ -50,7 +50,7 @@ class Reshape(_Movement):
 @register_op
 @dataclass(frozen=True, slots=True)
 class Transpose(_Movement):
-    """y's axis i is x's axis perm[i]. attrs: perm (tuple)."""
+    """y's axis i is x's axis perm[i]."""
 
     perm: tuple[int, ...]
 
@@ -70,7 +70,7 @@ class Transpose(_Movement):
 @register_op
 @dataclass(frozen=True, slots=True)
 class Slice(_Movement):
-    """y[i] = x[starts + steps * i], along every axis. attrs: starts, steps, sizes (full rank; sizes is y's shape)."""
+    """y[i] = x[starts + steps * i], along every axis of x; `sizes` is the shape of y."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]
@@ -104,7 +104,7 @@ class Slice(_Movement):
 @register_op
 @dataclass(frozen=True, slots=True)
 class Concat(_Movement):
-    """Inputs one after another along `axis`. attrs: axis."""
+    """Inputs one after another along `axis`."""
 
     axis: int
 
@@ -130,7 +130,7 @@ class Concat(_Movement):
 @register_op
 @dataclass(frozen=True, slots=True)
 class Pad(_Movement):
-    """x inside a border. attrs: pads (begins, then ends, all >= 0), mode (constant, reflect, edge or wrap), value."""
+    """x inside a border. pads: begins, then ends, all >= 0; mode: constant (of `value`), reflect, edge or wrap."""
 
     pads: tuple[int, ...]
     mode: str

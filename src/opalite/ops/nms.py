@@ -21,7 +21,7 @@ class NonMaxSuppression(Op):
     Inputs boxes[B,S,4], scores[B,C,S], floats of one type. Outputs indices int64[B*C*min(max_output,S), 3] of
     (batch, class, box) in order of batch, class and falling score (equal scores: lower box first), padded with -1;
     and count int64[1], the rows that hold a box.
-    attrs: center_point_box (boxes are x, y of the centre, width, height; else y, x of two opposite corners),
+    Attributes: center_point_box (boxes are x, y of the centre, width, height; else y, x of two opposite corners),
     max_output (boxes kept for each batch entry and class), iou (boxes overlap if intersection / union exceeds it),
     score (only scores above it take part; None: all do).
     """

@@ -25,7 +25,7 @@ BY_CHANNEL = ("instance", "group")
 class Normalize(Op):
     """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, by the statistics of what belongs together.
 
-    Inputs x, scale or none, bias or none, of one float type. attrs: epsilon and kind, which is
+    Inputs x, scale or none, bias or none, of one float type. Attributes: epsilon and kind, which is
     - "layer" (over the axes from `axis` on) or "rms" (x / sqrt(mean(x^2) + epsilon) instead): scale and bias broadcast
       to those axes;
     - "instance" (over the spatial axes of x[N,C,...]) or "group" (over num_groups groups of neighbouring channels, and

@@ -17,8 +17,8 @@ from .matmul import MatrixProduct
 class NormalizedMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of r[..., m, k] * b[k, n] with r = (a - mean) / sqrt(variance + epsilon) by rows of a.
 
-    Inputs a[..., M, K] of floats, b[K, N]. attrs: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K]. Layer
-    normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.
+    Inputs a[..., M, K] of floats, b[K, N]. Attributes: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K].
+    Layer normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.
     """
 
     epsilon: float

@@ -21,8 +21,8 @@ class Distance(Op):
     """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: the points of c are its columns.
 
     Each difference is taken before it is squared, so that near points far from the origin keep their distance, which
-    is lost where squares are expanded. attrs: power, 1 or 2. Inputs x[N,F], c[F,M], floats of one type; 16-bit ones are
-    computed in float32.
+    is lost where squares are expanded. Attributes: power, 1 or 2. Inputs x[N,F], c[F,M], floats of one type; 16-bit
+    ones are computed in float32.
     """
 
     power: int

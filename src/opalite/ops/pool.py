@@ -35,7 +35,7 @@ def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:
 class Pool(Windowed):
     """y[n,c,o] = max, mean or p-norm of x[n, c, o*stride - pad + k*dilation] over the window positions k.
 
-    attrs: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends; negative ones skip elements),
+    Attributes: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends; negative ones skip elements),
     dilations, ceil_mode,
     count_include_pad (average: padding counts in the divisor; what ceil_mode adds beyond the pads never does),
     p (lp), with_indices (max: output 1 is the int64 position of the maximum in x, flattened over all axes),

@@ -53,8 +53,8 @@ def _unit(words: Array, bits: int) -> Array:
 class Random(Op):
     """Numbers that depend on the seed and their position only.
 
-    attrs: kind ("uniform" in [low, high), "normal" with mean and scale (standard deviation), "bernoulli": one with the
-    probability that input x[...] says, else zero), shape (bernoulli: x's), seed (int), dtype (of the output).
+    Attributes: kind ("uniform" in [low, high), "normal" with mean and scale (standard deviation), "bernoulli": one with
+    the probability that input x[...] says, else zero), shape (bernoulli: x's), seed (int), dtype (of the output).
     Normal numbers are Box-Muller pairs: words 2i and 2i+1 give the radius and the angle of elements 2i and 2i+1.
     """
 

@@ -37,10 +37,10 @@ class Recurrent(Op):
     """Y[T,D,B,H], Y_h[D,B,H] and for lstm Y_c[D,B,H] of x[T,B,I].
 
     Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?.
-    Gates are in the order i, o, f, c (lstm) or z, r, h (gru). attrs: kind lstm, gru or rnn; direction forward, reverse
-    or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0: off);
-    linear_before_reset; input_forget. The states of a sequence without steps are zeros, as onnxruntime has them: ONNX
-    does not say.
+    Gates are in the order i, o, f, c (lstm) or z, r, h (gru). Attributes: kind lstm, gru or rnn; direction forward,
+    reverse or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0:
+    off); linear_before_reset; input_forget. The states of a sequence without steps are zeros, as onnxruntime has them:
+    ONNX does not say.
     """
 
     kind: str

@@ -97,7 +97,7 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
 @register_op
 @dataclass(frozen=True, slots=True)
 class Reduce(Op):
-    """attrs: kind (see KINDS), axes (sorted tuple), keepdims. No axes: the kind applied to each element alone.
+    """One value from all elements along the sorted `axes`; kind: see KINDS. No axes: the kind of each element alone.
 
     Integers of 64 bits end at the type's limits, as onnxruntime's do, others wrap around; the mean of integers is
     rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for prod, the type's least value for max
@@ -135,7 +135,7 @@ class Reduce(Op):
 @register_op
 @dataclass(frozen=True, slots=True)
 class ArgReduce(Op):
-    """Position of the extreme element. attrs: kind max or min, axis, keepdims, select_last (among equals)."""
+    """Position of the extreme element. Attributes: kind max or min, axis, keepdims, select_last (among equals)."""
 
     kind: str
     axis: int

@@ -20,12 +20,11 @@ from .resize_taps import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps
 class Resize(Op):
     """y[o0, o1, ..] = sum over taps of the product of their weights along each axis times x at their positions.
 
-    attrs: sizes (y's shape); scales (a float for each axis: y's size / x's, or what the model says); mode ("nearest",
-    "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode (one of NEAREST_MODES, or NEAREST_UNTOLD);
-    cubic_a; exclude_outside (cubic and antialias: positions outside x count nothing); antialias (linear and cubic: a
-    wider filter when shrinking); roi (starts, then ends, in fractions of x) and extrapolation (the value outside x),
-    both for tf_crop_and_resize.
-    Interpolated types are floats; nearest takes every type.
+    Attributes: sizes (y's shape); scales (a float for each axis: y's size / x's, or what the model says); mode
+    ("nearest", "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode (one of NEAREST_MODES, or
+    NEAREST_UNTOLD); cubic_a; exclude_outside (cubic and antialias: positions outside x count nothing); antialias
+    (linear and cubic: a wider filter when shrinking); roi (starts, then ends, in fractions of x) and extrapolation (the
+    value outside x), both for tf_crop_and_resize. Interpolated types are floats; nearest takes every type.
     """
 
     sizes: Shape

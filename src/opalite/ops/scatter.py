@@ -81,7 +81,7 @@ class ScatterElements(Scatter):
     """y = x; y[i0, .., indices[i0, .., ik, ..], ..] op= updates[i0, .., ik, ..], the index standing at position `axis`.
 
     Inputs x, indices (i32 or i64) of x's rank and along the other axes at most as large as x, updates of indices'
-    shape. attrs: axis, reduction ("none", "add", "mul", "max" or "min"; of booleans "add" is or, "mul" is and).
+    shape. Attributes: axis, reduction ("none", "add", "mul", "max" or "min"; of booleans "add" is or, "mul" is and).
     """
 
     axis: int
@@ -115,7 +115,7 @@ class ScatterElements(Scatter):
 class ScatterND(Scatter):
     """y = x; y[indices[i]] op= updates[i]: the last axis of `indices` holds coordinates of x's first axes.
 
-    Inputs x, indices (i32 or i64) [i.., q], updates [i.., what q coordinates leave of x]. attrs: reduction as
+    Inputs x, indices (i32 or i64) [i.., q], updates [i.., what q coordinates leave of x]. Attributes: reduction as
     ScatterElements'.
     """
 

@@ -18,7 +18,7 @@ from .gather import check_axis
 class Softmax(Op):
     """y = exp(x - max) / sum(exp(x - max)) along the axis; with `log`, y = x - max - log(sum(exp(x - max))).
 
-    attrs: axis, log. x holds floats; 16-bit floats are computed in float32.
+    Attributes: axis, log. x holds floats; 16-bit floats are computed in float32.
     A line that is -infinity throughout gives NaN.
     """
 

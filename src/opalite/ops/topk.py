@@ -20,7 +20,7 @@ from .gather import check_axis
 class TopK(Op):
     """Outputs values and int64 indices of the k first elements along the axis, best first.
 
-    attrs: k, axis, largest (else smallest first), sorted (False allows any order; the results are sorted all the
+    Attributes: k, axis, largest (else smallest first), sorted (False allows any order; the results are sorted all the
     same). Of equal elements the one with the lower index comes first; NaN counts as larger than every number.
     """
 

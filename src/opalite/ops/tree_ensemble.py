@@ -38,7 +38,7 @@ class TreeEnsemble(Op):
     roots i32[T], the first node of each tree; leaves i32[M, 2], the first of a node's weights and the one after its
     last; columns i32[W] and weights[W], floats like x. A leaf is its own next node, whatever the comparison says.
     flags: number of the comparison (COMPARISONS) and MISSING_IS_YES. A column that no leaf names is zero.
-    attrs: columns (of y), aggregate (one of AGGREGATES), depth (steps from a root to the deepest leaf).
+    Attributes: columns (of y), aggregate (one of AGGREGATES), depth (steps from a root to the deepest leaf).
     16-bit floats are computed in float32.
     """
 

@@ -84,8 +84,8 @@ def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = N
     """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host."""
     caster = _Caster(graph, device, measured)
     for node in graph.nodes:
-        on_host = bool(node.choice.host_reason)
-        wanted: tuple[Layout | None, ...] = node.choice.option.binding.inputs
+        on_host = bool(node.chosen.host_reason)
+        wanted: tuple[Layout | None, ...] = node.chosen.option.binding.inputs
         if not on_host:
             for out in node.outputs:
                 out.type = out.type.with_place(out.type.place.with_precision(node.precision.override(out.dtype)))

@@ -194,9 +194,9 @@ def emit(
     for v in graph.inputs:
         program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:
-        if node.choice.kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
-            e.settings[node] = e.settings.get(node) or Setting(node.choice.kernel.defaults(node, device))
-            e.launches[node] = launches_of(node.choice.kernel, node, e.settings[node].params, device)
+        if node.chosen.kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
+            e.settings[node] = e.settings.get(node) or Setting(node.chosen.kernel.defaults(node, device))
+            e.launches[node] = launches_of(node.chosen.kernel, node, e.settings[node].params, device)
     e.nesting = find_nesting(graph, e.launches, _alignment(device), _nesting_refusal(device))
     for node in graph.nodes:
         counts.append(_emit_node(e, node))
@@ -215,7 +215,7 @@ def emit(
 
 def _stores_halves(node: Node) -> bool:
     """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
-    if node.choice.kernel is None:
+    if node.chosen.kernel is None:
         return False
     is_cast = isinstance(node.op, PlaceCast)
     return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
@@ -251,7 +251,7 @@ def _emit_node(e: Emitter, node: Node) -> int:
             e.memory[number].storage = Storage.SEPARATE
             steps.append(UploadStep(e.host(x), number, y.type.storage, x.name))
             return 0
-    if node.choice.host_reason:
+    if node.chosen.host_reason:
         _emit_host(e, node)
         return 0
     return _emit_launches(e, node)
@@ -274,11 +274,12 @@ def _emit_host(e: Emitter, node: Node) -> None:
 
 
 def _emit_launches(e: Emitter, node: Node) -> int:
-    kernel = node.choice.kernel
+    kernel = node.chosen.kernel
     if not any(o.type.count for o in node.outputs):
         for o in node.outputs:
             e.slot(o)
         return 0
+    assert kernel is not None
     launches, setting = e.launches[node], e.settings[node]
     if (copied := e.nesting.copied.get(node)) is not None:
         launches = [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
@@ -335,7 +336,7 @@ def _nesting_words(e: Emitter, node: Node) -> str:
 
 
 def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
-    choice = node.choice
+    choice = node.chosen
     kernel = choice.kernel
     setting = e.settings.get(node)
     target = "host" if choice.host_reason else "opencl" if launches else "view"

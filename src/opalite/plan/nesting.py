@@ -57,7 +57,7 @@ class Nesting:
 def is_alias(node: Node) -> bool:
     """Whether the output is all of the input's memory: a Reshape, or a cast on the device that changes no byte."""
     if isinstance(node.op, Reshape):
-        return not node.choice.host_reason
+        return not node.chosen.host_reason
     if not isinstance(node.op, PlaceCast):
         return False
     x, y = node.x.type, node.y.type

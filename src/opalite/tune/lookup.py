@@ -94,9 +94,9 @@ def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, Setting]:
     """Settings of the placed nodes that a kernel was chosen for."""
     found = {}
     for node in nodes:
-        kernel = node.choice.kernel
+        kernel = node.chosen.kernel
         if kernel is not None and any(o.type.count for o in node.outputs):
-            setting = lookup.setting(node, kernel, node.choice.option.binding)
+            setting = lookup.setting(node, kernel, node.chosen.option.binding)
             if setting is not None:
                 found[node] = setting
     return found

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..ir.graph import Node
 from ..ir.place import Layout
@@ -196,7 +196,7 @@ def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
     jobs: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
     others: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
     for node in nodes:
-        choice: Any = node.choice
+        choice = node.chosen
         key = lookup.signature(node)
         by_layout: dict[tuple[Layout | None, ...], list[tuple[Kernel, Binding, float]]] = {}
         for o in (choice.option, *choice.options):

@@ -163,7 +163,7 @@ class _Verifier:
         for node in graph.nodes:
             arrays = [None if v is None else array(v) for v in node.inputs]
             outs = _reference(node, arrays)
-            if compare and node.choice.kernel is not None and any(o.type.count for o in node.outputs):
+            if compare and node.chosen.kernel is not None and any(o.type.count for o in node.outputs):
                 self._compare(node, arrays, outs)
             known.update(zip(node.outputs, outs, strict=False))
         return [array(v) for v in graph.outputs]
@@ -173,7 +173,8 @@ class _Verifier:
             None if a is None or v is None else _as_stored(a, v) for a, v in zip(arrays, node.inputs, strict=True)
         ]
         wanted = outs if all(s is a for s, a in zip(stored, arrays, strict=True)) else _reference(node, stored)
-        kernel = node.choice.kernel
+        kernel = node.chosen.kernel
+        assert kernel is not None
         try:
             got = self._run(node, stored)
         except DeviceError as e:
@@ -185,8 +186,9 @@ class _Verifier:
             self.found.nodes.append(check)
 
     def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-        space = Workspace(self.rt, node, arrays)
-        for launch in space.prepare(node.choice.kernel):
+        space, kernel = Workspace(self.rt, node, arrays), node.chosen.kernel
+        assert kernel is not None
+        for launch in space.prepare(kernel):
             launch.enqueue(self.rt.queue)
         return space.results()
 
