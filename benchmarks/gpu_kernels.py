@@ -1,5 +1,7 @@
 """Kernels of one GPU on layers of common networks: checked against float64 on random inputs, then timed.
 
+Longer than 400 lines: a command whose list of layers is half of it.
+
     python -m benchmarks.gpu_kernels --out FOLDER [--budget 120] [--only TEXT] [--tiles 3] [--workers 14]
 
 Every kernel that takes a layer in half storage is measured with its untuned parameters, those for matrix units with

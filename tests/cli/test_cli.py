@@ -1,4 +1,7 @@
-"""Every command with every kind of input: exit codes, files, and never a traceback unless asked for."""
+"""Every command with every kind of input: exit codes, files, and never a traceback unless asked for.
+
+Longer than 400 lines: cases that do not know each other, a few for each command.
+"""
 
 from __future__ import annotations
 

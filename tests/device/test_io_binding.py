@@ -1,4 +1,7 @@
-"""Inputs and outputs bound to device memory: a loop moves nothing, sessions feed each other, misfits are sentences."""
+"""Inputs and outputs bound to device memory: a loop moves nothing, sessions feed each other, misfits are sentences.
+
+Longer than 400 lines: cases that do not know each other.
+"""
 
 from __future__ import annotations
 

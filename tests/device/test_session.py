@@ -1,4 +1,7 @@
-"""InferenceSession as a user meets it: feeds, outputs, many sizes, threads, what is shared and what is released."""
+"""InferenceSession as a user meets it: feeds, outputs, many sizes, threads, what is shared and what is released.
+
+Longer than 400 lines: cases that do not know each other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Step loops: all launches of a run as one give what the launches give, whatever stands between them."""
+"""Step loops: all launches of a run as one give what the launches give, whatever stands between them.
+
+Longer than 400 lines: cases that do not know each other.
+"""
 
 from __future__ import annotations
 

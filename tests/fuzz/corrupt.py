@@ -1,5 +1,7 @@
 """Damaged models, bundles and caches: none may end the process, give a wrong answer or write outside its folders.
 
+Longer than 400 lines: a command with what it does to three kinds of files.
+
     python -m tests.fuzz.corrupt --what onnx --seconds 600 --seed 1 [--count N] [--out FOLDER]
     python -m tests.fuzz.corrupt --what opal …
     python -m tests.fuzz.corrupt --what cache … [--jobs N]

@@ -43,6 +43,10 @@ ALLOWED["cli"] = set(ALLOWED) | {"cli"}
 ALLOWED["__init__"] = set(ALLOWED)
 ALLOWED["__main__"] = {"cli"}
 MODULES = sorted(ROOT.rglob("*.py"))
+REPOSITORY = ROOT.parents[1]
+SOURCES = [
+    p for folder in ("src", "tests", "benchmarks", "examples") for p in sorted((REPOSITORY / folder).rglob("*.py"))
+]
 
 
 def part_of(parts: Sequence[str]) -> str:
@@ -85,9 +89,12 @@ def test_imports_point_one_way(path: Path) -> None:
             assert own in ("importer", "backend"), f"{path}:{line}: only importer/ and backend.py import onnx"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(REPOSITORY)))
 def test_files_hold_one_concept(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 620, "split the file: one concept a file"
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 400 or any("Longer than 400 lines:" in line for line in lines[:4]), (
+        "split the file, one concept a file, or say in its docstring why it is 'Longer than 400 lines: ...'"
+    )
 
 
 def test_only_knobs_reads_the_environment() -> None:

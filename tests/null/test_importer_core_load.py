@@ -1,4 +1,7 @@
-"""Loading: bytes, external data, metadata, functions, and sentences for every kind of broken file or graph."""
+"""Loading: bytes, external data, metadata, functions, and sentences for every kind of broken file or graph.
+
+Longer than 400 lines: a list of broken files and graphs.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_wide_measures_other_layouts_apart() -> None:
 
 
 def test_work_groups_stay_within_what_each_kernel_runs_with() -> None:
-    """The seeds' generators are given CL_KERNEL_WORK_GROUP_SIZE of the built kernel, not the device's limit alone."""
+    """Generators are given CL_KERNEL_WORK_GROUP_SIZE of the built kernel, not the device's limit alone."""
     groups = {}
     for most in (None, 48):
         replay = Replay(lambda trial: 1.0, most_items=most)

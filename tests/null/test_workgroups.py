@@ -1,4 +1,4 @@
-"""The seeds' work-group formulas, by hand-computed cases and by properties."""
+"""The work-group formulas of other engines, by hand-computed cases and by properties."""
 
 from __future__ import annotations
 

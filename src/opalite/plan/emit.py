@@ -1,4 +1,7 @@
-"""Emit: from a placed graph to a Program - slots, weights, sources and steps."""
+"""Emit: from a placed graph to a Program - slots, weights, sources and steps.
+
+Longer than 400 lines: one class whose methods fill one Program.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """A linker for the one case that PoCL needs: a relocatable object of x86-64 becomes a shared library.
 
+Longer than 400 lines: one short program, which a process of its own runs for each kernel.
+
 PoCL calls `ld` for every kernel, and aborts the process where there is none. This is an `ld` for such systems
 (linker.py puts it in place). It knows what LLVM emits for position-independent code in the small code model; anything
 else is a LinkError. Standard library only, and little of it: a process runs it for each kernel.

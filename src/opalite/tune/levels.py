@@ -1,9 +1,9 @@
 """Tuning levels: nested sets of trials, each with a time budget.
 
-FAST tries, of every kernel that accepts the node in its layouts, the untuned parameters with the seeds' work-groups,
-and the parameters next to them. NORMAL adds those that differ from the untuned ones in any one value, and a few of the
-work-groups that divide the grid. WIDE adds a sample of all parameters and of all work-groups, and measures other
-layouts. EXHAUSTIVE leaves nothing out.
+FAST tries, of every kernel that accepts the node in its layouts, the untuned parameters with the work-groups that
+TensorFlow Lite's GPU delegate would try (workgroups.py), and the parameters next to them. NORMAL adds those that differ
+from the untuned ones in any one value, and a few of the work-groups that divide the grid. WIDE adds a sample of all
+parameters and of all work-groups, and measures other layouts. EXHAUSTIVE leaves nothing out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """OpenCL C functions that generated expressions call, written for one vector type at a time and only when needed.
 
+Longer than 400 lines: a list of functions that do not know each other.
+
 `helper(name, type)` gives the function `<name>_<type>`. Masks are what comparisons of that type give; a ternary
 with a vector condition selects lane by lane. Sums of products are `fma`: PoCL makes two operations of `mad`.
 """
