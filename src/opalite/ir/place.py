@@ -22,31 +22,51 @@ class Memory(Enum):
     IMAGE2D = "image2d"
 
 
+class LayoutKind(Enum):
+    """The order of elements in memory. Code asks for the kinds that it knows, by name, and refuses any other."""
+
+    ROW_MAJOR = "row-major buffer"
+    PACKED = "channel-packed buffer"
+    TEXELS = "image2d of texels"
+
+
 @dataclass(frozen=True)
 class Layout:
     """How the elements of a tensor N,C,D... are ordered.
 
-    pack = 1 is plain row-major order (NCHW for rank 4). pack = c > 1 stores [N, ceil(C/c), D..., c]: the
-    channel axis in blocks of c neighbours (NC4HW4, NC8HW8, NC16HW16). Lanes past C hold zero: whoever writes a
-    packed value keeps them zero, so that readers need not mask. Images hold pack 4: one RGBA texel is a block.
+    ROW_MAJOR is plain order (NCHW for rank 4). PACKED with blocks of c channels stores [N, ceil(C/c), D..., c]: the
+    channel axis in blocks of c neighbours (NC4HW4, NC8HW8, NC16HW16). Lanes past C hold zero: whoever writes a packed
+    value keeps them zero, so that readers need not mask. TEXELS are blocks of 4: one RGBA texel is a block.
     """
 
-    pack: int = 1
-    memory: Memory = Memory.BUFFER
+    kind: LayoutKind = LayoutKind.ROW_MAJOR
+    block: int = 1
 
     @property
-    def is_flat(self) -> bool:
+    def is_row_major(self) -> bool:
         """Plain row-major order in a buffer."""
-        return self.pack == 1 and self.memory is Memory.BUFFER
+        return self.kind is LayoutKind.ROW_MAJOR
+
+    @property
+    def is_packed(self) -> bool:
+        """Channel blocks in a buffer."""
+        return self.kind is LayoutKind.PACKED
 
     @property
     def is_image(self) -> bool:
         """Held in an image2d."""
-        return self.memory is Memory.IMAGE2D
+        return self.kind is LayoutKind.TEXELS
+
+    @property
+    def pack(self) -> int:
+        """Channels that lie side by side at each position: 1 in row-major order. ValueError for kinds not known here."""
+        if not (self.is_row_major or self.is_packed or self.is_image):
+            raise ValueError(f"layout {self} is none of {', '.join(kind.value for kind in LayoutKind)}")
+        return self.block
 
     def storage_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the stored array: [N, ceil(C/c), D..., c] when packed, else `shape` itself."""
-        if self.pack == 1:
+        """Shape of the stored array: [N, ceil(C/c), D..., c] where channels are packed, else `shape` itself."""
+        if self.is_row_major:
             return shape
         n, c, *rest = shape
         return (n, -(-c // self.pack), *rest, self.pack)
@@ -59,16 +79,18 @@ class Layout:
     def __str__(self) -> str:
         if self.is_image:
             return "IMAGE2D"
-        return "NCHW" if self.pack == 1 else f"NC{self.pack}HW{self.pack}"
+        if self.is_packed:
+            return f"NC{self.block}HW{self.block}"
+        return "NCHW" if self.is_row_major else str(self.kind.value)
 
 
 FLAT = Layout()
-IMAGE = Layout(4, Memory.IMAGE2D)
+IMAGE = Layout(LayoutKind.TEXELS, 4)
 
 
 def packed(c: int) -> Layout:
-    """Channel-packed buffer layout with blocks of `c` channels."""
-    return Layout(c)
+    """Channel-packed buffer layout with blocks of `c` channels; blocks of one channel are row-major order."""
+    return Layout(LayoutKind.PACKED, c) if c > 1 else FLAT
 
 
 @dataclass(frozen=True)

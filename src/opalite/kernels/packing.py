@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 def pack_array(array: Array, layout: Layout) -> Array:
     """`array` (N,C,D...) as `layout` stores it: [N, ceil(C/c), D..., c] with lanes past C zero, or as it is."""
-    if layout.pack == 1:
+    if layout.is_row_major:
         return np.ascontiguousarray(array)
     n, c, *rest = array.shape
     blocks = -(-c // layout.pack)
@@ -26,7 +26,7 @@ def pack_array(array: Array, layout: Layout) -> Array:
 
 def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:
     """The inverse of `pack_array`. DeviceError if lanes past C are not zero, which readers rely on."""
-    if layout.pack == 1:
+    if layout.is_row_major:
         return stored.reshape(shape)
     n, c, *rest = shape
     full = np.moveaxis(stored.reshape(layout.storage_shape(tuple(shape))), -1, 2).reshape(

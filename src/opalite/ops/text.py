@@ -28,7 +28,7 @@ from ..expr.core import Expr
 from ..expr.text import parse_expr
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
-from ..ir.place import OPENCL, Layout, Memory, Place, Target
+from ..ir.place import FLAT, IMAGE, OPENCL, Layout, Place, Target, packed
 from ..ir.types import TensorType
 from .base import all_ops, make_op
 from .text_tokens import PLAIN_NAME, Tokens
@@ -36,8 +36,7 @@ from .view import View
 
 LISTED = 8  # constants of up to so many elements are listed
 
-_LAYOUTS = {"NCHW": Layout(), "IMAGE2D": Layout(4, Memory.IMAGE2D)}
-_LAYOUTS |= {str(Layout(c)): Layout(c) for c in (2, 4, 8, 16, 32)}
+_LAYOUTS = {str(layout): layout for layout in (FLAT, IMAGE, *map(packed, (2, 4, 8, 16, 32)))}
 
 # ---------------------------------------------------------------------------------------------------------------
 # Printing
@@ -212,7 +211,7 @@ def _parse_place(tokens: Tokens, text: str) -> Place:
     if target not in ("host", "opencl") or len(names) > 1:
         raise tokens.problem(f"'{text}' is no place; one is opencl/f16/NC4HW4, the middle part being optional")
     precision = _parse_dtype(tokens, names[0]) if names else None
-    return Place(Target(target), layout or Layout(), precision)
+    return Place(Target(target), layout or FLAT, precision)
 
 
 def _parse_constant(tokens: Tokens, known: dict[str, Value]) -> None:

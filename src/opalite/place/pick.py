@@ -43,8 +43,14 @@ def is_free_cast(shape: tuple[int, ...], a: Layout, b: Layout) -> bool:
     """Whether both layouts store the tensor in the same bytes: one spatial position and whole channel blocks."""
     if a.is_image or b.is_image:
         return a == b
-    whole = all(layout.pack == 1 or (len(shape) >= 2 and shape[1] % layout.pack == 0) for layout in (a, b))
-    return a == b or (whole and all(d == 1 for d in shape[2:]))
+    if a == b:
+        return True
+    return all(d == 1 for d in shape[2:]) and all(_fills_blocks(shape, layout) for layout in (a, b))
+
+
+def _fills_blocks(shape: tuple[int, ...], layout: Layout) -> bool:
+    """Whether every lane of the layout's blocks holds an element."""
+    return layout.is_row_major or (layout.is_packed and len(shape) >= 2 and shape[1] % layout.pack == 0)
 
 
 def pick_kernels(
@@ -106,9 +112,9 @@ def _options(
 
 def _start(options: list[Option], prefer_packed: bool) -> Option:
     if prefer_packed:
-        packed = [o for o in options if o.binding.outputs and not o.binding.outputs[0].is_flat]
+        packed = [o for o in options if o.binding.outputs and not o.binding.outputs[0].is_row_major]
         return min(packed or options, key=lambda o: o.seconds)
-    flat = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_flat]
+    flat = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_row_major]
     return min(flat or options, key=lambda o: o.seconds)
 
 

@@ -98,7 +98,7 @@ def stretch_start(node: Node) -> int | None:
     starts, steps = list(op.starts), op.steps
     if any(step != 1 and size > 1 for step, size in zip(steps, y.shape, strict=True)):
         return None
-    if layout.pack > 1:
+    if not layout.is_row_major:
         end = starts[1] + y.shape[1]
         if starts[1] % layout.pack or (end % layout.pack and end != x.shape[1]):
             return None

@@ -135,7 +135,7 @@ def keeps_zeros(node: Node) -> bool:
     for v in _operands(node):
         if v.data is not None and v.type.count == 1:
             arrays.append(v.data.reshape(()))
-        elif not v.is_const and v.type.layout.pack > 1 and v.shape == node.y.shape:
+        elif not v.is_const and not v.type.layout.is_row_major and v.shape == node.y.shape:
             arrays.append(np.zeros((), v.dtype.np))
         else:
             return False

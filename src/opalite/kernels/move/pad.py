@@ -52,7 +52,7 @@ class PadRows(Kernel):
         pack, storage = node.y.type.layout.pack, node.x.type.storage
         axes = _axes(node, pack)
         columns, begin, wide = axes[-1]
-        vec = params["VEC"] if pack == 1 else 1
+        vec = params["VEC"] if node.y.type.layout.is_row_major else 1
         while vec > max(1, columns):
             vec //= 2
         element = Vec(ELEMENT[storage.size], pack)

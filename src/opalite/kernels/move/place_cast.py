@@ -24,6 +24,8 @@ _BITS = {
 }
 """By element size: the type that moves an element's bits, and the type that holds them in registers."""
 
+_KINDS = (LayoutKind.ROW_MAJOR, LayoutKind.PACKED, LayoutKind.TEXELS)
+
 
 class _Cast(Kernel):
     """What all casts share: they stay on the device and keep the layouts that the values have."""
@@ -37,7 +39,9 @@ class _Cast(Kernel):
             why = image_refusal(device, v.type) if v.type.layout.is_image else None
             if why is not None:
                 return why
-            if v.type.layout.pack > 1 and len(v.shape) < 2:
+            if v.type.layout.kind not in _KINDS:
+                return f"{v!r} is in layout {v.type.layout}, which casts do not know"
+            if not v.type.layout.is_row_major and len(v.shape) < 2:
                 return f"{v!r} has no channel axis to pack"
         return None
 
@@ -53,7 +57,8 @@ class PlaceCastStream(_Cast):
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.x.type.layout.is_image or node.x.type.layout != node.y.type.layout:
+        x = node.x.type.layout
+        if not (x.is_row_major or x.is_packed) or x != node.y.type.layout:
             return "the layout changes"
         return super().refuse(node, device)
 
@@ -77,7 +82,7 @@ class PlaceCastBlocks(_Cast):
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         x, y = node.x.type.layout, node.y.type.layout
-        if x.is_image or y.is_image or x.is_flat == y.is_flat:
+        if not (x.is_row_major and y.is_packed or x.is_packed and y.is_row_major):
             return "not between a row-major and a channel-packed buffer"
         return super().refuse(node, device)
 
@@ -92,7 +97,7 @@ class PlaceCastBlocks(_Cast):
         defines = {"PACK": pack, "TILE": pack if params["TILED"] else 1}
         args = (node.x, node.y, channels, blocks, spatial, params["EACH"], n * blocks)
         grid = (ceil_div(spatial, params["EACH"]), n * blocks)
-        entry = "pack_blocks" if x.is_flat else "unpack_blocks"
+        entry = "pack_blocks" if x.is_row_major else "unpack_blocks"
         return [Launch(entry, args, grid, defines=defines, prelude=_accesses(node.x, node.y, pack))]
 
 
@@ -105,7 +110,7 @@ class PlaceCastAny(_Cast):
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         x, y = node.x.type, node.y.type
         shape = x.shape
-        flat = x.layout.is_flat and y.layout.is_flat
+        flat = x.layout.is_row_major and y.layout.is_row_major
         n, c, spatial = (1, 1, shape) if flat or len(shape) < 2 else (shape[0], shape[1], shape[2:])
         width = spatial[-1] if spatial else 1
         rows = math.prod(spatial[:-1]) if spatial else 1

@@ -158,4 +158,4 @@ class ConcatCopy(StridedCopy):
 
 
 def _blocks(shape: tuple[int, ...], pack: int) -> tuple[int, ...]:
-    return Layout(pack).storage_shape(shape)
+    return packed(pack).storage_shape(shape)

@@ -68,7 +68,7 @@ class ReduceLines(Kernel):
 
     def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
         pack = node.y.type.layout.pack
-        if pack > 1 and params["PACK"] != pack:
+        if node.y.type.layout.is_packed and params["PACK"] != pack:
             return f"a packed tensor is read in its blocks of {pack}"
         if params["PACK"] > max(1, self._view(node).inner):
             return "lines are fewer than the lanes of a vector"
@@ -81,7 +81,7 @@ class ReduceLines(Kernel):
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         view, pack = self._view(node), node.y.type.layout.pack
-        if pack == 1 and device.is_cpu:
+        if node.y.type.layout.is_row_major and device.is_cpu:
             pack = next(p for p in (16, 8, 4, 2, 1) if p <= max(1, min(view.inner, device.native_float_width)))
         across = ceil_div(view.inner, pack)
         parts = useful_parts(node, view.outer * across, view.length, LEAST_PART, device)
@@ -114,7 +114,7 @@ class ReduceLines(Kernel):
             partial = partial_results(node, outer * parts * inner)
             launches.append(make(x, partial, parts, length, 0, {"LAST_PASS": False}, Epilogue()))
             x, length = partial, parts
-        last = {"FIRST_PASS": parts == 1, "BLOCKS": layout.pack > 1}
+        last = {"FIRST_PASS": parts == 1, "BLOCKS": layout.is_packed}
         launches.append(make(x, node.y, 1, length, reduced_count(node), last, epilogue))
         return launches
 
@@ -126,7 +126,7 @@ class ReduceLines(Kernel):
 
 
 def _epilogue(node: Node, inner: int, device: DeviceInfo) -> Epilogue:
-    if node.y.type.layout.pack > 1:
+    if node.y.type.layout.is_packed:
         return packed_epilogue(node, device)
     return rows_epilogue(node, device, inner)
 
