@@ -67,7 +67,7 @@ def plan(graph: Graph, device: DeviceInfo, memory: Memory | None, precision: Pre
 def test_an_adreno_that_chooses_by_itself_gets_images() -> None:
     assert ADRENO.prefers_images
     found = layouts(placed(small_net(), ADRENO, None))
-    assert found.pop("head").is_flat
+    assert found.pop("head").is_row_major
     assert set(found.values()) == {IMAGE}
 
 
@@ -85,7 +85,7 @@ def test_buffers_on_demand(device: DeviceInfo) -> None:
 
 def test_images_on_demand() -> None:
     found = layouts(placed(small_net(), MALI, Memory.IMAGE2D))
-    assert found.pop("head").is_flat
+    assert found.pop("head").is_row_major
     assert set(found.values()) == {IMAGE}
 
 

@@ -5,7 +5,7 @@ from .device import DeviceInfo
 from .dtype import DType
 from .graph import Graph, Node, Value
 from .patch import Patch, apply_patches
-from .place import FLAT, HOST, IMAGE, OPENCL, Layout, Memory, Place, Target, packed
+from .place import FLAT, HOST, IMAGE, OPENCL, Layout, LayoutKind, Memory, Place, Target, packed
 from .types import Shape, TensorType
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "DeviceInfo",
     "Graph",
     "Layout",
+    "LayoutKind",
     "Memory",
     "Node",
     "Patch",

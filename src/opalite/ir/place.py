@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def pack(self) -> int:
-        """Channels that lie side by side at each position: 1 in row-major order. ValueError for kinds not known here."""
+        """Channels that lie side by side at each position, 1 in row-major order. ValueError for any further kind."""
         if not (self.is_row_major or self.is_packed or self.is_image):
             raise ValueError(f"layout {self} is none of {', '.join(kind.value for kind in LayoutKind)}")
         return self.block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import KernelError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
@@ -13,7 +14,11 @@ from .sources import STORAGE, read_source
 
 
 def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-    """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do."""
+    """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do.
+
+    KernelError where a value's layout is of a kind that the kernel does not bind there.
+    """
+    _check_layouts(kernel, node, device)
     launches = kernel.launch(node, params, device)
     if not sums_in_half(kernel, node, device):
         return launches
@@ -23,6 +28,21 @@ def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) 
         replace(x, defines={**x.defines, **half}, prelude=functions + x.prelude) if _holds_half(x, node) else x
         for x in launches
     ]
+
+
+def _check_layouts(kernel: Kernel, node: Node, device: DeviceInfo) -> None:
+    """Kernels ask how large blocks are, not what order they are in: no tensor of another kind may reach them."""
+    bindings = kernel.bindings(node, device)
+    for i, v in enumerate((*node.inputs, *node.outputs)):
+        if v is None:
+            continue
+        bound = [(*b.inputs, *b.outputs)[i] for b in bindings]
+        kinds = {layout.kind for layout in bound if layout is not None}
+        if None not in bound and v.type.layout.kind not in kinds:
+            wanted = " or ".join(sorted(kind.value for kind in kinds))
+            raise KernelError(
+                f"{node.label}: kernel {kernel.name} takes {v!r} in a {wanted}, and is given layout {v.type.layout}"
+            )
 
 
 def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:

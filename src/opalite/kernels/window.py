@@ -106,8 +106,8 @@ def empty_refusal(node: Node) -> str | None:
 
 def block_size(node: Node, device: DeviceInfo) -> int:
     """Channels in a block of the node's packed values; the device's own block where none is packed yet."""
-    pack = max(node.x.type.layout.pack, node.y.type.layout.pack)
-    return pack if pack > 1 else device.pack
+    layouts = [v.type.layout for v in (node.x, node.y) if not v.type.layout.is_row_major]
+    return layouts[0].pack if layouts else device.pack
 
 
 def window_seconds(flops: float, nbytes: float, efficiency: float, device: DeviceInfo) -> float:

@@ -28,7 +28,7 @@ from ..expr.core import Expr
 from ..expr.text import parse_expr
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
-from ..ir.place import FLAT, IMAGE, OPENCL, Layout, Place, Target, packed
+from ..ir.place import FLAT, IMAGE, OPENCL, Place, Target, packed
 from ..ir.types import TensorType
 from .base import all_ops, make_op
 from .text_tokens import PLAIN_NAME, Tokens

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import BundleError
 from ..ir.dtype import DType
-from ..ir.place import Layout, Memory, Place, Target
+from ..ir.place import Layout, LayoutKind, Place, Target
 from ..ir.types import TensorType
 from . import program as p
 from .report import NodeReport
@@ -40,7 +40,7 @@ _CLASSES: dict[str, type[Any]] = {
     )
 }
 _KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in
-_ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "Memory": Memory}
+_ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutKind": LayoutKind}
 
 
 class Encoder:

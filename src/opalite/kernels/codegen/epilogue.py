@@ -326,7 +326,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         f"#define EPILOGUE_ARGS {names}",
         f"#define EPILOGUE(v, {', '.join(coords)}) epilogue{call}",
     ]
-    if pack > 1:
+    if kind != "rows" and not node.y.type.layout.is_row_major:
         body = function("epilogue", "ACCV", pack)
     else:
         macros.append(f"#define EPILOGUE1(v, {', '.join(coords)}) epilogue1{call}")

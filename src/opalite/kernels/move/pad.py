@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ir.place import packed
+from ...ir.place import FLAT, Layout, packed
 from ...ops.movement import Pad
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
 from ..codegen.vectors import Vec
@@ -31,7 +31,7 @@ class PadRows(Kernel):
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        axes = len(_axes(node, 1))
+        axes = len(_axes(node, FLAT))
         return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
 
     def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
@@ -50,7 +50,7 @@ class PadRows(Kernel):
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
         pack, storage = node.y.type.layout.pack, node.x.type.storage
-        axes = _axes(node, pack)
+        axes = _axes(node, node.y.type.layout)
         columns, begin, wide = axes[-1]
         vec = params["VEC"] if node.y.type.layout.is_row_major else 1
         while vec > max(1, columns):
@@ -68,14 +68,14 @@ class PadRows(Kernel):
         return [Launch("pad", tuple(args), grid, defines={**defines, "VEC": vec}, prelude=prelude)]
 
 
-def _axes(node: Node, pack: int) -> list[tuple[int, int, int]]:
+def _axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
     """(extent of x, begin of the border, extent of y) of each axis in elements or, packed, in channel blocks.
 
     Axes without border are merged into the one before.
     """
     x, y, pads = list(node.x.shape), list(node.y.shape), node.as_(Pad).pads
-    if pack > 1:
-        x[1] = y[1] = ceil_div(x[1], pack)
+    if not layout.is_row_major:
+        x[1] = y[1] = ceil_div(x[1], layout.pack)
     axes: list[tuple[int, int, int]] = []
     for extent, begin, padded in zip(x, pads[: len(x)], y, strict=True):
         if axes and extent == padded and axes[-1][0] == axes[-1][2]:

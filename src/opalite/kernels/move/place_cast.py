@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.place import Target
+from ...ir.place import LayoutKind, Target
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.helpers import helper
 from ..codegen.vectors import Vec, compute_type, load, pointer_type, store
@@ -82,7 +82,7 @@ class PlaceCastBlocks(_Cast):
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
         x, y = node.x.type.layout, node.y.type.layout
-        if not (x.is_row_major and y.is_packed or x.is_packed and y.is_row_major):
+        if not ((x.is_row_major and y.is_packed) or (x.is_packed and y.is_row_major)):
             return "not between a row-major and a channel-packed buffer"
         return super().refuse(node, device)
 

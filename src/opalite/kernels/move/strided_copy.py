@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
-from ...ir.place import Layout, packed
+from ...ir.place import FLAT, Layout, packed
 from ...ops.base import Cost
 from ...ops.movement import Concat, Slice, Transpose
 from ..base import Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
@@ -61,23 +61,22 @@ class StridedCopy(Kernel):
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
 
     def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(node, 1)):
+        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(node, FLAT)):
             return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
         return None
 
     def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         return {"VEC": 16, "ITEMS": 4} if device.is_cpu else {"VEC": 4, "ITEMS": 1}
 
-    def copies(self, node: Node, pack: int) -> list[Copy]:
-        """One copy for each input, in elements of the layout with blocks of `pack`."""
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
+        """One copy for each input, in elements or, packed, in channel blocks."""
         raise NotImplementedError
 
     def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        pack = node.y.type.layout.pack
         inputs = [v for v in node.inputs if v is not None]
         return [
             copy_launch(x, node.y, copy, params)
-            for x, copy in zip(inputs, self.copies(node, pack), strict=True)
+            for x, copy in zip(inputs, self.copies(node, node.y.type.layout), strict=True)
             if x.type.count
         ]
 
@@ -88,7 +87,7 @@ class TransposeCopy(StridedCopy):
 
     op = "Transpose"
 
-    def copies(self, node: Node, pack: int) -> list[Copy]:
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
         return [transpose_copy(node)]
 
     def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
@@ -117,12 +116,12 @@ class SliceCopy(StridedCopy):
             return flat_binding(node), Binding((layout,), (layout,))
         return (flat_binding(node),)
 
-    def copies(self, node: Node, pack: int) -> list[Copy]:
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
         op = node.as_(Slice)
         starts, steps = list(op.starts), list(op.steps)
-        x_shape, y_shape = _blocks(node.x.shape, pack), _blocks(node.y.shape, pack)
-        if pack > 1:
-            starts[1] //= pack
+        x_shape, y_shape = layout.storage_shape(node.x.shape), layout.storage_shape(node.y.shape)
+        if not layout.is_row_major:
+            starts[1] //= layout.pack
             starts, steps = [*starts, 0], [*steps, 1]
         strides = row_major(x_shape)
         first = sum(s * k for s, k in zip(starts, strides, strict=True))
@@ -145,17 +144,13 @@ class ConcatCopy(StridedCopy):
         layout = packed(device.pack)
         return flat, Binding((layout,) * len(inputs), (layout,))
 
-    def copies(self, node: Node, pack: int) -> list[Copy]:
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
         axis = node.as_(Concat).axis
-        target = row_major(_blocks(node.y.shape, pack))
+        target = row_major(layout.storage_shape(node.y.shape))
         found, start = [], 0
         for v in node.inputs:
             assert v is not None
-            shape = _blocks(v.shape, pack)
+            shape = layout.storage_shape(v.shape)
             found.append(Copy(shape, row_major(shape), target, 0, start * target[axis]))
             start += shape[axis]
         return found
-
-
-def _blocks(shape: tuple[int, ...], pack: int) -> tuple[int, ...]:
-    return packed(pack).storage_shape(shape)

@@ -106,7 +106,7 @@ class _Resize(Kernel):
         x, y = node.x, node.y
         pack = y.type.layout.pack
         sizes, counts = list(x.shape), list(y.shape)
-        if pack > 1:
+        if not y.type.layout.is_row_major:
             sizes[1] = counts[1] = ceil_div(x.shape[1], pack)
         axes = _merged_axes(sizes, counts, resized_axes(node.as_(Resize), x.shape))
         table, weights = _tables(axes)
