@@ -13,7 +13,7 @@ from opalite.passes.pick import is_free_cast
 from opalite.errors import KernelError
 from opalite.ir import FLAT, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
 from opalite.ir.place import OPENCL, Memory
-from opalite.kernels.base import kernels_for
+from opalite.kernels.registry import kernels_for
 from opalite.kernels.launches import launches_of
 from opalite.kernels.packing import pack_array, unpack_array
 from opalite.ops.base import get_op
