@@ -30,9 +30,9 @@ def choose(layer: Layer, device: DeviceInfo, measured: set[str]) -> tuple[str, d
     """The kernel among `measured` that is expected to take the least time, and its untuned parameters."""
     node, _ = layer.node(layer.batch, filled=False)
     cost = node.cost()
-    kernels = [k for k in kernels_for(node.op.name) if k.name in measured and k.refuse(node, device) is None]
-    kernel = min(kernels, key=lambda k: k.seconds(node, device, cost))
-    return kernel.name, kernel.defaults(node, device)
+    kernels = [k for k in kernels_for(node.op.name) if k.name in measured and k.refuse(k.problem(node, device)) is None]
+    kernel = min(kernels, key=lambda k: k.seconds(k.problem(node, device), cost))
+    return kernel.name, kernel.defaults(kernel.problem(node, device))
 
 
 def main() -> int:

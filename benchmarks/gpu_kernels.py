@@ -217,9 +217,9 @@ LAYERS = (
 def variants(node: Node, rt: Runtime, tiles: int) -> Iterator[tuple[Kernel, dict[str, Any], bool]]:
     """(kernel, parameters, whether they are the untuned ones) to measure on `node`."""
     for kernel in kernels_for(node.op.name):
-        if kernel.name not in HELD or kernel.refuse(node, rt.info) is not None:
+        if kernel.name not in HELD or kernel.refuse(kernel.problem(node, rt.info)) is not None:
             continue
-        first = kernel.defaults(node, rt.info)
+        first = kernel.defaults(kernel.problem(node, rt.info))
         yield kernel, first, True
         others = sorted(_others(node, kernel, rt), key=lambda pair: pair[0])
         for _, params in [pair for pair in others if pair[1] != first][:tiles]:
@@ -231,10 +231,10 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     if kernel.name == "AttentionMma":
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
         points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) for s in shapes]
-        return [(i, p) for i, p in enumerate(points) if kernel.illegal(node, p, rt.info) is None]
+        return [(i, p) for i, p in enumerate(points) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
     if node.op.sums is not None:
         rng = np.random.default_rng(0)
-        points = list(kernel.points(node, rt.info))
+        points = list(kernel.points(kernel.problem(node, rt.info)))
         return [(i, points[k]) for i, k in enumerate(rng.permutation(len(points)))]
     if kernel.name not in ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma"):
         return []
@@ -247,7 +247,7 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)
         return [(mma.tile_cycles(p, positions, channels, steps, rt.info), p) for p in mma.legal_tiles(steps, rt.info)]
-    tiles = [p for p in mma_stages.legal_tiles(rt.info) if kernel.illegal(node, p, rt.info) is None]
+    tiles = [p for p in mma_stages.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
     return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in tiles]
 
 
@@ -336,7 +336,7 @@ def build(rt: Runtime, layers: list[Layer], tiles: int, share: str) -> None:
     for layer in layers:
         node, _ = layer.node(layer.batch, filled=False)
         for kernel, params, _ in variants(node, rt, tiles):
-            for launch in kernel.launch(node, params, rt.info):
+            for launch in kernel.launch(kernel.problem(node, rt.info), params):
                 source = launch.source or kernel.source
                 specs.setdefault((program_text(source, launch.prelude), option_text(launch.defines)), source)
     for text, options in list(specs)[first::step]:

@@ -129,12 +129,14 @@ def measure(rt: Runtime, kernel: Kernel, case: Case, every: bool, peak: float) -
     arrays = case.arrays()
     const = tuple(range(1, len(arrays)))
     plain = make_node(case.op, case.attrs(), arrays, const=const)
-    if kernel.refuse(plain, rt.info) is not None:
+    if kernel.refuse(kernel.problem(plain, rt.info)) is not None:
         return
-    node = make_node(case.op, case.attrs(), arrays, const=const, binding=kernel.bindings(plain, rt.info)[0])
+    binding = kernel.bindings(kernel.problem(plain, rt.info))[0]
+    node = make_node(case.op, case.attrs(), arrays, const=const, binding=binding)
+    problem = kernel.problem(node, rt.info)
     cost = node.cost()
-    expected = kernel.seconds(node, rt.info, cost)
-    for params in kernel.points(node, rt.info) if every else [kernel.defaults(node, rt.info)]:
+    expected = kernel.seconds(problem, cost)
+    for params in kernel.points(problem) if every else [kernel.defaults(problem)]:
         s = time_node(rt, kernel, node, arrays, params, seconds=0.05)
         gflops = cost.flops / s * 1e-9
         print(

@@ -88,9 +88,13 @@ def main() -> None:
             continue
         node = case.node(case.arrays())
         for kernel in kernels_for("MatMul"):
-            if kernel.refuse(node, rt.info) is not None:
+            if kernel.refuse(kernel.problem(node, rt.info)) is not None:
                 continue
-            points = list(kernel.points(node, rt.info)) if args.all else [kernel.defaults(node, rt.info)]
+            points = (
+                list(kernel.points(kernel.problem(node, rt.info)))
+                if args.all
+                else [kernel.defaults(kernel.problem(node, rt.info))]
+            )
             for params in points:
                 us, gflops = measure(rt, kernel, case, params)
                 print(f"{case.name:26}{kernel.name:14}{us:10.1f} us {gflops:8.1f} GFLOP/s  {params}", flush=True)

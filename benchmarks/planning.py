@@ -5,8 +5,9 @@
 
 MODEL is a name (`python -m benchmarks.compare --list`) or a file. Each checkout has a process of its own, which plans
 the model with its own package and says how long that took; they take turns, so that what else the machine does meets
-both. Nothing is read from a cache or written to one. `import` is parsing and walking the model; for a model of several
-segments what lies between them is evaluated there too, so only `plan` (passes, placing, emission) is compared.
+both, and count the time of processors, not of clocks. Nothing is read from a cache or written to one. `import` is
+parsing and walking the model; for a model of several segments what lies between them is evaluated there too, so only
+`plan` (passes, placing, emission) is compared.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ class Planner:
         self.precision = precision
 
     def once(self) -> dict[str, float]:
-        """Seconds of one import and of planning its segments, and how many there are."""
+        """Seconds of processors for one import and of planning its segments, and how many there are."""
         from benchmarks.programs.record import graphs_of, plan
 
         gc.collect()
-        started = time.perf_counter()
+        started = time.process_time()
         graphs = list(graphs_of(self.contents, self.feeds))
-        imported = time.perf_counter()
+        imported = time.process_time()
         for graph in graphs:
             plan(graph, self.device, self.precision)
-        return {"import": imported - started, "plan": time.perf_counter() - imported, "segments": len(graphs)}
+        return {"import": imported - started, "plan": time.process_time() - imported, "segments": len(graphs)}
 
 
 class Worker:

@@ -39,8 +39,8 @@ def check_kernel(
     rt: Runtime, kernel: Kernel, node: Node, arrays: Sequence[Array | None], params: Mapping[str, Any] | None = None
 ) -> None:
     """`kernel` accepts `node` and computes what the reference and then the epilogue give; integers exactly."""
-    assert kernel.refuse(node, rt.info) is None
-    point = {**kernel.defaults(node, rt.info), **(params or {})}
+    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    point = {**kernel.defaults(kernel.problem(node, rt.info)), **(params or {})}
     got = run_node(rt, kernel, node, arrays, point)
     want = node.op.reference(arrays)
     if node.epilogue is not None:

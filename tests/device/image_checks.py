@@ -33,5 +33,5 @@ def check_image(
     layouts = tuple(None if i in const else IMAGE if a.size > 1 else FLAT for i, a in enumerate(arrays))
     node = make_node(op, attrs, arrays, const=const, binding=Binding(layouts, (IMAGE,)), precision=precision)
     kernel = find_kernel(op, name)
-    assert kernel.bindings(node, rt.info)[0] == Binding(layouts, (IMAGE,))
+    assert kernel.bindings(kernel.problem(node, rt.info))[0] == Binding(layouts, (IMAGE,))
     check_kernel(rt, kernel, node, arrays, params)

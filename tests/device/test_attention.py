@@ -46,7 +46,9 @@ def check(
     arrays.append(None if mask is None else np.where(hidden, -np.inf, rng.standard_normal(mask)).astype(dtype))
     attrs = {"scale": 0.4, "causal": causal, "softcap": softcap}
     node = make_node("Attention", attrs, arrays, precision=precision)
-    if why := kernel.refuse(node, rt.info) or (params and kernel.illegal(node, params, rt.info)):
+    if why := kernel.refuse(kernel.problem(node, rt.info)) or (
+        params and kernel.illegal(kernel.problem(node, rt.info), params)
+    ):
         pytest.skip(why)
     (got,) = run_node(rt, kernel, node, arrays, params)
     (want,) = node.op.reference(arrays)
@@ -122,7 +124,7 @@ def test_places(rt: Runtime, kernel: Kernel, precision: DType | None) -> None:
     attrs = {"scale": 0.2, "causal": False, "softcap": 0.0, "views": views, "out_axes": (2, 0, 1, 3)}
     arrays: list[Array | None] = [joint, joint, joint, None]
     node = make_node("Attention", attrs, arrays, precision=precision)
-    if why := kernel.refuse(node, rt.info):
+    if why := kernel.refuse(kernel.problem(node, rt.info)):
         pytest.skip(why)
     (got,) = run_node(rt, kernel, node, arrays)
     q, k, v = (joint[:, :, i].transpose(1, 2, 0, 3) for i in range(3))

@@ -77,5 +77,6 @@ def test_half_storage(rt: Runtime) -> None:
 def test_other_convolutions_are_refused(rt: Runtime) -> None:
     attrs, (x, *_) = make_case("3x3")
     node = make_node("Conv", {**attrs, "group": 1}, [x, np.zeros((5, 37, 3, 3), np.float32), None], const=(1,))
-    refusal = find_kernel("Conv", "DepthwisePacked").refuse(node, rt.info)
+    kernel = find_kernel("Conv", "DepthwisePacked")
+    refusal = kernel.refuse(kernel.problem(node, rt.info))
     assert refusal == "37 to 5 channels in 1 groups is not depthwise"

@@ -84,7 +84,7 @@ def test_long_filters_are_used_in_chunks(rt: Runtime, kernel: str, name: str) ->
     layout = packed(16)
     node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((layout, None, None), (layout,)))
     k = find_kernel("Conv", kernel)
-    (launch,) = k.launch(node, k.defaults(node, rt.info), rt.info)
+    (launch,) = k.launch(k.problem(node, rt.info), k.defaults(k.problem(node, rt.info)))
     chunk, ahead = launch.args[5:7]
     assert chunk < 49
     assert ahead > 0

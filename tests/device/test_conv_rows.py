@@ -79,4 +79,5 @@ def test_epilogue(cpu: Runtime, name: str) -> None:
 def test_refused_on_a_gpu(rt: Runtime) -> None:
     _, attrs, arrays = make_case(CASES["wide"], False)
     node = make_node("Conv", attrs, arrays)
-    assert find_kernel("Conv", "ConvRows").refuse(node, as_gpu(rt).info) is not None
+    kernel = find_kernel("Conv", "ConvRows")
+    assert kernel.refuse(kernel.problem(node, as_gpu(rt).info)) is not None

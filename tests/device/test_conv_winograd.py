@@ -86,6 +86,7 @@ def test_refusals(rt: Runtime, change: Any, kernel: int, says: str) -> None:
     attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, **change}
     w = np.zeros((6, 6 // attrs["group"], kernel, kernel), np.float32)
     node = make_node("Conv", attrs, [np.zeros((1, 6, 7, 7), np.float32), w, None], const=(1,))
-    refusal = find_kernel("Conv", "ConvWinograd").refuse(node, rt.info)
+    kernel = find_kernel("Conv", "ConvWinograd")
+    refusal = kernel.refuse(kernel.problem(node, rt.info))
     assert refusal is not None
     assert says in refusal

@@ -92,6 +92,6 @@ def test_sizes_build_nothing_new(rt: Runtime) -> None:
     built = []
     for inner in (8, 31):
         node = make_node("Gather", {"axis": 0}, [np.zeros((5, inner), np.float32), np.zeros(3, np.int64)])
-        (launch,) = kernel.launch(node, kernel.defaults(node, rt.info), rt.info)
+        (launch,) = kernel.launch(kernel.problem(node, rt.info), kernel.defaults(kernel.problem(node, rt.info)))
         built.append((launch.defines, launch.prelude))
     assert built[0] == built[1]

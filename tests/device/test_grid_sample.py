@@ -34,8 +34,8 @@ def check(
     attrs = {"mode": mode, "padding": padding, "align_corners": corners}
     precision = DType.FLOAT16 if half else None
     node = make_node("GridSample", attrs, [x, grid], precision=precision)
-    assert kernel.refuse(node, rt.info) is None
-    binding = kernel.bindings(node, rt.info)[0]
+    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    binding = kernel.bindings(kernel.problem(node, rt.info))[0]
     node = make_node("GridSample", attrs, [x, grid], binding=binding, precision=precision)
     (got,) = run_node(rt, kernel, node, [x, grid])
     (want,) = node.op.reference([x, grid])

@@ -31,10 +31,11 @@ def ways(node: Node, rt: Runtime) -> list[tuple[Kernel, Binding, Node]]:
     """Every kernel and layout in which the node is summed in half."""
     found = []
     for kernel in kernels_for(node.op.name):
-        if kernel.refuse(node, rt.info) is None:
-            for binding in kernel.bindings(node, rt.info):
+        if kernel.refuse(kernel.problem(node, rt.info)) is None:
+            for binding in kernel.bindings(kernel.problem(node, rt.info)):
                 placed = place_node(node, binding)
-                launches = launches_of(kernel, placed, kernel.defaults(placed, rt.info), rt.info)
+                problem = kernel.problem(placed, rt.info)
+                launches = launches_of(kernel, problem, kernel.defaults(problem))
                 if any(x.defines.get("ACC_HALF") for x in launches):
                     found.append((kernel, binding, placed))
     return found

@@ -82,7 +82,9 @@ def test_pool(rt: Runtime, window: Any, kind: str, ceil: bool) -> None:
 
 def test_other_ranks_and_types_are_refused(rt: Runtime) -> None:
     attrs, arrays = make_case("rank 1")
-    assert find_kernel("Conv", "ImageConv").refuse(make_node("Conv", attrs, arrays, const=(1, 2)), rt.info)
+    kernel = find_kernel("Conv", "ImageConv")
+    assert kernel.refuse(kernel.problem(make_node("Conv", attrs, arrays, const=(1, 2)), rt.info))
     x = np.ones((1, 4, 3, 3), np.int32)
     pool = make_node("Pool", make_attrs(((3, 3), (2, 2), (1, 1), (0, 0, 0, 0), (1, 1)), "max"), [x])
-    assert find_kernel("Pool", "ImagePool").refuse(pool, rt.info)
+    kernel = find_kernel("Pool", "ImagePool")
+    assert kernel.refuse(kernel.problem(pool, rt.info))

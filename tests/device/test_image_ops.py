@@ -60,7 +60,8 @@ def test_concat(rt: Runtime, channels: tuple[int, ...], precision: DType | None)
 
 def test_concat_of_many_inputs_is_refused(rt: Runtime) -> None:
     node = make_node("Concat", {"axis": 1}, [noise(i, 1, 4, 3, 3) for i in range(9)])
-    assert find_kernel("Concat", "ImageConcat").refuse(node, rt.info)
+    kernel = find_kernel("Concat", "ImageConcat")
+    assert kernel.refuse(kernel.problem(node, rt.info))
 
 
 def resize_attrs(mode: str, coordinate: str, size: tuple[int, int], **more: Any) -> dict[str, Any]:

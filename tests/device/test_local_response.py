@@ -29,7 +29,7 @@ def check(
 ) -> None:
     precision = DType.FLOAT16 if half else None
     plain = make_node("LocalResponseNorm", attrs, arrays, precision=precision)
-    for binding in kernel.bindings(plain, rt.info):
+    for binding in kernel.bindings(kernel.problem(plain, rt.info)):
         node = make_node("LocalResponseNorm", attrs, arrays, binding=binding, precision=precision)
         check_kernel(rt, kernel, node, arrays, params)
 
@@ -66,7 +66,7 @@ def test_what_only_flat_tensors_allow(rt: Runtime, shape: tuple[int, ...], size:
 def test_of_nothing(rt: Runtime, kernel: Kernel) -> None:
     arrays = [array(0, 3, 5)]
     plain = make_node("LocalResponseNorm", ATTRS, arrays)
-    for binding in kernel.bindings(plain, rt.info):
+    for binding in kernel.bindings(kernel.problem(plain, rt.info)):
         node = make_node("LocalResponseNorm", ATTRS, arrays, binding=binding)
         assert run_node(rt, kernel, node, arrays)[0].shape == (0, 3, 5)
 
@@ -81,7 +81,7 @@ def test_windows_of_three_blocks(rt: Runtime, pack: int) -> None:
         if fits:
             check_kernel(rt, kernel, node, arrays)
         else:
-            assert "beyond the neighbouring blocks" in (kernel.refuse(node, rt.info) or "")
+            assert "beyond the neighbouring blocks" in (kernel.refuse(kernel.problem(node, rt.info)) or "")
 
 
 @every_kernel
@@ -89,7 +89,7 @@ def test_windows_of_three_blocks(rt: Runtime, pack: int) -> None:
 def test_as_on_a_gpu(rt: Runtime, kernel: Kernel, size: int) -> None:
     gpu, attrs, arrays = as_gpu(rt), {**ATTRS, "size": size}, [array(2, 19, 5, 7)]
     plain = make_node("LocalResponseNorm", attrs, arrays)
-    (binding,) = kernel.bindings(plain, gpu.info)
+    (binding,) = kernel.bindings(kernel.problem(plain, gpu.info))
     assert binding.outputs[0].pack in (1, 4)
     check_kernel(gpu, kernel, make_node("LocalResponseNorm", attrs, arrays, binding=binding), arrays)
 
@@ -100,7 +100,7 @@ def test_types(rt: Runtime, kernel: Kernel, dtype: str, half: bool) -> None:
     if dtype == "float64" and not rt.info.fp64:
         pytest.skip("no double precision")
     arrays = [array(2, 19, 37, dtype=dtype)]
-    why = kernel.refuse(make_node("LocalResponseNorm", ATTRS, arrays), rt.info)
+    why = kernel.refuse(kernel.problem(make_node("LocalResponseNorm", ATTRS, arrays), rt.info))
     if why is not None:
         assert dtype == "float64"
         pytest.skip(why)

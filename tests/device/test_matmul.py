@@ -56,7 +56,9 @@ def check(
     b = np.ascontiguousarray(np.swapaxes(b, -1, -2)) if trans_b else b
     attrs = {"trans_a": trans_a, "trans_b": trans_b}
     node = make_node("MatMul", attrs, [a, b], const=(1,) if const else (), precision=precision)
-    why = kernel.refuse(node, rt.info) or (params and kernel.illegal(node, params, rt.info))
+    why = kernel.refuse(kernel.problem(node, rt.info)) or (
+        params and kernel.illegal(kernel.problem(node, rt.info), params)
+    )
     if why:
         pytest.skip(why)
     (got,) = run_node(rt, kernel, node, [a, b], params)
@@ -124,7 +126,7 @@ def test_epilogue(rt: Runtime, kernel: Kernel, shape: tuple[int, ...], columns: 
     attrs = {"trans_a": False, "trans_b": False, "epilogue": trace(chain, *[DType.FLOAT32] * 3)}
     arrays = [a, b, bias, residual]
     node = make_node("MatMul", attrs, arrays, const=(1, 2))
-    if why := kernel.refuse(node, rt.info):
+    if why := kernel.refuse(kernel.problem(node, rt.info)):
         pytest.skip(why)
     (got,) = run_node(rt, kernel, node, arrays)
     close(got, np.maximum(a @ b + bias, 0) * residual, 1e-5)
@@ -167,9 +169,9 @@ def test_new_sizes_build_nothing_new(rt: Runtime) -> None:
                 [np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)],
                 const=(1,),
             )
-            if kernel.refuse(node, rt.info) is None:
-                params = params or kernel.defaults(node, rt.info)
-                for launch in kernel.launch(node, params, rt.info):
+            if kernel.refuse(kernel.problem(node, rt.info)) is None:
+                params = params or kernel.defaults(kernel.problem(node, rt.info))
+                for launch in kernel.launch(kernel.problem(node, rt.info), params):
                     built.add((launch.entry, tuple(sorted(launch.defines.items())), launch.prelude))
         assert len(built) <= 1, kernel.name
 
@@ -180,6 +182,6 @@ def test_sums_stay_accurate(rt: Runtime) -> None:
     exact = a.astype(float) @ b.astype(float)
     for kernel in kernels_for("MatMul"):
         node = make_node("MatMul", {"trans_a": False, "trans_b": False}, [a, b], const=(1,))
-        if kernel.refuse(node, rt.info) is None:
+        if kernel.refuse(kernel.problem(node, rt.info)) is None:
             (got,) = run_node(rt, kernel, node, [a, b])
             assert np.abs(got / exact - 1).max() < 1e-5, kernel.name

@@ -53,7 +53,7 @@ def check(
     attrs = {"epsilon": 1e-5, **attrs}
     precision = DType.FLOAT16 if half else None
     plain = make_node("Normalize", attrs, arrays, const=const, precision=precision)
-    why = kernel.refuse(plain, rt.info)
+    why = kernel.refuse(kernel.problem(plain, rt.info))
     if why is not None:
         pytest.skip(why)
     if half:
@@ -61,7 +61,7 @@ def check(
     (want,) = plain.op.reference(arrays)
     if "epilogue" in attrs:
         want = evaluate(attrs["epilogue"], [want, *arrays[3:]], want.shape)
-    for binding in kernel.bindings(plain, rt.info):
+    for binding in kernel.bindings(kernel.problem(plain, rt.info)):
         node = make_node("Normalize", attrs, arrays, const=const, binding=binding, precision=precision)
         (got,) = run_node(rt, kernel, node, arrays, params)
         tolerance = TOLERANCES["float16" if half else str(want.dtype)]

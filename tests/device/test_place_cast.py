@@ -31,9 +31,9 @@ def check(rt: Runtime, node: Node, array: Any) -> None:
     want = array.astype(node.x.type.storage.np).astype(node.y.type.storage.np).astype(array.dtype)
     ran = 0
     for kernel in kernels_for("PlaceCast"):
-        if kernel.refuse(node, rt.info) is not None:
+        if kernel.refuse(kernel.problem(node, rt.info)) is not None:
             continue
-        points = [kernel.defaults(node, rt.info)]
+        points = [kernel.defaults(kernel.problem(node, rt.info))]
         points += [{"TILED": not p["TILED"], "EACH": 7} for p in points if "TILED" in p]
         for params in points:
             got = run_node(rt, kernel, node, [array], params)[0]
@@ -93,10 +93,10 @@ def test_images(rt: Runtime, shape: tuple[int, ...], other: Layout, storage: DTy
 def test_host_is_a_copy(rt: Runtime) -> None:
     node = make_cast(DType.FLOAT32, (2, 3), Place(Target.HOST), place(FLAT))
     for kernel in kernels_for("PlaceCast"):
-        assert kernel.refuse(node, rt.info) is not None
+        assert kernel.refuse(kernel.problem(node, rt.info)) is not None
 
 
 def test_vectors_have_no_channels(rt: Runtime) -> None:
     node = make_cast(DType.FLOAT32, (5,), place(FLAT), place(packed(4)))
     for kernel in kernels_for("PlaceCast"):
-        assert kernel.refuse(node, rt.info) is not None
+        assert kernel.refuse(kernel.problem(node, rt.info)) is not None

@@ -60,4 +60,5 @@ def test_max_of_other_types(rt: Runtime, dtype: DType) -> None:
 
 def test_average_of_integers_is_refused(rt: Runtime) -> None:
     node = make_node("Pool", make_attrs(WINDOWS[0], "average"), [np.zeros((1, 2, 13), np.int32)])
-    assert find_kernel("Pool", "PoolDirect").refuse(node, rt.info) == "average pooling of i32"
+    kernel = find_kernel("Pool", "PoolDirect")
+    assert kernel.refuse(kernel.problem(node, rt.info)) == "average pooling of i32"

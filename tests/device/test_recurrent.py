@@ -60,9 +60,11 @@ def check(
     """Every kernel (or those that know `params`) gives what the reference does; returns how many there were."""
     node = make_node("Recurrent", attrs, arrays, const=const, precision=precision)
     wanted = node.op.reference(arrays)
-    kernels = [k for k in kernels_for("Recurrent") if k.refuse(node, rt.info) is None]
+    kernels = [k for k in kernels_for("Recurrent") if k.refuse(k.problem(node, rt.info)) is None]
     if params is not None:
-        kernels = [k for k in kernels if k.space.keys() == params.keys() and not k.illegal(node, params, rt.info)]
+        kernels = [
+            k for k in kernels if k.space.keys() == params.keys() and not k.illegal(k.problem(node, rt.info), params)
+        ]
     for kernel in kernels:
         for got, want in zip(run_node(rt, kernel, node, arrays, params), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=kernel.name)

@@ -38,9 +38,9 @@ def check(rt: Runtime, op: str, attrs: dict[str, Any], x: Any, tolerance: float)
     plain = make_node(op, attrs, [x])
     want = plain.op.reference([x])[0]
     for kernel in kernels_for(op):
-        if kernel.refuse(plain, rt.info) is not None:
+        if kernel.refuse(kernel.problem(plain, rt.info)) is not None:
             continue
-        for binding in kernel.bindings(plain, rt.info):
+        for binding in kernel.bindings(kernel.problem(plain, rt.info)):
             node = make_node(op, attrs, [x], binding=binding)
             got = run_node(rt, kernel, node, [x])[0]
             np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=kernel.name)
@@ -105,7 +105,7 @@ def test_parameters(rt: Runtime, kind: str, shape: Any, axes: Any, keepdims: boo
     x = np.random.default_rng(9).standard_normal(shape).astype(np.float32)
     node = make_node("Reduce", attrs, [x])
     (kernel,) = (k for k in kernels_for("Reduce") if k.space.keys() == params.keys())
-    assert kernel.illegal(node, params, rt.info) is None
+    assert kernel.illegal(kernel.problem(node, rt.info), params) is None
     (got,) = run_node(rt, kernel, node, [x], params)
     np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=1e-5, atol=1e-5)
 
@@ -132,9 +132,9 @@ def test_epilogue(rt: Runtime, shape: tuple[int, ...], axes: tuple[int, ...], ke
     served = 0
     for kernel in kernels_for("Reduce"):
         node = make_node("Reduce", attrs, [x, other])
-        if kernel.refuse(node, rt.info) is not None:
+        if kernel.refuse(kernel.problem(node, rt.info)) is not None:
             continue
-        for binding in kernel.bindings(node, rt.info):
+        for binding in kernel.bindings(kernel.problem(node, rt.info)):
             node = make_node("Reduce", attrs, [x, other], binding=binding)
             (got,) = run_node(rt, kernel, node, [x, other])
             np.testing.assert_allclose(got, (mean + np.float32(0.5)) * other, rtol=1e-5, atol=1e-5, err_msg=kernel.name)
@@ -148,7 +148,7 @@ def test_half_storage(rt: Runtime) -> None:
         for axis in (0, 1):
             attrs = {"kind": "mean", "axes": (axis,), "keepdims": True}
             node = make_node("Reduce", attrs, [x], precision=DType.FLOAT16)
-            if kernel.refuse(node, rt.info) is None:
+            if kernel.refuse(kernel.problem(node, rt.info)) is None:
                 (got,) = run_node(rt, kernel, node, [x])
                 np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=2e-3)
 

@@ -48,8 +48,10 @@ def check(
     attrs = attrs_of(x, sizes, changed)
     precision = DType.FLOAT16 if half else None
     node = make_node("Resize", attrs, [x], precision=precision)
-    assert kernel.refuse(node, rt.info) is None
-    node = make_node("Resize", attrs, [x], binding=kernel.bindings(node, rt.info)[0], precision=precision)
+    assert kernel.refuse(kernel.problem(node, rt.info)) is None
+    node = make_node(
+        "Resize", attrs, [x], binding=kernel.bindings(kernel.problem(node, rt.info))[0], precision=precision
+    )
     (got,) = run_node(rt, kernel, node, [x], params)
     (want,) = node.op.reference([x])
     if attrs["mode"] == "nearest" and not half:
@@ -157,7 +159,7 @@ def test_sizes_build_nothing_new(rt: Runtime, mode: str) -> None:
         for size in (7, 31):
             x = floats(1, 3, size, size)
             node = make_node("Resize", attrs_of(x, (1, 3, 13, 2 * size), {"mode": mode}), [x])
-            if kernel.refuse(node, rt.info) is None:
-                (launch,) = kernel.launch(node, kernel.defaults(node, rt.info), rt.info)
+            if kernel.refuse(kernel.problem(node, rt.info)) is None:
+                (launch,) = kernel.launch(kernel.problem(node, rt.info), kernel.defaults(kernel.problem(node, rt.info)))
                 built.append((launch.defines, launch.prelude))
         assert not built or built[0] == built[1]

@@ -19,8 +19,8 @@ from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
 from opalite.expr.trace import call
-from opalite.ir import DeviceInfo, DType, Node
-from opalite.kernels.base import Kernel, Launch, Params, flat_binding
+from opalite.ir import DType, Node
+from opalite.kernels.base import Kernel, Launch, Params, Problem, flat_binding
 from opalite.kernels.registry import kernels_for
 from opalite.run.api.compile import compile_model
 from opalite.run.execute.node import make_node
@@ -170,23 +170,24 @@ class Doubling(Kernel):
     op, source = "Elementwise", "elementwise/flat.cl"
     own = next(k for k in kernels_for("Elementwise") if k.name == "ElementwiseFlat")
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        settings = self.own.defaults(node, device)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        settings = self.own.defaults(p)
         match params["HOW"]:
             case "right":
-                return self.own.launch(node, settings, device)
+                return self.own.launch(p, settings)
             case "nothing":
                 return []
             case "half":
                 half = make_node(
                     "Elementwise", node.op.attributes(), [np.zeros(s // 2, np.float32) for s in node.y.shape]
                 )
-                return self._with(self.own.launch(half, settings, device), node)
+                return self._with(self.own.launch(self.own.problem(half, p.device), settings), node)
             case _:
                 more = make_node(
                     "Elementwise", node.op.attributes(), [np.zeros(s + 8, np.float32) for s in node.y.shape]
                 )
-                return self._with(self.own.launch(more, settings, device), node)
+                return self._with(self.own.launch(self.own.problem(more, p.device), settings), node)
 
     @staticmethod
     def _with(launches: Sequence[Launch], node: Node) -> list[Launch]:
@@ -225,9 +226,9 @@ def test_a_work_group_that_the_device_cannot_run_gets_no_time(rt: Runtime) -> No
     node = doubling_node(1009)
     bench = NodeBench(rt, node)
     kernel, binding = Doubling.own, flat_binding(node)
-    params = tuple(sorted(kernel.defaults(node, rt.info).items()))
+    params = tuple(sorted(kernel.defaults(kernel.problem(node, rt.info)).items()))
     assert bench(Trial(kernel, binding, params)) is not None
-    (launch,) = kernel.launch(node, dict(params), rt.info)
+    (launch,) = kernel.launch(kernel.problem(node, rt.info), dict(params))
     group = (2 * rt.info.max_work_group_size, *[1] * (len(launch.grid) - 1))
     too_large = Trial(kernel, binding, params, group)
     assert bench(too_large) is None

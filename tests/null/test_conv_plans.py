@@ -73,15 +73,15 @@ def make_values(name: str, binding: Binding | None = None, variable: bool = Fals
 def test_defaults_are_legal_and_launches_fit(device: DeviceInfo, name: str) -> None:
     plain = make_values(name)
     cost = plain.cost()
-    accepted = [k for k in kernels_for(plain.op.name) if k.refuse(plain, device) is None]
+    accepted = [k for k in kernels_for(plain.op.name) if k.refuse(k.problem(plain, device)) is None]
     assert accepted
     for kernel in accepted:
-        assert kernel.seconds(plain, device, cost) > 0
-        for binding in kernel.bindings(plain, device):
+        assert kernel.seconds(kernel.problem(plain, device), cost) > 0
+        for binding in kernel.bindings(kernel.problem(plain, device)):
             node = make_values(name, binding)
-            params = kernel.defaults(node, device)
-            assert kernel.illegal(node, params, device) is None
-            for launch in kernel.launch(node, params, device):
+            params = kernel.defaults(kernel.problem(node, device))
+            assert kernel.illegal(kernel.problem(node, device), params) is None
+            for launch in kernel.launch(kernel.problem(node, device), params):
                 if launch.group is not None:
                     assert len(launch.group) == len(launch.grid)
                     assert np.prod(launch.group) <= device.max_work_group_size
@@ -91,13 +91,13 @@ def test_defaults_are_legal_and_launches_fit(device: DeviceInfo, name: str) -> N
 @pytest.mark.parametrize("name", [n for n in NODES if NODES[n][0] != "Pool"])
 def test_variable_weights_are_served(device: DeviceInfo, name: str) -> None:
     node = make_values(name, variable=True)
-    assert any(k.refuse(node, device) is None for k in kernels_for(node.op.name))
+    assert any(k.refuse(k.problem(node, device)) is None for k in kernels_for(node.op.name))
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.id + d.name)
 def test_private_memory_is_read_as_global_only_where_it_is_the_same(device: DeviceInfo) -> None:
     kernel = next(k for k in kernels_for("Conv") if k.name == "ConvFirst")
-    binding = next(iter(kernel.bindings(make_values("first"), device)))
+    binding = next(iter(kernel.bindings(kernel.problem(make_values("first"), device))))
     node = make_values("first", binding)
-    (launch,) = kernel.launch(node, kernel.defaults(node, device), device)
+    (launch,) = kernel.launch(kernel.problem(node, device), kernel.defaults(kernel.problem(node, device)))
     assert launch.defines["DIRECT"] == (device.is_cpu and device.family in ("pocl", "intel"))

@@ -89,11 +89,12 @@ def test_what_a_policy_keeps_in_float32_is_summed_in_float() -> None:
 def half_launches(node: Node, device: DeviceInfo) -> Iterator[Launch]:
     """Launches with half sums of every kernel that accepts the node, in each of its layouts."""
     for kernel in kernels_for(node.op.name):
-        if kernel.refuse(node, device) is not None:
+        if kernel.refuse(kernel.problem(node, device)) is not None:
             continue
-        for binding in kernel.bindings(node, device):
+        for binding in kernel.bindings(kernel.problem(node, device)):
             placed = place_node(node, binding)
-            launches = launches_of(kernel, placed, kernel.defaults(placed, device), device)
+            problem = kernel.problem(placed, device)
+            launches = launches_of(kernel, problem, kernel.defaults(problem))
             found = [x for x in launches if x.defines.get("ACC_HALF")]
             assert bool(found) == sums_in_half(kernel, placed, device), kernel.name
             yield from (dataclasses.replace(x, source=x.source or kernel.source) for x in found)

@@ -234,7 +234,7 @@ def test_exact_sums_take_no_transformed_filters_and_no_halves() -> None:
     set_precision(graph, policy)
     assert made.precision is Precision.FP32
     winograd = next(k for k in kernels_for("Conv") if k.name == "ConvWinograd")
-    assert "exact" in str(winograd.refuse(made, cpu))
+    assert "exact" in str(winograd.refuse(winograd.problem(made, cpu)))
 
 
 @pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from opalite.passes.pick import is_free_cast
 
 from opalite.errors import KernelError
 from opalite.ir import FLAT, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
 from opalite.ir.place import OPENCL, Memory
-from opalite.kernels.registry import kernels_for
 from opalite.kernels.launches import launches_of
 from opalite.kernels.packing import pack_array, unpack_array
-from opalite.ops.base import get_op
+from opalite.kernels.registry import kernels_for
+from opalite.ops.elementwise import PlaceCast
+from opalite.place.pick import is_free_cast
 
 from .test_image_plans import ADRENO, load, placed, small_net
 
@@ -60,9 +60,9 @@ def test_an_unknown_kind_has_no_blocks_and_no_storage() -> None:
 def test_casts_refuse_it(other: Layout) -> None:
     for pair in ((NEW, other), (other, NEW)):
         x, y = (Value("", TensorType(DType.FLOAT32, (1, 8, 5, 5), OPENCL.with_layout(one))) for one in pair)
-        node = Node(get_op("PlaceCast"), [x], [y], {})
+        node = Node(PlaceCast(), [x], [y])
         for kernel in kernels_for("PlaceCast"):
-            assert kernel.refuse(node, ADRENO), f"{kernel.name} takes {pair[0]} to {pair[1]}"
+            assert kernel.refuse(kernel.problem(node, ADRENO)), f"{kernel.name} takes {pair[0]} to {pair[1]}"
 
 
 def nodes() -> Iterator[tuple[Node, Any]]:
@@ -75,13 +75,13 @@ def test_no_kernel_takes_it_for_another() -> None:
     seen = set()
     for node, device in nodes():
         kernel = node.choice.kernel
-        params = kernel.defaults(node, device)
-        launches_of(kernel, node, params, device)
+        params = kernel.defaults(kernel.problem(node, device))
+        launches_of(kernel, kernel.problem(node, device), params)
         for v in (*node.outputs, *(v for v in node.inputs if v is not None and not v.is_const)):
             known = v.type
             v.type = known.with_place(known.place.with_layout(NEW))
             with pytest.raises((KernelError, ValueError), match="channels-last buffer"):
-                launches_of(kernel, node, params, device)
+                launches_of(kernel, kernel.problem(node, device), params)
             v.type = known
             seen.add(kernel.name)
     assert len(seen) > 8

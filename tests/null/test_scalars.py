@@ -65,6 +65,6 @@ def test_elementwise_launches_with_other_scales_share_their_source() -> None:
     for scale, zero in ((0.037, 113), (0.0071, 99)):
         x, y = (Value(n, TensorType(F32, (3, 37), OPENCL.with_layout(FLAT))) for n in "xy")
         node = Node(Elementwise(requantized(scale, zero), (3, 37)), [x], [y], name="test")
-        launches += kernel.launch(node, kernel.defaults(node, cpu()), cpu())
+        launches += kernel.launch(kernel.problem(node, cpu()), kernel.defaults(kernel.problem(node, cpu())))
     assert launches[0].prelude == launches[1].prelude
     assert launches[0].defines == launches[1].defines

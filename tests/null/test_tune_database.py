@@ -60,7 +60,7 @@ def put(lookup: Lookup, node: Any, **other: Any) -> Entry:
         kernel=kernel_digest(kernel),
         binding=binding_signature(binding),
         node=lookup.signature(node),
-        params={**kernel.defaults(node, lookup.device), "TW": 3},
+        params={**kernel.defaults(kernel.problem(node, lookup.device)), "TW": 3},
         **{"group": None, **other},
     )
     lookup.database.put(e)

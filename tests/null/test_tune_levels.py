@@ -72,15 +72,17 @@ def test_every_trial_can_be_launched(make: object, op: str, device: DeviceInfo) 
     for trial in trials:
         c = by_way[trial.kernel, trial.binding]
         if trial != untuned(c, device):
-            assert c.kernel.illegal(c.node, trial.settings, device) is None, trial
-        for _, grid, group in size_launches(c.kernel.launch(c.node, trial.settings, device), device, trial.group):
+            assert c.kernel.illegal(c.kernel.problem(c.node, device), trial.settings) is None, trial
+        for _, grid, group in size_launches(
+            c.kernel.launch(c.kernel.problem(c.node, device), trial.settings), device, trial.group
+        ):
             assert math.prod(group) <= device.max_work_group_size
             assert all(g <= most for g, most in zip(group, device.max_work_item_sizes, strict=False))
             assert all(extent % g == 0 for extent, g in zip(grid, group, strict=True))
 
 
 def untuned(c: Candidate, device: DeviceInfo) -> Trial:
-    return Trial(c.kernel, c.binding, tuple(sorted(c.kernel.defaults(c.node, device).items())))
+    return Trial(c.kernel, c.binding, tuple(sorted(c.kernel.defaults(c.kernel.problem(c.node, device)).items())))
 
 
 def test_groups_follow_the_seeds_formulas_under_a_kernels_own_limit() -> None:
@@ -96,7 +98,9 @@ def test_groups_follow_the_seeds_formulas_under_a_kernels_own_limit() -> None:
     limits = Limits(24, GPU.max_work_item_sizes)
     expected = set()
     for c in found:
-        launch = open_launch(c.kernel.launch(c.node, c.kernel.defaults(c.node, GPU), GPU))
+        launch = open_launch(
+            c.kernel.launch(c.kernel.problem(c.node, GPU), c.kernel.defaults(c.kernel.problem(c.node, GPU)))
+        )
         assert launch is not None
         made = [*fast(launch.grid, limits), *fast_conv(launch.grid, limits, GPU), *default(limits)]
         rank = len(launch.grid)
@@ -122,7 +126,7 @@ def test_work_groups_have_the_rank_of_the_grid_and_differ_from_the_untuned_one()
     (c, *_) = candidates(pool_graph(), "Pool", GPU)
     for trial in make_trials([c], GPU, Level.WIDE):
         if trial.group is not None:
-            (sized,) = size_launches(c.kernel.launch(c.node, trial.settings, GPU), GPU)
+            (sized,) = size_launches(c.kernel.launch(c.kernel.problem(c.node, GPU), trial.settings), GPU)
             assert len(trial.group) == len(sized[1])
             assert trial.group != sized[2]
 

@@ -56,15 +56,15 @@ def test_an_h200_takes_what_was_measured_on_one() -> None:
     device = replace(H200, quirks=(PTX_MMA,))
     lookup, node = Lookup(TuningDatabase(None), device), product()
     (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulMma")
-    setting = lookup.setting(node, kernel, kernel.bindings(node, device)[0])
+    setting = lookup.setting(node, kernel, kernel.bindings(kernel.problem(node, device))[0])
     assert setting is not None
     assert setting.origin == "shipped for nvidia-hopper"
-    assert setting.params != kernel.defaults(node, device)
-    assert lookup.seconds(node, kernel, kernel.bindings(node, device)[0]) is None
+    assert setting.params != kernel.defaults(kernel.problem(node, device))
+    assert lookup.seconds(node, kernel, kernel.bindings(kernel.problem(node, device))[0]) is None
     assert has_tuning(device)
     assert (
         Lookup(TuningDatabase(None), replace(device, generation="ampere")).setting(
-            node, kernel, kernel.bindings(node, device)[0]
+            node, kernel, kernel.bindings(kernel.problem(node, device))[0]
         )
         is None
     )

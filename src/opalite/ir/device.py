@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from .device_family import HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT
@@ -47,12 +48,12 @@ class DeviceInfo:
     extensions: tuple[str, ...] = ()
     quirks: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def is_cpu(self) -> bool:
         """Work-groups run as loops on CPU cores, one work-item after the other; not lanes of a vector (llvmpipe)."""
         return self.on_host and self.wave_size == 1
 
-    @property
+    @cached_property
     def on_host(self) -> bool:
         """The device is the host's own processor, with its memory."""
         return self.kind == "cpu"
@@ -62,14 +63,14 @@ class DeviceInfo:
         """A phone's GPU: launches are dear and memory is slow."""
         return self.family in ("adreno", "mali", "powervr")
 
-    @property
+    @cached_property
     def peak_flops(self) -> float:
         """Multiply-add peak estimate in FLOP/s; only ratios between kernels depend on it."""
         # Some mobile drivers report a clock of a few MHz.
         clock = self.clock_mhz if self.clock_mhz >= 100 else 800
         return self.compute_units * clock * 1e6 * 2 * self.lanes
 
-    @property
+    @cached_property
     def bandwidth(self) -> float:
         """Memory bandwidth estimate in bytes/s: a desktop CPU, shared memory, a graphics card, a data-centre card."""
         if self.on_host:
@@ -78,12 +79,12 @@ class DeviceInfo:
             return 3e10
         return 3e11 if self.global_mem < 32 << 30 else 2e12
 
-    @property
+    @cached_property
     def launch_s(self) -> float:
         """Seconds that one more launch costs: 3 to 5 µs measured on PoCL and on an H200, more on phones."""
         return 4e-6 if self.on_host else 2e-5 if self.is_mobile else 5e-6
 
-    @property
+    @cached_property
     def prefers_images(self) -> bool:
         """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice)."""
         return self.image_support and self.family in ("adreno", "powervr")
@@ -144,7 +145,7 @@ class DeviceInfo:
             return "-cl-fp32-correctly-rounded-divide-sqrt"
         return "-cl-opt-disable" if PLAIN_BUILDS in self.quirks else ""
 
-    @property
+    @cached_property
     def pack(self) -> int:
         """Channels in a block of the packed layout: the vector registers' width on a CPU, RGBA's four on a GPU."""
         return max(4, min(16, self.native_float_width)) if self.is_cpu else 4

@@ -96,9 +96,22 @@ class Binding:
     outputs: tuple[Layout, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A node that a kernel is asked about, and the device. Families of kernels derive from it what they share.
+
+    It is made once and asked often: what is derived is worked out when it is first asked for, and kept. So it is for
+    the places that the node's values have now; where those change, another is made.
+    """
+
+    node: Node
+    device: DeviceInfo
+
+
 class Kernel:
     """One way to compute one canonical operator. Stateless; `register` makes the one instance.
 
+    problem: the class of what its methods take; `kernel.problem(node, device)` makes one.
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
@@ -106,6 +119,7 @@ class Kernel:
     """
 
     op: ClassVar[str]
+    problem: ClassVar[type[Problem]] = Problem
     source: ClassVar[str]
     space: ClassVar[Space] = {}
     half_sums: ClassVar[bool] = False
@@ -115,41 +129,42 @@ class Kernel:
         """The name that reports show."""
         return type(self).__name__
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        """Why this kernel cannot compute `node` on `device`, or None. Asked before layouts are known."""
+    def refuse(self, p: Any) -> str | None:
+        """Why this kernel cannot compute the node on the device, or None. Asked before layouts are known."""
         return None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        """Every combination of layouts that the kernel accepts for `node`; by default all flat."""
-        return (flat_binding(node),)
+    def bindings(self, p: Any) -> Sequence[Binding]:
+        """Every combination of layouts that the kernel accepts for the node; by default all flat."""
+        return (flat_binding(p.node),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        """Why `params` do not work for `node`, or None."""
+    def illegal(self, p: Any, params: Params) -> str | None:
+        """Why `params` do not work for the node, or None."""
         return None
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        """The launches that compute `node`, whose values now have their places."""
+    def launch(self, p: Any, params: Params) -> list[Launch]:
+        """The launches that compute the node, whose values now have their places."""
         raise NotImplementedError
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Any) -> dict[str, Any]:
         """Untuned parameters: the first legal point of the space. Override where a heuristic knows better."""
-        for point in self.points(node, device):
+        for point in self.points(p):
             return point
-        raise ValueError(f"kernel {self.name} has no legal parameters for {node.label}")
+        raise ValueError(f"kernel {self.name} has no legal parameters for {p.node.label}")
 
-    def points(self, node: Node, device: DeviceInfo) -> Iterator[dict[str, Any]]:
+    def points(self, p: Any) -> Iterator[dict[str, Any]]:
         """Every legal parameter set, in order of the space."""
         for values in itertools.product(*self.space.values()):
             point = dict(zip(self.space, values, strict=True))
-            if self.illegal(node, point, device) is None:
+            if self.illegal(p, point) is None:
                 yield point
 
     def share(self, device: DeviceInfo) -> float:
         """Share of the device's peak that an untuned run reaches, as the tables of cost/ have it."""
         return share_of_peak(self.name, device)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: Any, cost: Cost) -> float:
         """Estimated time, which orders kernels until they are measured: roofline at the share plus a launch."""
+        device: DeviceInfo = p.device
         arithmetic = cost.flops / (device.peak_flops * self.share(device))
         return max(arithmetic, cost.bytes / device.bandwidth) + device.launch_s
 

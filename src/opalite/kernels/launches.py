@@ -9,17 +9,18 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.precision import Precision
-from .base import Kernel, Launch, Params
+from .base import Kernel, Launch, Params, Problem
 from .sources import STORAGE, read_source
 
 
-def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
     """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do.
 
     KernelError where a value's layout is of a kind that the kernel does not bind there.
     """
-    _check_layouts(kernel, node, device)
-    launches = kernel.launch(node, params, device)
+    node, device = p.node, p.device
+    _check_layouts(kernel, p)
+    launches = kernel.launch(p, params)
     if not sums_in_half(kernel, node, device):
         return launches
     half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
@@ -30,10 +31,10 @@ def launches_of(kernel: Kernel, node: Node, params: Params, device: DeviceInfo) 
     ]
 
 
-def _check_layouts(kernel: Kernel, node: Node, device: DeviceInfo) -> None:
+def _check_layouts(kernel: Kernel, p: Problem) -> None:
     """Kernels ask how large blocks are, not what order they are in: no tensor of another kind may reach them."""
-    bindings = kernel.bindings(node, device)
-    for i, v in enumerate((*node.inputs, *node.outputs)):
+    bindings = kernel.bindings(p)
+    for i, v in enumerate((*p.node.inputs, *p.node.outputs)):
         if v is None:
             continue
         bound = [(*b.inputs, *b.outputs)[i] for b in bindings]
@@ -41,7 +42,7 @@ def _check_layouts(kernel: Kernel, node: Node, device: DeviceInfo) -> None:
         if None not in bound and v.type.layout.kind not in kinds:
             wanted = " or ".join(sorted(kind.value for kind in kinds))
             raise KernelError(
-                f"{node.label}: kernel {kernel.name} takes {v!r} in a {wanted}, and is given layout {v.type.layout}"
+                f"{p.node.label}: kernel {kernel.name} takes {v!r} in a {wanted}, and is given layout {v.type.layout}"
             )
 
 

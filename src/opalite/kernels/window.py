@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..cost.tables import Windows
@@ -13,6 +14,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ops.conv import Windowed
 from ..ops.pool import Pool
+from .base import Problem
 from .sources import STORAGE
 
 MAX_RANK = 3
@@ -87,6 +89,20 @@ class Window:
         for letter, values in (("K", self.kernel), ("S", self.strides), ("D", self.dilations)):
             table |= {letter + axis: v for axis, v in zip("DHW", values, strict=True)}
         return table
+
+
+class WindowProblem(Problem):
+    """A node that moves a window over its input; `window` is for at most MAX_RANK spatial axes (window_refusal)."""
+
+    @cached_property
+    def window(self) -> Window:
+        """Its geometry, without idle axes."""
+        return Window.of(self.node)
+
+    @cached_property
+    def block(self) -> int:
+        """Channels in a block of its packed values."""
+        return block_size(self.node, self.device)
 
 
 def window_refusal(node: Node) -> str | None:

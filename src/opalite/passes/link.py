@@ -24,6 +24,8 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`."""
 
+    fastest: dict[Node, str | None] = {}  # name of each writer's kernel, worked out when something may be linked
+
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Elementwise):
             return None
@@ -44,10 +46,12 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
             if isinstance(linked, str):
                 reason = linked
                 continue
-            before, _ = find_options(writer, device, memory)
-            after, refusals = find_options(linked, device, memory)
+            if writer not in fastest:
+                before, _ = find_options(writer, device, memory)
+                fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
+            best = fastest[writer]
+            after, refusals = find_options(linked, device, memory, timed=False)
             kept = {o.kernel.name for o in after if o.kernel is not None}
-            best = next((o.kernel.name for o in before if o.kernel is not None), None)
             if best is not None and best not in kept:
                 reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"
                 continue

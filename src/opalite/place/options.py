@@ -12,7 +12,7 @@ from ..ir.device_family import UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Memory, packed
-from ..kernels.base import Binding, Kernel
+from ..kernels.base import Binding, Kernel, Problem
 from ..kernels.registry import kernels_for
 from ..ops.base import Cost
 from ..ops.conv import Conv
@@ -69,7 +69,7 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
 
 
 def find_options(
-    node: Node, device: DeviceInfo, memory: Memory | None, measured: Measured | None = None
+    node: Node, device: DeviceInfo, memory: Memory | None, measured: Measured | None = None, *, timed: bool = True
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
@@ -77,15 +77,18 @@ def find_options(
     choice open: on devices that prefer images, convolutions that were not measured, where the time goes, take them,
     and others what is cheapest beside their neighbours; elsewhere images are for the tuner to try, and count only once
     they were measured.
-    `measured` times take the place of estimates. Kernels that the setting OPALITE_WITHOUT names refuse.
+    `measured` times take the place of estimates; unless `timed` there are no times, and no order. Kernels that the
+    setting OPALITE_WITHOUT names refuse.
     """
     refusals: dict[str, str] = {}
     options: list[Option] = []
     reason = unsupported(node, device)
     cost = node.cost() if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_WITHOUT")
+    problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
     for kernel in kernels_for(node.op.name):
-        why = reason or kernel.refuse(node, device) or _no_parameters(kernel, node, device)
+        p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
+        why = reason or kernel.refuse(p) or _no_parameters(kernel, p)
         if why is None and kernel.name in without:
             why = "OPALITE_WITHOUT names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
@@ -93,8 +96,8 @@ def find_options(
         if why is not None:
             refusals[kernel.name] = why
             continue
-        for binding in kernel.bindings(node, device):
-            options.append(Option(kernel, binding, kernel.seconds(node, device, cost)))
+        seconds = kernel.seconds(p, cost) if timed else 0.0
+        options += [Option(kernel, binding, seconds) for binding in kernel.bindings(p)]
     if not kernels_for(node.op.name) and reason is not None:
         refusals[node.op.name] = reason
     images = [o for o in options if o.has_images]
@@ -113,12 +116,12 @@ def find_options(
     return options, refusals
 
 
-def _no_parameters(kernel: Kernel, node: Node, device: DeviceInfo) -> str | None:
-    """Why no point of the kernel's space is legal on `device`, or None: its first point's reason."""
-    if next(kernel.points(node, device), None) is not None:
+def _no_parameters(kernel: Kernel, p: Problem) -> str | None:
+    """Why no point of the kernel's space is legal on the device, or None: its first point's reason."""
+    if next(kernel.points(p), None) is not None:
         return None
     first = {name: values[0] for name, values in kernel.space.items()}
-    return f"no parameters suit: {kernel.illegal(node, first, device)}"
+    return f"no parameters suit: {kernel.illegal(p, first)}"
 
 
 def _with_times(node: Node, options: list[Option], measured: Measured) -> list[Option]:

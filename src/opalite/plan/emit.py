@@ -197,9 +197,11 @@ def emit(
     for v in graph.inputs:
         program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:
-        if node.chosen.kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
-            e.settings[node] = e.settings.get(node) or Setting(node.chosen.kernel.defaults(node, device))
-            e.launches[node] = launches_of(node.chosen.kernel, node, e.settings[node].params, device)
+        kernel = node.chosen.kernel
+        if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
+            problem = kernel.problem(node, device)
+            e.settings[node] = e.settings.get(node) or Setting(kernel.defaults(problem))
+            e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     e.nesting = find_nesting(graph, e.launches, _alignment(device), _nesting_refusal(device))
     for node in graph.nodes:
         counts.append(_emit_node(e, node))

@@ -113,7 +113,7 @@ def make_trials(
     seen: set[Trial] = set()
     rng = random.Random(SEED)
     for c in candidates:
-        yield from _fresh(_trial(c, c.kernel.defaults(c.node, device), None), seen)
+        yield from _fresh(_trial(c, c.kernel.defaults(c.kernel.problem(c.node, device)), None), seen)
     for stage in range(1, level + 1):
         for points_of, groups_of in _PASSES[Level(stage)]:
             points = [(c, p) for c in candidates for p in points_of(c, device)]
@@ -144,7 +144,7 @@ def _own(
     if groups_of is None:
         yield None
         return
-    launch = open_launch(launches_of(c.kernel, c.node, params, device))
+    launch = open_launch(launches_of(c.kernel, c.kernel.problem(c.node, device), params))
     if launch is None:
         return
     rank = len(launch.grid)
@@ -156,13 +156,13 @@ def _own(
 
 
 def _untuned(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
-    return [c.kernel.defaults(c.node, device)]
+    return [c.kernel.defaults(c.kernel.problem(c.node, device))]
 
 
 def _next_to(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
     """Untuned parameters with one value moved to the next smaller or larger one; names and flags take any other."""
     found = []
-    for name, value in c.kernel.defaults(c.node, device).items():
+    for name, value in c.kernel.defaults(c.kernel.problem(c.node, device)).items():
         values = c.kernel.space.get(name, ())
         if _are_numbers(values) and _are_numbers((value,)):
             below = [v for v in values if v < value]
@@ -177,8 +177,8 @@ def _one_changed(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
 
 
 def _changed(c: Candidate, device: DeviceInfo, name: str, values: Sequence[Any]) -> list[Point]:
-    points = [{**c.kernel.defaults(c.node, device), name: value} for value in values]
-    return [p for p in points if c.kernel.illegal(c.node, p, device) is None]
+    points = [{**c.kernel.defaults(c.kernel.problem(c.node, device)), name: value} for value in values]
+    return [p for p in points if c.kernel.illegal(c.kernel.problem(c.node, device), p) is None]
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
@@ -186,7 +186,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 
 def _every(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
-    return list(c.kernel.points(c.node, device))
+    return list(c.kernel.points(c.kernel.problem(c.node, device)))
 
 
 def _sample(c: Candidate, device: DeviceInfo) -> Sequence[Point]:

@@ -80,9 +80,9 @@ class Lookup:
 
     def _legal(self, node: Node, kernel: Kernel, setting: Setting) -> Setting | None:
         """The setting, if the kernel has these parameters and accepts them for the node."""
-        if setting.params.keys() != kernel.defaults(node, self.device).keys():
+        if setting.params.keys() != kernel.defaults(kernel.problem(node, self.device)).keys():
             return None
-        return None if kernel.illegal(node, setting.params, self.device) else setting
+        return None if kernel.illegal(kernel.problem(node, self.device), setting.params) else setting
 
 
 @cache

@@ -60,8 +60,8 @@ class Workspace:
 
         `group` is the work-group of launches that leave it open. DeviceError if a kernel does not run with its group.
         """
-        chosen = kernel.defaults(self.node, self.rt.info) if params is None else params
-        launches = launches_of(kernel, self.node, chosen, self.rt.info)
+        problem = kernel.problem(self.node, self.rt.info)
+        launches = launches_of(kernel, problem, kernel.defaults(problem) if params is None else params)
         scratch: dict[str, Any] = {}
         return [
             self._prepare(kernel, launch, grid, local, group, scratch)
@@ -70,7 +70,7 @@ class Workspace:
 
     def group_limit(self, kernel: Kernel, params: Params) -> int | None:
         """Most work-items in a group of the launch that leaves its own open, as it is built; None if there is none."""
-        launch = open_launch(launches_of(kernel, self.node, params, self.rt.info))
+        launch = open_launch(launches_of(kernel, kernel.problem(self.node, self.rt.info), params))
         if launch is None:
             return None
         ((_, grid, local),) = size_launches([launch], self.rt.info)

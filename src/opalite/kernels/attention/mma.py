@@ -7,16 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ops.attention import Attention
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..mma.tiles import MOST_ITEMS, ROWS, WAVE
 from ..registry import register
-from .problem import attention_args, attention_defines, attention_refusal, problem_of
+from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal
 
 LARGEST_HEAD = 128  # sums of longer rows exceed the registers
 
@@ -26,58 +24,61 @@ class AttentionMma(Kernel):
     """QW x KW warps along queries and keys of one head; scores and sums stay in registers."""
 
     op = "Attention"
+    problem = AttentionProblem
     source = "attention/mma.cl"
     space: ClassVar[Space] = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if PTX_MMA not in device.quirks:
+    def refuse(self, p: AttentionProblem) -> str | None:
+        node = p.node
+        if PTX_MMA not in p.device.quirks:
             return "the driver builds no inline PTX with mma.sync"
         if node.y.type.storage is not DType.FLOAT16:
             return f"matrix units multiply halves, here {node.y.type.storage} is stored"
-        p = problem_of(node)
-        if p.size % 32 or p.size > LARGEST_HEAD or p.columns != p.size:
-            return f"heads of {p.size} and {p.columns} elements; wanted are equal multiples of 32 up to {LARGEST_HEAD}"
+        s = p.sizes
+        if s.size % 32 or s.size > LARGEST_HEAD or s.columns != s.size:
+            return f"heads of {s.size} and {s.columns} elements; wanted are equal multiples of 32 up to {LARGEST_HEAD}"
         if node.as_(Attention).softcap:
             return "scores are capped"
-        if not all(n > 0 for n in (p.batches, p.heads, p.queries, p.keys)):
+        if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys)):
             return "the tensors hold no elements"
-        for name, view in zip("qkvy", p.places, strict=True):
+        for name, view in zip("qkvy", s.places, strict=True):
             if any(step % 8 for step in (view.offset, *view.strides[:3])):
                 return f"rows of {name} begin at places that are no multiples of 8 elements: {view}"
-        if next(self.points(node, device), None) is None:
-            return f"no turn of keys and values fits the {device.local_mem} bytes of local memory"
-        return attention_refusal(node)
+        if next(self.points(p), None) is None:
+            return f"no turn of keys and values fits the {p.device.local_mem} bytes of local memory"
+        return attention_refusal(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        warps, size = params["QW"] * params["KW"], problem_of(node).size
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
+        warps, size = params["QW"] * params["KW"], p.sizes.size
         if warps * WAVE > MOST_ITEMS:
             return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
         turns, sums = 8 * params["KW"] * params["KEYS"] * size, 4 * ROWS * warps * (size + 4)
-        if max(turns, sums) + 8 * ROWS * warps > device.local_mem:
-            return f"two turns of keys and values do not fit the {device.local_mem} bytes of local memory"
+        if max(turns, sums) + 8 * ROWS * warps > p.device.local_mem:
+            return f"two turns of keys and values do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         """As many queries in a group as leave a group for every compute unit; else keys shared out over warps."""
-        p = problem_of(node)
+        s = p.sizes
         for queries, keys, each in ((4, 1, 64), (4, 1, 32), (2, 2, 32), (2, 2, 16), (1, 4, 16), (1, 1, 16)):
             point = {"QW": queries, "KW": keys, "KEYS": each}
-            groups = p.batches * p.heads * ceil_div(p.queries, ROWS * queries)
-            fills = queries == 1 or groups >= device.compute_units
-            if fills and self.illegal(node, point, device) is None:
+            groups = s.batches * s.heads * ceil_div(s.queries, ROWS * queries)
+            fills = queries == 1 or groups >= p.device.compute_units
+            if fills and self.illegal(p, point) is None:
                 return point
-        return super().defaults(node, device)
+        return super().defaults(p)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        arithmetic = cost.flops / (device.peak_flops * self.share(device))
-        return max(arithmetic, cost.bytes / device.bandwidth) + device.launch_s
+    def seconds(self, p: AttentionProblem, cost: Cost) -> float:
+        arithmetic = cost.flops / (p.device.peak_flops * self.share(p.device))
+        return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p = problem_of(node)
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
         group = WAVE * params["QW"] * params["KW"]
         scale = np.float32(node.as_(Attention).scale * math.log2(math.e))
-        defines = attention_defines(node) | {"PACK": 4, "D": p.size, **params}
+        defines = attention_defines(p) | {"PACK": 4, "D": s.size, **params}
         del defines["SOFTCAP"]
-        grid = (ceil_div(p.queries, ROWS * params["QW"]) * group, p.heads, p.batches)
-        args = (*attention_args(node), scale)
+        grid = (ceil_div(s.queries, ROWS * params["QW"]) * group, s.heads, s.batches)
+        args = (*attention_args(p), scale)
         return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]

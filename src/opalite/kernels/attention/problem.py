@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
-from ..base import Arg
+from ..base import Arg, Problem
 from ..sources import STORAGE
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionSizes:
     """Sizes of an Attention node, and how q, k, v and y lie in memory, each as a View of B, H, S or T, D or Dv."""
 
     batches: int
@@ -35,13 +36,22 @@ class Problem:
         return tuple(step for view in self.places for step in (view.offset, *view.strides[:3]))
 
 
-def problem_of(node: Node) -> Problem:
-    """The Problem of an Attention node."""
+def sizes_of(node: Node) -> AttentionSizes:
+    """The sizes of an Attention node."""
     q, k, v = (operand_view(node.as_(Attention), node.input(i).shape, i) for i in range(3))
     axes = output_axes(node.as_(Attention))
     y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
     batches, heads, queries, size = q.shape
-    return Problem(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3], (q, k, v, y))
+    return AttentionSizes(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3], (q, k, v, y))
+
+
+class AttentionProblem(Problem):
+    """An Attention node with its sizes."""
+
+    @cached_property
+    def sizes(self) -> AttentionSizes:
+        """Sizes and places, worked out once."""
+        return sizes_of(self.node)
 
 
 def mask_strides(node: Node) -> tuple[int, int, int, int]:
@@ -54,35 +64,36 @@ def mask_strides(node: Node) -> tuple[int, int, int, int]:
     return b, h, s, t
 
 
-def attention_refusal(node: Node) -> str | None:
+def attention_refusal(p: AttentionProblem) -> str | None:
     """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows."""
-    largest = max(v.type.count for v in (*node.inputs, *node.outputs) if v is not None)
+    largest = max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
     if largest >= 1 << 31:
         return f"a tensor of {largest} elements is beyond 32-bit indices"
-    for name, view in zip("qkvy", problem_of(node).places, strict=True):
+    for name, view in zip("qkvy", p.sizes.places, strict=True):
         if view.strides[3] != 1 and view.shape[3] > 1:
             return f"the elements of a row of {name} lie {view.strides[3]} apart, not side by side"
     return None
 
 
-def attention_defines(node: Node) -> dict[str, Any]:
+def attention_defines(p: AttentionProblem) -> dict[str, Any]:
     """Defines that attention kernels share."""
+    node = p.node
     mask = node.get(3)
     return {
         "STORAGE": STORAGE[node.y.type.storage],
         "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
         "CAUSAL": bool(node.as_(Attention).causal),
         "SOFTCAP": bool(node.as_(Attention).softcap),
-        "BLIND_NAN": gives_nan(node.as_(Attention), problem_of(node).keys),
+        "BLIND_NAN": gives_nan(node.as_(Attention), p.sizes.keys),
     }
 
 
-def attention_args(node: Node) -> tuple[Arg, ...]:
+def attention_args(p: AttentionProblem) -> tuple[Arg, ...]:
     """Kernel arguments that attention kernels share: tensors, sizes, places, then the mask's steps in b, h and s."""
-    p = problem_of(node)
+    node, s = p.node, p.sizes
     mask: Arg = node.get(3) or node.x
-    sizes = (p.batches, p.heads, p.heads // p.shared, p.queries, p.keys, p.size, p.columns)
-    return (node.x, node.input(1), node.input(2), mask, node.y, *sizes, *p.step_args, *mask_strides(node)[:3])
+    sizes = (s.batches, s.heads, s.heads // s.shared, s.queries, s.keys, s.size, s.columns)
+    return (node.x, node.input(1), node.input(2), mask, node.y, *sizes, *s.step_args, *mask_strides(node)[:3])
 
 
 def factors(node: Node) -> tuple[np.generic, np.generic]:

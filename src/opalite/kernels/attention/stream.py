@@ -13,7 +13,7 @@ from ..codegen.helpers import helper
 from ..codegen.vectors import Vec
 from ..matmul.panel import tile_rows
 from ..registry import register
-from .problem import attention_args, attention_defines, attention_refusal, factors, problem_of
+from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, sizes_of
 
 ITEMS_A_CORE = 4  # work-items for each core that balance uneven cores
 MOST_ROWS = 64  # queries of a work-item whose sums stay in the first cache for usual head sizes
@@ -35,30 +35,31 @@ class AttentionStream(Kernel):
     """MR queries in a register tile; ROWS queries for each work-item, 0 for a number that balances the cores."""
 
     op = "Attention"
+    problem = AttentionProblem
     source = "attention/stream.cl"
     space: ClassVar[Space] = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
+    def refuse(self, p: AttentionProblem) -> str | None:
+        if not p.device.is_cpu:
             return "register tiles of one work-item are for CPUs"
-        needed = _work_bytes(node, device, 8)
-        if needed > device.local_mem:
-            return f"heads of this size need {needed} bytes of local memory, the device has {device.local_mem}"
-        return attention_refusal(node)
+        needed = _work_bytes(p.node, p.device, 8)
+        if needed > p.device.local_mem:
+            return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
+        return attention_refusal(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         if params["ROWS"] and params["ROWS"] < params["MR"]:
             return "a work-item takes at least one tile of rows"
-        if _work_bytes(node, device, self._rows(node, params, device)) > device.local_mem:
-            return f"the blocks do not fit the {device.local_mem} bytes of local memory"
+        if _work_bytes(p.node, p.device, self._rows(p.node, params, p.device)) > p.device.local_mem:
+            return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"MR": tile_rows(problem_of(node).queries), "ROWS": 0}
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+        return {"MR": tile_rows(p.sizes.queries), "ROWS": 0}
 
     def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:
         """Queries for each work-item, a multiple of MR."""
-        p = problem_of(node)
+        p = sizes_of(node)
         tile = int(params["MR"])
         rows = int(params["ROWS"])
         if not rows:
@@ -68,23 +69,24 @@ class AttentionStream(Kernel):
                 rows -= tile
         return max(1, ceil_div(rows, tile)) * tile
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p, rows = problem_of(node), self._rows(node, params, device)
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        node = p.node
+        point, rows = sizes_of(node), self._rows(node, params, p.device)
         return [
             Launch(
                 "attention_stream",
-                (*attention_args(node), rows, *factors(node), Local(_work_bytes(node, device, rows))),
-                (ceil_div(p.queries, rows), p.heads, p.batches),
+                (*attention_args(p), rows, *factors(node), Local(_work_bytes(node, p.device, rows))),
+                (ceil_div(point.queries, rows), point.heads, point.batches),
                 (1, 1, 1),
-                attention_defines(node) | {"PACK": device.pack, "MR": params["MR"]},
-                cpu_functions(node, device.pack),
+                attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"]},
+                cpu_functions(node, p.device.pack),
             )
         ]
 
 
 def _work_bytes(node: Node, device: DeviceInfo, rows: int) -> int:
     """Bytes of the kernel's work area for `rows` queries."""
-    p, width = problem_of(node), 2 * device.pack
+    p, width = sizes_of(node), 2 * device.pack
     columns = ceil_div(p.columns, width) * width
     elements = rows * (p.size + columns + device.pack + 1) + width * (p.size + columns + rows)
     return elements * (8 if node.y.type.storage is DType.FLOAT64 else 4)

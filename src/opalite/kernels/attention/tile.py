@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
-from .problem import attention_args, attention_defines, attention_refusal, factors, problem_of
+from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors
 
 CHUNK = 32  # elements of a head that are in local memory at once
 MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
@@ -21,48 +19,49 @@ class AttentionTile(Kernel):
     """RM queries and KN keys for each of TX x TY work-items."""
 
     op = "Attention"
+    problem = AttentionProblem
     source = "attention/tile.cl"
     space: ClassVar[Space] = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return attention_refusal(node)
+    def refuse(self, p: AttentionProblem) -> str | None:
+        return attention_refusal(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         tx, ty = params["TX"], params["TY"]
-        if tx * ty > device.max_work_group_size or ty > device.max_work_item_sizes[1]:
-            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        if tx * ty > p.device.max_work_group_size or ty > p.device.max_work_item_sizes[1]:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
         queries, keys = ty * params["RM"], tx * params["KN"]
         cells = CHUNK * (queries + 1) + max(CHUNK * (keys + 1), keys * (CHUNK + 1)) + queries * (keys + 1)
-        if cells * (8 if node.y.type.storage is DType.FLOAT64 else 4) > device.local_mem:
-            return f"the blocks do not fit the {device.local_mem} bytes of local memory"
+        if cells * (8 if p.node.y.type.storage is DType.FLOAT64 else 4) > p.device.local_mem:
+            return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        p = problem_of(node)
-        legal = list(self.points(node, device))
-        if device.is_cpu:  # a work-group is a loop on one core, and barriers split it
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+        s = p.sizes
+        legal = list(self.points(p))
+        if p.device.is_cpu:  # a work-group is a loop on one core, and barriers split it
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
         # As many queries as leave a work-group for every compute unit, and no more than there are.
-        most = max(1, min(p.queries, p.batches * p.heads * p.queries // max(1, device.compute_units)))
+        most = max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
         fitting = [t for t in legal if t["TY"] * t["RM"] <= most] or legal
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        seconds = super().seconds(node, device, cost)
+    def seconds(self, p: AttentionProblem, cost: Cost) -> float:
+        seconds = super().seconds(p, cost)
         # A CPU runs work-items one after the other and has no local memory apart.
-        return seconds * 20 if device.is_cpu else seconds
+        return seconds * 20 if p.device.is_cpu else seconds
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p = problem_of(node)
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        s = p.sizes
         tx, ty = params["TX"], params["TY"]
-        chunks = min(MOST_CHUNKS, max(1, ceil_div(p.columns, CHUNK)))
-        parts = max(1, ceil_div(p.columns, chunks * CHUNK))
+        chunks = min(MOST_CHUNKS, max(1, ceil_div(s.columns, CHUNK)))
+        parts = max(1, ceil_div(s.columns, chunks * CHUNK))
         return [
             Launch(
                 "attention_tile",
-                (*attention_args(node), parts, *factors(node)),
-                (ceil_div(p.queries, ty * params["RM"]) * tx, p.heads * ty, p.batches * parts),
+                (*attention_args(p), parts, *factors(p.node)),
+                (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts),
                 (tx, ty, 1),
-                attention_defines(node) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
+                attention_defines(p) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
             )
         ]

@@ -6,28 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.conv import Convolution
 from ..base import Arg, Array, Weight, ceil_div
 from ..registry import register
 from .channelwise import ChannelwisePacked
-from .filters import bias_weight
-from .packed import packed_refusal
+from .filters import ConvProblem, bias_weight
 
 
 @register
 class DepthwisePacked(ChannelwisePacked):
     """Conv with one filter for each channel (group = C = M), NCHWc to NCHWc."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
         channels = (node.x.shape[1], node.y.shape[1])
         if channels != (node.as_(Convolution).group,) * 2:
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
-        return packed_refusal(node)
+        return p.packed_refusal
 
     def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
         storage, bias = node.x.type.storage, node.get(2)

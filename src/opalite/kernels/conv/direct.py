@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.conv import Convolution
 from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window, window_refusal
+from ..window import window_refusal
+from .filters import ConvProblem
 
 
 @register
 class ConvDirect(Kernel):
     """Direct convolution in NCHW; TM output channels to a work-item share each input element."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "conv/direct.cl"
     entry: ClassVar[str] = "conv_direct"
     space: ClassVar[Space] = {"TM": (4, 1, 2, 8)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return window_refusal(node) or epilogue_refusal(node, "packed")
+    def refuse(self, p: ConvProblem) -> str | None:
+        return window_refusal(p.node) or epilogue_refusal(p.node, "packed")
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        win, x, bias, y = Window.of(node), node.x, node.get(2), node.y
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        win, x, bias, y = p.window, node.x, node.get(2), node.y
         groups, tm = node.as_(Convolution).group, params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, x.shape[0], cg, mg, groups)
         args += (*win.size, *win.out, *win.begin, *epilogue.args)
         defines = {**win.defines(), "TM": tm, "HAS_BIAS": bias is not None, "STORAGE": STORAGE[x.type.storage]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ops.conv import Convolution
 from ..base import Array, Weight, ceil_div
+from ..codegen.epilogue import epilogue_refusal
+from ..window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,32 @@ class Groups:
             if count % merged == 0 and (whole or merged == count):
                 break
         return cls(count // merged, merged, merged * cg, merged * mg, in_pack, pack)
+
+
+class ConvProblem(WindowProblem):
+    """A convolution with its window and groups."""
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, int], Groups]:
+        return {}
+
+    @cached_property
+    def packed_refusal(self) -> str | None:
+        """Why channel-packed convolutions do not take the node, whatever its shape; None if they do."""
+        node = self.node
+        if node.x.dtype not in PACKED_TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        for i in (1, 2):
+            v = node.get(i)
+            if v is not None and not v.is_const:
+                return f"input {i} is not constant, so it cannot be packed ahead of time"
+        return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+
+    def groups(self, in_pack: int, pack: int) -> Groups:
+        """How the node's groups fill blocks of `in_pack` input and `pack` output channels."""
+        if (in_pack, pack) not in self._groups:
+            self._groups[in_pack, pack] = Groups.of(self.node, in_pack, pack)
+        return self._groups[in_pack, pack]
 
 
 def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.base import Cost
 from ...ops.conv import Convolution
@@ -16,9 +14,8 @@ from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, c
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window, block_size, find_span, window_seconds
-from .filters import bias_weight
-from .packed import packed_refusal
+from ..window import Window, find_span, window_seconds
+from .filters import ConvProblem, bias_weight
 from .tiles import tile_refusal
 
 MAX_CHANNELS = 32  # more fill blocks of their own, whatever their size
@@ -29,6 +26,7 @@ _FINISH = 16  # operations, on all lanes, that adding them up and storing one el
 class ConvLast(Kernel):
     """NCHWc to NCHW; the lanes of a vector hold input channels, so that few output channels waste none."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "conv/last.cl"
@@ -43,45 +41,48 @@ class ConvLast(Kernel):
         """The node's weights as [M, C, K...]."""
         return data
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
         if node.as_(Convolution).group != 1:
             return f"the convolution has {node.as_(Convolution).group} groups"
         if node.y.shape[1] > MAX_CHANNELS:
             return f"{node.y.shape[1]} output channels fill blocks of their own"
-        return packed_refusal(node)
+        return p.packed_refusal
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((packed(device.pack), *constants, *operand_layouts(node, "packed", FLAT)), (FLAT,)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((packed(p.device.pack), *constants, *operand_layouts(p.node, "packed", FLAT)), (FLAT,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return tile_refusal(params["TM"], params["TW"], block_size(node, device), device)
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_refusal(params["TM"], params["TW"], p.block, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        columns, channels = ceil_div(Window.of(node).out[2], self.phases(Window.of(node))), node.y.shape[1]
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        node = p.node
+        columns, channels = ceil_div(p.window.out[2], self.phases(p.window)), node.y.shape[1]
 
         def loads(point: dict[str, Any]) -> float:
             tw, tm = int(point["TW"]), int(point["TM"])
             return ceil_div(columns, tw) * ceil_div(channels, tm) * (tw * tm + tw + tm)
 
-        return min(self.points(node, device), key=loads)
+        return min(self.points(p), key=loads)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        channels = node.x.shape[1]
-        loads = 1 + 1 / min(node.y.shape[1], 4)
-        waste = loads * ceil_div(channels, device.pack) * device.pack / channels
-        flops = cost.flops * waste + _FINISH * device.pack * node.y.type.count
-        return window_seconds(flops, cost.bytes, self.share(device), device)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        channels = p.node.x.shape[1]
+        loads = 1 + 1 / min(p.node.y.shape[1], 4)
+        waste = loads * ceil_div(channels, p.device.pack) * p.device.pack / channels
+        flops = cost.flops * waste + _FINISH * p.device.pack * p.node.y.type.count
+        return window_seconds(flops, cost.bytes, self.share(p.device), p.device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
         x, w, bias, y = node.x, node.input(1), node.get(2), node.y
-        pack, storage, win = block_size(node, device), x.type.storage, Window.of(node)
+        pack, storage, win = p.block, x.type.storage, p.window
         tw, tm = params["TW"], params["TM"]
         channels, in_blocks = y.shape[1], ceil_div(x.shape[1], pack)
         stride = self.phases(win) * tw
         d, h, width = win.out
         parts, rows = ceil_div(width, ceil_div(pack, stride) * stride) * d * h, ceil_div(channels, tm)
-        span = find_span(parts, rows * x.shape[0], device)
+        span = find_span(parts, rows * x.shape[0], p.device)
 
         def order(data: Array) -> Array:
             """[M, C, K...] as [ceil(M / tm), in_blocks, taps, tm, pack]."""
@@ -91,12 +92,12 @@ class ConvLast(Kernel):
             padded[: data.shape[0], : data.shape[1]] = data.reshape(*data.shape[:2], taps)
             return np.ascontiguousarray(padded.reshape(rows, tm, in_blocks, pack, taps).transpose(0, 2, 4, 1, 3))
 
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, Weight(w, f"filter lanes {self.entry} i{pack} tile {tm} {storage}", order))
         args += () if bias is None else (bias_weight(bias, 1, storage),)
         args += (y, span, x.shape[0], in_blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
         defines = win.defines() | {"PACK": pack, "TW": tw, "TM": tm, "HAS_BIAS": bias is not None}
         defines |= {"STORAGE": STORAGE[storage]}
         grid = (ceil_div(parts, span), rows, x.shape[0])
-        group = (1, 1, 1) if device.is_cpu else None
+        group = (1, 1, 1) if p.device.is_cpu else None
         return [Launch(self.entry, args, grid, group, defines, epilogue.prelude)]

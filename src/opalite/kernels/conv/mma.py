@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import packed_epilogue
 from ..mma.conv import PACK, MmaConv, conv_sizes, filter_quads
 from ..mma.tiles import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window
-from .filters import bias_weight
+from .filters import ConvProblem, bias_weight
 
 
 @register
@@ -24,18 +21,19 @@ class ConvMma(MmaConv):
     space: ClassVar[Space] = SPACE
     staged = False
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return tile_illegal(params, device)
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_illegal(params, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        positions, channels, quads = conv_sizes(node)
-        return find_tile(positions, channels, ceil_div(quads, QUADS), device)
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        positions, channels, quads = conv_sizes(p.node)
+        return find_tile(positions, channels, ceil_div(quads, QUADS), p.device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
         positions, channels, quads = conv_sizes(node)
         blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, Weight(node.input(1), "filter mma", _pack_filters))
         args += () if bias is None else (bias_weight(bias, PACK, y.type.storage),)
         args += (y, positions, ceil_div(channels, 16), ceil_div(quads, QUADS), in_blocks, blocks, channels)

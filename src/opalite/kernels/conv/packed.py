@@ -12,11 +12,11 @@ from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
 from ...ops.base import Cost
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..codegen.epilogue import epilogue_refusal, keeps_zeros, operand_layouts, packed_epilogue
+from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from ..window import PACKED_TYPES, Window, block_size, empty_refusal, find_span, window_refusal, window_seconds
-from .filters import Groups, bias_weight, filter_weight
+from ..window import Window, find_span, window_seconds
+from .filters import ConvProblem, Groups, bias_weight, filter_weight
 from .tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
 
 _MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
@@ -24,21 +24,11 @@ _MOST_UNROLLED = 8  # filter columns that are unrolled
 MAX_MERGE = 64  # groups that may count as one; the filters grow by this factor
 
 
-def packed_refusal(node: Node) -> str | None:
-    """Why channel-packed convolutions do not take `node`, whatever its shape; None if they do."""
-    if node.x.dtype not in PACKED_TYPES:
-        return f"channel-packed tensors do not hold {node.x.dtype}"
-    for i in (1, 2):
-        v = node.get(i)
-        if v is not None and not v.is_const:
-            return f"input {i} is not constant, so it cannot be packed ahead of time"
-    return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
-
-
 @register
 class ConvPacked(Kernel):
     """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "conv/packed.cl"
@@ -86,59 +76,59 @@ class ConvPacked(Kernel):
         """The filters for tiles of `tile` output blocks."""
         return filter_weight(node.input(1), groups, tile, node.x.type.storage)
 
-    def groups(self, node: Node, device: DeviceInfo) -> Groups:
+    def groups(self, p: ConvProblem) -> Groups:
         """How the node's groups fill channel blocks."""
-        pack = block_size(node, device)
-        return Groups.of(node, self.in_pack(pack), pack)
+        return p.groups(self.in_pack(p.block), p.block)
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = packed_refusal(node)
+    def refuse(self, p: ConvProblem) -> str | None:
+        why = p.packed_refusal
         if why is not None:
             return why
-        merged = self.groups(node, device).merged
+        merged = self.groups(p).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((self.in_layout(device), *constants, *operand_layouts(node, "packed", y)), (y,)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((self.in_layout(p.device), *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        if not device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        if not p.device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
             return "a GPU unrolls a whole block"
-        return tile_refusal(params["TW"], params["TB"], block_size(node, device), device)
+        return tile_refusal(params["TW"], params["TB"], p.block, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        win, groups = Window.of(node), self.groups(node, device)
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        win, groups = p.window, self.groups(p)
         columns, rows = self.lines(win)
-        rows *= node.x.shape[0] * groups.count
+        rows *= p.node.x.shape[0] * groups.count
         reach = groups.reach if self.banded and groups.merged > 1 else None
         staged = self.staged(win, groups)
-        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, device, staged, reach=reach)
-        return {"TW": tw, "TB": tb, "UNROLL": self.unroll if device.is_cpu else 1}
+        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, p.device, staged, reach=reach)
+        return {"TW": tw, "TB": tb, "UNROLL": self.unroll if p.device.is_cpu else 1}
 
     def staged(self, win: Window, groups: Groups) -> float:
         """What copying one pixel's input costs, in multiply-adds of one block of outputs."""
         return 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        groups = self.groups(node, device)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        groups = self.groups(p)
         met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
         waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
-        padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * node.x.type.nbytes
-        return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(device), device)
+        padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * p.node.x.type.nbytes
+        return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(p.device), p.device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
         x, bias, y = node.x, node.get(2), node.y
-        storage, win, g = x.type.storage, Window.of(node), self.groups(node, device)
+        storage, win, g = x.type.storage, p.window, self.groups(p)
         columns, rows = self.lines(win)
         tw, tb = min(params["TW"], columns), params["TB"]
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
         rows = g.in_blocks * win.kernel[0] * win.kernel[1]
-        span = find_span(tiles, blocks * x.shape[0], device, rows * row_bytes)
-        chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, device)
-        epilogue = packed_epilogue(node, device)
+        span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
+        chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, p.device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, self.filters(node, g, tb))
         args += () if bias is None else (bias_weight(bias, g.pack, storage),)
         args += (
@@ -155,20 +145,20 @@ class ConvPacked(Kernel):
             *self.sizes(win),
             *epilogue.args,
         )
-        defines = self.window_defines(win, g, tw, node.x.type.storage, device) | {
+        defines = self.window_defines(win, g, tw, node.x.type.storage, p.device) | {
             "PACK": g.pack,
             "TW": tw,
             "TB": tb,
             "UNROLL": min(params["UNROLL"], g.in_pack),
             "GROUP": chunks.group if self.chunked else 1,
-            "IN_REGISTERS": not device.is_cpu,
+            "IN_REGISTERS": not p.device.is_cpu,
             "BANDED": self.banded and g.merged > 1,
             "HAS_BIAS": bias is not None,
             "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
             "STORAGE": STORAGE[storage],
         }
         grid = (ceil_div(tiles, span), blocks, x.shape[0])
-        work_group = (1, 1, 1) if device.is_cpu else None
+        work_group = (1, 1, 1) if p.device.is_cpu else None
         return [Launch(self.entry, args, grid, work_group, defines, epilogue.prelude)]
 
 
@@ -194,8 +184,8 @@ class ConvPointwise(ConvPacked):
     entry = "conv_pointwise"
     unroll = 2
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return super().refuse(node, device) or (None if Window.of(node).is_pointwise else "the filter is not 1x1")
+    def refuse(self, p: ConvProblem) -> str | None:
+        return super().refuse(p) or (None if p.window.is_pointwise else "the filter is not 1x1")
 
     def lines(self, win: Window) -> tuple[int, int]:
         return math.prod(win.out), 1

@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar
 
 from ...cost.tables import RowTile
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.conv import Convolution
@@ -15,6 +14,7 @@ from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
 from ..window import Window, empty_refusal, find_span, window_refusal, window_seconds
+from .filters import ConvProblem
 from .tiles import tile_refusal
 
 MAX_STAGED = 1024  # columns that a filter may reach beyond a tile before each of its columns is staged by itself
@@ -24,52 +24,58 @@ MAX_STAGED = 1024  # columns that a filter may reach beyond a tile before each o
 class ConvRows(Kernel):
     """NCHW to NCHW; a work-item computes TV vectors of columns of TM output channels."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "conv/rows.cl"
     space: ClassVar[Space] = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
+    def refuse(self, p: ConvProblem) -> str | None:
+        if not p.device.is_cpu:
             return "a GPU's work-items are lanes of vectors already"
-        return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+        return window_refusal(p.node) or empty_refusal(p.node) or epilogue_refusal(p.node, "packed")
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return tile_refusal(params["TM"], params["TV"], device.pack, device)
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_refusal(params["TM"], params["TV"], p.device.pack, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return min(self.points(node, device), key=lambda p: self._cost(node, device, p["TV"], p["TM"]))
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return self._best(p)[1]
 
-    def _cost(self, node: Node, device: DeviceInfo, tv: int, tm: int) -> float:
-        """Time, in multiply-adds of vectors, of one filter element over all tiles."""
-        columns, rows = _lines(node)
-        filters = node.y.shape[1] // node.as_(Convolution).group
-        win, c = Window.of(node), RowTile.of(device)
-        turn = tv * tm + tv + tm + min(c.turn, c.run / win.kernel[2])
-        if win.strides[2] > 2:
-            turn += tv * device.pack  # lanes are gathered one by one
-        return ceil_div(columns, tv * device.pack) * rows * ceil_div(filters, tm) * turn
+    def _best(self, p: ConvProblem) -> tuple[float, dict[str, Any]]:
+        """The cheapest tile, and its time in multiply-adds of vectors of one filter element over all tiles."""
+        win, pack, c = p.window, p.device.pack, RowTile.of(p.device)
+        columns, rows = _lines(win)
+        filters = _filters(p.node)
+        staging = min(c.turn, c.run / win.kernel[2])
+        gathering = pack if win.strides[2] > 2 else 0  # lanes are gathered one by one
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        columns, rows = _lines(node)
-        filters = node.y.shape[1] // node.as_(Convolution).group
-        least = min(self._cost(node, device, p["TV"], p["TM"]) for p in self.points(node, device))
-        waste = least * device.pack / (columns * rows * filters)
-        return window_seconds(cost.flops * waste, cost.bytes, self.share(device), device)
+        def cost(point: dict[str, Any]) -> float:
+            tv, tm = point["TV"], point["TM"]
+            turn = tv * tm + tv + tm + staging + tv * gathering
+            time: float = ceil_div(columns, tv * pack) * rows * ceil_div(filters, tm) * turn
+            return time
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
+        return min(((cost(point), point) for point in self.points(p)), key=lambda found: found[0])
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        columns, rows = _lines(p.window)
+        waste = self._best(p)[0] * p.device.pack / (columns * rows * _filters(p.node))
+        return window_seconds(cost.flops * waste, cost.bytes, self.share(p.device), p.device)
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
         groups, tv, tm = node.as_(Convolution).group, params["TV"], params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
-        columns, rows = _lines(node)
+        columns, rows = _lines(win)
         sizes = (1, 1, columns) * 2 + (0, 0, 0) if win.is_pointwise else (*win.size, *win.out, *win.begin)
-        tiles, blocks = ceil_div(columns, tv * device.pack) * rows, groups * ceil_div(mg, tm)
-        span = find_span(tiles, blocks * x.shape[0], device)
-        epilogue = packed_epilogue(node, device)
+        tiles, blocks = ceil_div(columns, tv * p.device.pack) * rows, groups * ceil_div(mg, tm)
+        span = find_span(tiles, blocks * x.shape[0], p.device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, span, cg, mg, groups)
         reach = (win.kernel[2] - 1) * win.dilations[2]
         defines = win.defines() | {
-            "PACK": device.pack,
+            "PACK": p.device.pack,
             "TV": tv,
             "TM": tm,
             "RUN": win.kernel[2] if reach <= MAX_STAGED else 1,
@@ -80,8 +86,12 @@ class ConvRows(Kernel):
         return [Launch("conv_rows", (*args, *sizes, *epilogue.args), grid, (1, 1, 1), defines, epilogue.prelude)]
 
 
-def _lines(node: Node) -> tuple[int, int]:
+def _filters(node: Node) -> int:
+    """Output channels of a group."""
+    return node.y.shape[1] // node.as_(Convolution).group
+
+
+def _lines(win: Window) -> tuple[int, int]:
     """(columns of a row, rows of an output channel); with pointwise filters all positions are one row."""
-    win = Window.of(node)
     d, h, w = win.out
     return (math.prod(win.out), 1) if win.is_pointwise else (w, d * h)

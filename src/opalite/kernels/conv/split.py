@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import SplitConv
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.base import Cost
@@ -18,9 +17,8 @@ from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, c
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window, block_size
-from .filters import Groups, bias_weight, pack_filters
-from .packed import MAX_MERGE, packed_refusal
+from .filters import ConvProblem, bias_weight, pack_filters
+from .packed import MAX_MERGE
 
 _ACCUMULATORS = 64  # numbers that a work-item sums, so that enough work-items fit a compute unit
 _MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even where the kernel requires more
@@ -30,6 +28,7 @@ _MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even wh
 class ConvSplit(Kernel):
     """NCHWc to NCHWc; SPLIT work-items share the taps and channels of TP positions of TB output blocks."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "conv/split.cl"
@@ -41,45 +40,46 @@ class ConvSplit(Kernel):
         "UNROLL": (4, 1, 2),
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if device.is_cpu:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
+        if p.device.is_cpu:
             return "a CPU's cores need no more work-items than there are output tiles"
         if node.as_(Convolution).group == node.x.shape[1]:
             return "one channel to a group leaves nothing to share out"
-        why = packed_refusal(node)
+        why = p.packed_refusal
         if why is not None:
             return why
-        merged = self._groups(node, device).merged
+        merged = p.groups(p.block, p.block).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(node, "packed", y)), (y,)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
         items, tile = params["LX"] * params["SPLIT"], params["TP"] * params["TB"]
-        pack = block_size(node, device)
-        if items > min(_MOST_ITEMS, device.max_work_group_size) or params["SPLIT"] > device.max_work_item_sizes[1]:
-            return f"the group exceeds {min(_MOST_ITEMS, device.max_work_group_size)} work-items"
+        pack = p.block
+        if items > min(_MOST_ITEMS, p.device.max_work_group_size) or params["SPLIT"] > p.device.max_work_item_sizes[1]:
+            return f"the group exceeds {min(_MOST_ITEMS, p.device.max_work_group_size)} work-items"
         if tile * pack > _ACCUMULATORS:
             return f"the tile exceeds {_ACCUMULATORS} accumulators"
-        if params["SPLIT"] > 1 and items * tile * pack * 4 > device.local_mem:
-            return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
+        if params["SPLIT"] > 1 and items * tile * pack * 4 > p.device.local_mem:
+            return f"the partial sums do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return min(self.points(node, device), key=lambda p: (self._cycles(node, p, device), -p["UNROLL"]))
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return min(self.points(p), key=lambda point: (self._cycles(p, point), -point["UNROLL"]))
 
-    def _cycles(self, node: Node, params: Params, device: DeviceInfo) -> float:
+    def _cycles(self, p: ConvProblem, params: Params) -> float:
         """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""
-        c, groups, pack = SplitConv.of(device), self._groups(node, device), block_size(node, device)
+        c, groups, pack, device = SplitConv.of(p.device), p.groups(p.block, p.block), p.block, p.device
         lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
-        tiles = ceil_div(self._positions(node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
+        tiles = ceil_div(self._positions(p.node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
         per_unit = ceil_div(tiles, device.compute_units)
         wave = max(device.wave_size, 16)
         waves = ceil_div(lx * split, wave)
-        terms = ceil_div(math.prod(Window.of(node).kernel) * groups.in_blocks, split)
+        terms = ceil_div(math.prod(p.window.kernel) * groups.in_blocks, split)
         arithmetic = tp * tb * pack * pack * wave / device.lanes
         loads = c.load * tp + c.shared_load * pack * tb * ceil_div(wave, lx)
         busy = max(arithmetic, loads) * terms * waves * per_unit
@@ -87,23 +87,24 @@ class ConvSplit(Kernel):
         waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
         return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        groups = self._groups(node, device)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        groups = p.groups(p.block, p.block)
         waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
-        return max(cost.flops * waste / (device.peak_flops * self.share(device)), cost.bytes / device.bandwidth) + (
-            device.launch_s
-        )
+        return max(
+            cost.flops * waste / (p.device.peak_flops * self.share(p.device)), cost.bytes / p.device.bandwidth
+        ) + (p.device.launch_s)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
-        storage, g, positions = y.type.storage, self._groups(node, device), self._positions(node)
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
+        storage, g, positions = y.type.storage, p.groups(p.block, p.block), self._positions(node)
         lx, split, tb = params["LX"], params["SPLIT"], params["TB"]
 
         def pack(data: Array) -> Array:
             return np.ascontiguousarray(pack_filters(data, g, tb, storage).swapaxes(2, 3))
 
         form = f"filter taps first {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tb} {storage}"
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, Weight(node.input(1), form, pack))
         args += () if bias is None else (bias_weight(bias, g.pack, storage),)
         args += (y, positions, g.count, g.in_blocks, g.out_blocks, y.shape[1])
@@ -112,11 +113,6 @@ class ConvSplit(Kernel):
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
         grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)
         return [Launch("conv_split", args, grid, (lx, split), defines, epilogue.prelude)]
-
-    @staticmethod
-    def _groups(node: Node, device: DeviceInfo) -> Groups:
-        pack = block_size(node, device)
-        return Groups.of(node, pack, pack)
 
     @staticmethod
     def _positions(node: Node) -> int:

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import packed_epilogue
 from ..mma.conv import PACK, MmaConv, conv_sizes, filter_quads
@@ -17,7 +15,7 @@ from ..mma.stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_
 from ..registry import register
 from ..sources import STORAGE
 from ..window import Window
-from .filters import bias_weight
+from .filters import ConvProblem, bias_weight
 
 MOST_TAPS = 63  # which of them lie inside the input is a set of bits
 
@@ -30,31 +28,32 @@ class ConvStaged(MmaConv):
     space: ClassVar[Space] = SPACE
     staged = True
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if why := super().refuse(node, device):
+    def refuse(self, p: ConvProblem) -> str | None:
+        if why := super().refuse(p):
             return why
-        taps, positions = math.prod(node.input(1).shape[2:]), conv_sizes(node)[0]
+        taps, positions = math.prod(p.node.input(1).shape[2:]), conv_sizes(p.node)[0]
         if taps > MOST_TAPS:
             return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
         if positions < FEWEST_POSITIONS:
             return f"{positions} positions would leave most of a stage empty"
-        if next(legal_tiles(device), None) is None:
-            return f"no stages fit the {device.local_mem} bytes of local memory"
+        if next(legal_tiles(p.device), None) is None:
+            return f"no stages fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return tile_illegal(params, device)
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_illegal(params, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return find_tile(*conv_sizes(node), device, paired=copies_pair(Window.of(node)))
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return find_tile(*conv_sizes(p.node), p.device, paired=copies_pair(p.window))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        x, bias, y, win = node.x, node.get(2), node.y, Window.of(node)
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
         positions, channels, quads = conv_sizes(node)
         blocks, in_blocks, slabs = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), params["SL"]
         taps = math.prod(win.kernel)
         turns = ceil_div(quads, SLAB * slabs)
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
 
         def pack(data: Array) -> Array:
             return pack_stages(filter_quads(data), slabs)

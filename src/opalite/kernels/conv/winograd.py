@@ -20,8 +20,7 @@ from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
 from ..window import Window, block_size, find_span, window_seconds
-from .filters import Groups, bias_weight, pack_filters
-from .packed import packed_refusal
+from .filters import ConvProblem, Groups, bias_weight, pack_filters
 from .tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 
 FILTER_TRANSFORM = {
@@ -69,6 +68,7 @@ class ConvWinograd(Kernel):
     taken in strips whose transformed tiles hold at most STRIP MiB, or as much as the filters if that is more.
     """
 
+    problem = ConvProblem
     op = "Conv"
     source = "conv/winograd.cl"
     space: ClassVar[Space] = {
@@ -79,11 +79,12 @@ class ConvWinograd(Kernel):
         "STRIP": (4, 1, 2, 8, 64),
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = packed_refusal(node)
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
+        why = p.packed_refusal
         if why is not None:
             return why
-        win = Window.of(node)
+        win = p.window
         if win.kernel != (1, 3, 3) or win.strides != (1, 1, 1) or win.dilations[1:] != (1, 1):
             return "only 3x3 filters of stride 1 without dilation have this form"
         if win.size[0] != 1 or win.out[0] != 1:
@@ -92,32 +93,32 @@ class ConvWinograd(Kernel):
             return f"the transformed filters are fractions, the tensors {node.x.dtype}"
         if node.as_(Conv).exact:
             return "the transformed filters are fractions, and the sums must be exact"
-        merged = Groups.of(node, device.pack, device.pack).merged
+        merged = p.groups(p.device.pack, p.device.pack).merged
         return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        layout = packed(device.pack)
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((layout, *constants, *operand_layouts(node, "packed", layout)), (layout,)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        layout = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((layout, *constants, *operand_layouts(p.node, "packed", layout)), (layout,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        if not device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        if not p.device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
             return "a GPU unrolls a whole block"
-        return tile_refusal(params["TW"], params["TB"], block_size(node, device), device)
+        return tile_refusal(params["TW"], params["TB"], p.block, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        f, strip = min(self.space["F"], key=lambda f: self._estimate(node, device, f)), self._strip(device)
-        t = Tiles.of(node, device, f, strip)
-        streamed = Winograd.of(device).streamed
-        tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, device, streamed=streamed)
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        f, strip = min(self.space["F"], key=lambda f: self._estimate(p.node, p.device, f)), self._strip(p.device)
+        t = Tiles.of(p.node, p.device, f, strip)
+        streamed = Winograd.of(p.device).streamed
+        tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, p.device, streamed=streamed)
         return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
 
     def _strip(self, device: DeviceInfo) -> int:
         """STRIP: what a CPU's caches hold, or as much as a GPU needs to be filled."""
         return int(self.space["STRIP"][0 if device.is_cpu else -1])
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return min(self._estimate(node, device, f) for f in self.space["F"])
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
 
     def _estimate(self, node: Node, device: DeviceInfo, f: int) -> float:
         """Seconds with tiles of `f` x `f` outputs."""
@@ -129,9 +130,9 @@ class ConvWinograd(Kernel):
         seconds = window_seconds(2.0 * t.count * t.filters, nbytes, self.share(device), device)
         return seconds + more_launches * device.launch_s
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        tiles = Tiles.of(node, device, params["F"], params["STRIP"])
-        steps = _Steps(node, params, device, tiles)
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        tiles = Tiles.of(p.node, p.device, params["F"], params["STRIP"])
+        steps = _Steps(p.node, params, p.device, tiles)
         launches = []
         for first in range(0, tiles.count, tiles.strip):
             count = min(tiles.strip, tiles.count - first)

@@ -13,7 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ops.elementwise import Elementwise
-from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
 from ..codegen.helpers import helper
 from ..codegen.scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
@@ -85,22 +85,22 @@ class ElementwiseFlat(Kernel):
     source = "elementwise/flat.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if len(node.inputs) > MAX_OPERANDS:
-            return f"{len(node.inputs)} operands are more than {MAX_OPERANDS}"
-        return generation_refusal(node.as_(Elementwise).expr, device)
+    def refuse(self, p: Problem) -> str | None:
+        if len(p.node.inputs) > MAX_OPERANDS:
+            return f"{len(p.node.inputs)} operands are more than {MAX_OPERANDS}"
+        return generation_refusal(p.node.as_(Elementwise).expr, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        columns = _Source(node, device).walk.columns
-        vec = max(4, min(16, device.native_float_width)) if device.is_cpu else 4
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        columns = _Source(p.node, p.device).walk.columns
+        vec = max(4, min(16, p.device.native_float_width)) if p.device.is_cpu else 4
         while vec > 1 and vec > columns:
             vec //= 2
-        items = 8 if device.is_cpu and columns >= 1024 else 2 if device.is_cpu else 1
+        items = 8 if p.device.is_cpu and columns >= 1024 else 2 if p.device.is_cpu else 1
         return {"VEC": vec, "ITEMS": items}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
         vec, items = params["VEC"], params["ITEMS"]
-        source = _Source(node, device)
+        source = _Source(p.node, p.device)
         prelude = source.prelude(vec)
         args = (*source.args, source.walk.columns, source.walk.rows)
         grid = (ceil_div(source.walk.columns, vec * items), source.walk.rows)

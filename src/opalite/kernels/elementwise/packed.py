@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 from ...expr.core import Expr, In, Ref
 from ...expr.trace import Builder
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.elementwise import Elementwise
-from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
@@ -30,7 +29,8 @@ class ElementwisePacked(Kernel):
     source = "elementwise/packed.cl"
     space: ClassVar[Space] = {"EACH": (16, 8, 4, 2, 1, 64)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if len(node.y.shape) not in (3, 4, 5):
             return f"a tensor of rank {len(node.y.shape)} has no channels to pack"
         if node.y.dtype not in PACKED_TYPES:
@@ -45,17 +45,18 @@ class ElementwisePacked(Kernel):
             return "no operand that is not constant has the output's shape"
         return epilogue_refusal(as_epilogue(node, main), "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        main = main_operand(node)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        main = main_operand(p.node)
         assert main is not None
-        rest = iter(operand_layouts(as_epilogue(node, main), "packed", y))
-        return (Binding(tuple(y if i == main else next(rest) for i in range(len(node.inputs))), (y,)),)
+        rest = iter(operand_layouts(as_epilogue(p.node, main), "packed", y))
+        return (Binding(tuple(y if i == main else next(rest) for i in range(len(p.node.inputs))), (y,)),)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"EACH": 32 if device.is_cpu else 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"EACH": 32 if p.device.is_cpu else 1}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         main = main_operand(node)
         assert main is not None
         pack = node.y.type.layout.pack
@@ -63,7 +64,7 @@ class ElementwisePacked(Kernel):
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
         each = max(1, min(params["EACH"], spatial))
         each_rows = max(1, params["EACH"] // each)
-        epilogue = packed_epilogue(as_epilogue(node, main), device)
+        epilogue = packed_epilogue(as_epilogue(node, main), p.device)
         defines = {
             "STORAGE": STORAGE[node.y.type.storage],
             "PACK": pack,

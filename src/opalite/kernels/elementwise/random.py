@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ops.random import KINDS, Random, uniform_bits
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..workgroups import group_refusal
@@ -24,17 +22,17 @@ class RandomPhilox(Kernel):
     source = "elementwise/random.cl"
     space: ClassVar[Space] = {"WG": (64, 128, 256)}
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        op, y = node.as_(Random), node.y
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        op, y = p.node.as_(Random), p.node.y
         count = y.type.count
         blocks = ceil_div(count, 4)
         key = (np.uint32(op.seed & 0xFFFFFFFF), np.uint32(op.seed >> 32 & 0xFFFFFFFF))
         defines: dict[str, Any] = {"KIND": KINDS.index(op.kind)}
         if op.kind == "bernoulli":
-            x, stored = node.x, y.type.storage
+            x, stored = p.node.x, y.type.storage
             one = np.ones((), stored.np).view(f"uint{8 * stored.size}")
             defines |= {"ELEM": ELEMENT[stored.size], "ONE": f"{int(one)}ul"}
             defines |= {"STORAGE": STORAGE[x.type.storage], "BITS": uniform_bits(x.dtype)}

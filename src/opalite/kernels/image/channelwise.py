@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ops.conv import Convolution
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import image_epilogue
+from ..conv.filters import ConvProblem
 from ..pool.direct import kind_defines
 from ..registry import register
+from ..window import WindowProblem
 from .conv import bias_texels
 from .layout import ImageKernel, image_prelude, image_window, texture_refusal
 
@@ -21,6 +22,7 @@ from .layout import ImageKernel, image_prelude, image_window, texture_refusal
 class _Channelwise(ImageKernel):
     """Windows over each channel by itself; a work-item owns TW columns of one block."""
 
+    problem = WindowProblem
     source = "image/channelwise.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
 
@@ -32,8 +34,9 @@ class _Channelwise(ImageKernel):
         """The defines that say what is computed over a window."""
         return kind_defines(node)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        win, epilogue = image_window(node), image_epilogue(node, device)
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node = p.node
+        win, epilogue = image_window(node), image_epilogue(node, p.device)
         batch, channels, oh, ow = node.y.shape
         blocks = ceil_div(channels, 4)
         _, run, step = win.runs()
@@ -48,16 +51,18 @@ class _Channelwise(ImageKernel):
 class ImageDepthwise(_Channelwise):
     """Conv with one filter for each channel (group = C = M)."""
 
+    problem = ConvProblem
     op = "Conv"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = super().refuse(node, device)
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
+        why = super().refuse(p)
         if why is not None:
             return why
         channels = (node.x.shape[1], node.y.shape[1])
         if channels != (node.as_(Convolution).group,) * 2:
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
-        why = texture_refusal(device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
+        why = texture_refusal(p.device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
         return None if why is None else f"its filter {why}"
 
     def constants(self, node: Node) -> tuple[Arg, ...]:
@@ -75,8 +80,8 @@ class ImagePool(_Channelwise):
 
     op = "Pool"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return "positions of the maxima are asked for" if len(node.outputs) > 1 else super().refuse(node, device)
+    def refuse(self, p: WindowProblem) -> str | None:
+        return "positions of the maxima are asked for" if len(p.node.outputs) > 1 else super().refuse(p)
 
 
 def depthwise_texels(w: Value, storage: DType) -> Weight:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ir.place import IMAGE
 from ...ops.movement import Concat
-from ..base import Arg, Binding, Launch, Params, ceil_div, uniform_binding
+from ..base import Arg, Binding, Launch, Params, Problem, ceil_div, uniform_binding
 from ..registry import register
 from .layout import ImageKernel, image_prelude, image_refusal
 
@@ -23,18 +21,20 @@ class ImageConcat(ImageKernel):
     op = "Concat"
     source = "image/concat.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if node.as_(Concat).axis != 1:
             return f"channels are axis 1, the inputs are joined along axis {node.as_(Concat).axis}"
         inputs = [v for v in node.inputs if v is not None]
         if len(inputs) > MAX_INPUTS:
             return f"{len(inputs)} inputs; a kernel reads at most {MAX_INPUTS} images"
-        return image_refusal(device, node.y.type, *(v.type for v in inputs))
+        return image_refusal(p.device, node.y.type, *(v.type for v in inputs))
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (uniform_binding(node, IMAGE),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (uniform_binding(p.node, IMAGE),)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         n, channels, height, width = node.y.shape
         inputs = [v for v in node.inputs if v is not None]
         starts = [0, *itertools.accumulate(v.shape[1] for v in inputs)][:-1]

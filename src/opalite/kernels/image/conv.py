@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ops.base import Cost
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import image_epilogue
-from ..conv.filters import Groups, bias_weight, filter_weight
+from ..conv.filters import ConvProblem, Groups, bias_weight, filter_weight
 from ..registry import register
 from .layout import ImageKernel, image_prelude, image_window, texture_refusal
 
@@ -23,39 +22,41 @@ MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
 class ImageConv(ImageKernel):
     """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
 
+    problem = ConvProblem
     half_sums = True
     op = "Conv"
     source = "image/conv.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = super().refuse(node, device)
+    def refuse(self, p: ConvProblem) -> str | None:
+        why = super().refuse(p)
         if why is not None:
             return why
-        groups = Groups.of(node, 4, 4)
+        groups = p.groups(4, 4)
         if groups.merged > MAX_MERGE:
             return f"{groups.merged} groups would have to be merged to fill texels"
-        height, width, _ = _filter_shape(node.input(1), groups)
-        why = texture_refusal(device, width, height)
+        height, width, _ = _filter_shape(p.node.input(1), groups)
+        why = texture_refusal(p.device, width, height)
         return None if why is None else f"its filter {why}"
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        blocks = Groups.of(node, 4, 4).out_blocks
-        items = node.y.type.count // 16
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        blocks = p.groups(4, 4).out_blocks
+        items = p.node.y.type.count // 16
         # Two blocks share the columns that are read, where enough work-items remain.
-        return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * device.compute_units else 1}
+        return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * p.device.compute_units else 1}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        g = Groups.of(node, 4, 4)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        g = p.groups(4, 4)
         waste = g.merged * g.out_blocks * g.pack / g.filters
-        return super().seconds(node, device, Cost(cost.flops * waste, cost.bytes))
+        return super().seconds(p, Cost(cost.flops * waste, cost.bytes))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
         x, bias, y = node.x, node.get(2), node.y
-        win, g, storage = image_window(node), Groups.of(node, 4, 4), node.x.type.storage
+        win, g, storage = image_window(node), p.groups(4, 4), node.x.type.storage
         batch, m, oh, ow = y.shape
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
-        epilogue = image_epilogue(node, device)
+        epilogue = image_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, filter_texels(node.input(1), g, storage))
         args += () if bias is None else (bias_texels(bias, storage),)
         args += (y, g.count, g.in_blocks, g.out_blocks, m, batch * oh, *win.size[1:], oh, ow, *win.begin[1:])

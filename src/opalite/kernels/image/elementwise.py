@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...expr.core import Expr
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ir.place import IMAGE
 from ...ops.elementwise import Elementwise
-from ..base import Binding, Launch, Params, ceil_div
+from ..base import Binding, Launch, Params, Problem, ceil_div
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
 from ..elementwise.packed import as_epilogue, main_operand
 from ..registry import register
@@ -23,8 +21,9 @@ class ImageElementwise(ImageKernel):
     op = "Elementwise"
     source = "image/elementwise.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = image_refusal(device, node.y.type)
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
+        why = image_refusal(p.device, node.y.type)
         if why is not None:
             return why
         if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
@@ -37,16 +36,17 @@ class ImageElementwise(ImageKernel):
             return "no operand that is not constant has the output's shape"
         return epilogue_refusal(as_epilogue(node, main), "image")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        main = main_operand(node)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        main = main_operand(p.node)
         assert main is not None
-        rest = iter(operand_layouts(as_epilogue(node, main), "image", IMAGE))
-        return (Binding(tuple(IMAGE if i == main else next(rest) for i in range(len(node.inputs))), (IMAGE,)),)
+        rest = iter(operand_layouts(as_epilogue(p.node, main), "image", IMAGE))
+        return (Binding(tuple(IMAGE if i == main else next(rest) for i in range(len(p.node.inputs))), (IMAGE,)),)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         main = main_operand(node)
         assert main is not None
-        epilogue = image_epilogue(as_epilogue(node, main), device)
+        epilogue = image_epilogue(as_epilogue(node, main), p.device)
         n, channels, height, width = node.y.shape
         blocks = ceil_div(channels, 4)
         args = (node.input(main), node.y, channels, blocks, height, width, n * height, *epilogue.args)

@@ -6,6 +6,7 @@ Texels are read and written as float4 whatever the image stores: half images con
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,9 @@ def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
 class ImageKernel(Kernel):
     """A kernel whose first input and output are images; the operator's other inputs are constants."""
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = image_refusal(device, node.x.type, node.y.type)
+    def refuse(self, p: Any) -> str | None:
+        node = p.node
+        why = image_refusal(p.device, node.x.type, node.y.type)
         if why is not None:
             return why
         for i in range(1, node.op.arity):
@@ -89,11 +91,12 @@ class ImageKernel(Kernel):
                 return f"input {i} is not constant, so it cannot be packed ahead of time"
         return epilogue_refusal(node, "image") if node.op.takes_epilogue else None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        constants = (None,) * len(node.inputs[1 : node.op.arity])
-        return (Binding((IMAGE, *constants, *operand_layouts(node, "image", IMAGE)), (IMAGE,)),)
+    def bindings(self, p: Any) -> Sequence[Binding]:
+        constants = (None,) * len(p.node.inputs[1 : p.node.op.arity])
+        return (Binding((IMAGE, *constants, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: Any, cost: Cost) -> float:
+        device: DeviceInfo = p.device
         work = cost.flops / (device.peak_flops * self.share(device)) + cost.bytes / device.bandwidth
         return work / (Windows.of(device).texture_gain if device.prefers_images else 1.0) + device.launch_s
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.reduce import Reduce
-from ..base import Launch, Params, Space, ceil_div
+from ..base import Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..registry import register
 from ..workgroups import group_refusal
@@ -24,24 +22,25 @@ class ImageReduce(ImageKernel):
     source = "image/reduce.cl"
     space: ClassVar[Space] = {"SIDE": (8, 4, 16, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        op = node.as_(Reduce)
+    def refuse(self, p: Problem) -> str | None:
+        op = p.node.as_(Reduce)
         if op.kind not in KINDS:
             return f"{op.kind} is not among {', '.join(KINDS)}"
         if tuple(op.axes) != (2, 3) or not op.keepdims:
             return f"only axes 2 and 3, kept with size 1, got {op.axes}"
-        return super().refuse(node, device)
+        return super().refuse(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["SIDE"] ** 2, device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["SIDE"] ** 2, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"SIDE": 1} if device.is_cpu else super().defaults(node, device)
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"SIDE": 1} if p.device.is_cpu else super().defaults(p)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         n, channels, height, width = node.x.shape
         side, blocks = params["SIDE"], ceil_div(channels, 4)
-        epilogue = image_epilogue(node, device)
+        epilogue = image_epilogue(node, p.device)
         args = (node.x, node.y, channels, blocks, height, width, *epilogue.args)
         defines = {"KIND": KINDS.index(node.as_(Reduce).kind), "SIDE": side}
         grid, group = (blocks * side, side, n), (side, side, 1)

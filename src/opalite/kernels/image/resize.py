@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
-from ..base import Array, Launch, Params, ceil_div
+from ..base import Array, Launch, Params, Problem, ceil_div
 from ..registry import register
 from .layout import ImageKernel, image_prelude
 
@@ -20,15 +18,17 @@ class ImageResize(ImageKernel):
     op = "Resize"
     source = "image/resize.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         op = node.as_(Resize)
         if len(node.x.shape) == 4 and not (is_untouched(op, 0) and is_untouched(op, 1)):
             return f"texels need N and C kept, got {node.x.type} to {op.sizes}"
         if op.coordinate == "tf_crop_and_resize":
             return "an extrapolation value would fill the lanes past the last channel"
-        return super().refuse(node, device)
+        return super().refuse(p)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         n, channels, ih, iw = node.x.shape
         oh, ow = node.y.shape[2:]
         taps = resized_axes(node.as_(Resize), node.x.shape)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.softmax import Softmax
-from ..base import Launch, Params, ceil_div
+from ..base import Launch, Params, Problem, ceil_div
 from ..registry import register
 from .layout import ImageKernel, image_prelude
 
@@ -17,12 +15,13 @@ class ImageSoftmax(ImageKernel):
     op = "Softmax"
     source = "image/softmax.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.as_(Softmax).axis != 1:
-            return f"channels are axis 1, the sum is over axis {node.as_(Softmax).axis}"
-        return super().refuse(node, device)
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.as_(Softmax).axis != 1:
+            return f"channels are axis 1, the sum is over axis {p.node.as_(Softmax).axis}"
+        return super().refuse(p)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         n, channels, height, width = node.x.shape
         args = (node.x, node.y, channels, ceil_div(channels, 4), width, n * height)
         defines = {"LOG": node.as_(Softmax).log}

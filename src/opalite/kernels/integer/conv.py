@@ -14,9 +14,9 @@ from ...ir.place import packed
 from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..conv.filters import ConvProblem
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window
 from .dot4 import PACK, TiledDot, digest, dot_defines, tile_cycles, words
 from .window import integer_binding, integer_refusal, less_zero, padded, start_sums, zero_define
 
@@ -25,6 +25,7 @@ from .window import integer_binding, integer_refusal, less_zero, padded, start_s
 class ConvDot(TiledDot):
     """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels, SPLIT of them share the input."""
 
+    problem = ConvProblem
     op = "IntegerConv"
     source = "integer/conv.cl"
     space: ClassVar[Space] = {
@@ -42,13 +43,14 @@ class ConvDot(TiledDot):
         for px, cy in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (8, 8))
     )
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
         if node.as_(Convolution).group != 1:
             return f"{node.as_(Convolution).group} groups; words hold channels of one"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (integer_binding(node, packed(PACK)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        return (integer_binding(p.node, packed(PACK)),)
 
     def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
         positions, blocks, ib = self._sizes(node)
@@ -59,11 +61,12 @@ class ConvDot(TiledDot):
         turns = math.prod(node.input(1).shape[2:]) * ceil_div(ib, split) * split
         return tile_cycles(positions, blocks, turns, tile, tp * 2 + tc * ceil_div(32, px), device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
         x, w, x_zero, w_zero, y = node.x, node.input(1), node.get(3), node.get(4), node.y
-        win, tc = Window.of(node), params["TC"]
+        win, tc = p.window, params["TC"]
         positions, blocks, ib = self._sizes(node)
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, _filters(w, tc))
         start = start_sums(node, tc * PACK)
         args += () if start is None else (start,)
@@ -71,7 +74,7 @@ class ConvDot(TiledDot):
             args += (x_zero, _sums(w, w_zero, tc)) if x_zero.data is None else (int(x_zero.data.reshape(())),)
         args += () if w_zero is None else (_by_channel(w_zero, tc, y.shape[1]),)
         args += (y, positions, ib, blocks, y.shape[1], *win.size, *win.out, *win.begin, *epilogue.args)
-        defines = win.defines() | dot_defines(device, x.dtype, w.dtype) | dict(params)
+        defines = win.defines() | dot_defines(p.device, x.dtype, w.dtype) | dict(params)
         defines |= {"POINTWISE": win.is_pointwise, "HAS_START": start is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"W_ZERO": w_zero is not None, "TAIL": (x.shape[1] - 1) % PACK + 1, "PACK": PACK}
         defines |= {"MASK": y.shape[1] % PACK != 0, "STORAGE": STORAGE[y.type.storage]}

@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import IntegerDot
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ir.place import packed
 from ...ops.base import Cost
 from ...ops.conv import Convolution
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..conv.filters import ConvProblem
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window, block_size
 from .dot4 import digest, dot_seconds
 from .window import integer_binding, integer_refusal, less_zero, padded, zero_define
 
@@ -27,33 +26,36 @@ from .window import integer_binding, integer_refusal, less_zero, padded, zero_de
 class IntegerDepthwise(Kernel):
     """NCHWc to NCHWc with one filter for each channel (group = C = M); a work-item owns TW columns of one block."""
 
+    problem = ConvProblem
     op = "IntegerConv"
     source = "integer/depthwise.cl"
     space: ClassVar[Space] = {"TW": (2, 1, 4, 7)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
         channels = (node.x.shape[1], node.y.shape[1])
         if channels != (node.as_(Convolution).group,) * 2:
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (integer_binding(node, packed(device.pack)),)
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        return (integer_binding(p.node, packed(p.device.pack)),)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        win = Window.of(node)
-        items = node.x.shape[0] * ceil_div(node.y.shape[1], device.pack) * win.out[0] * win.out[1] * win.out[2]
-        enough = device.compute_units * max(device.wave_size, 32) * 8
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        win = p.window
+        items = p.node.x.shape[0] * ceil_div(p.node.y.shape[1], p.device.pack) * win.out[0] * win.out[1] * win.out[2]
+        enough = p.device.compute_units * max(p.device.wave_size, 32) * 8
         return {"TW": next((tw for tw in (4, 2) if items // tw >= enough and tw <= win.out[2]), 1)}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, IntegerDot.of(device).depthwise)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        return dot_seconds(p.device, cost, IntegerDot.of(p.device).depthwise)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
         x, w, bias, x_zero, y = node.x, node.input(1), node.get(2), node.get(3), node.y
-        win, pack, channels = Window.of(node), block_size(node, device), y.shape[1]
+        win, pack, channels = p.window, p.block, y.shape[1]
         blocks = ceil_div(channels, pack)
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, _filters(w, node.get(4), pack))
         args += () if bias is None else (Weight(bias, f"integer bias o{pack}", lambda data: padded(data, pack)),)
         if x_zero is not None:

@@ -13,7 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ops.base import Cost
-from ..base import Array, Kernel, Params, ceil_div
+from ..base import Array, Kernel, Params, Problem, ceil_div
 from ..workgroups import group_refusal
 
 WORD = 4  # terms of one instruction
@@ -75,30 +75,32 @@ class TiledDot(Kernel):
         """Sizes of a work-group."""
         return params[self.group_axes[0]], params[self.group_axes[1]], params["SPLIT"]
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: Problem, params: Params) -> str | None:
         across, down, split = self.group_of(params)
         blocks = params[self.block_axes[0]] * params[self.block_axes[1]]
         if blocks > _MOST_BLOCKS:
             return "the sums exceed the registers"
-        if 4 * PACK * blocks * across * down * (split - 1) > device.local_mem:
-            return f"the partial sums do not fit the {device.local_mem} bytes of local memory"
-        if across > device.max_work_item_sizes[0] or down > device.max_work_item_sizes[1]:
+        if 4 * PACK * blocks * across * down * (split - 1) > p.device.local_mem:
+            return f"the partial sums do not fit the {p.device.local_mem} bytes of local memory"
+        if across > p.device.max_work_item_sizes[0] or down > p.device.max_work_item_sizes[1]:
             return "the work-group exceeds the device's along one axis"
         items = across * down * split
-        return f"a group of more than {_MOST_ITEMS} work-items" if items > _MOST_ITEMS else group_refusal(items, device)
+        return (
+            f"a group of more than {_MOST_ITEMS} work-items" if items > _MOST_ITEMS else group_refusal(items, p.device)
+        )
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
         found: list[tuple[float, dict[str, Any]]] = []
         for tile in self.tiles:
             for split in self.space["SPLIT"]:
                 params = {**dict(zip((*self.block_axes, *self.group_axes), tile, strict=True)), "SPLIT": split}
-                if self.illegal(node, params, device) is None:
-                    cycles = self.cycles(node, params, device)
+                if self.illegal(p, params) is None:
+                    cycles = self.cycles(p.node, params, p.device)
                     found += [] if cycles is None else [(cycles, params)]
-        return min(found, key=lambda f: f[0])[1] if found else super().defaults(node, device)
+        return min(found, key=lambda f: f[0])[1] if found else super().defaults(p)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return dot_seconds(device, cost, IntegerDot.of(device).tiled)
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return dot_seconds(p.device, cost, IntegerDot.of(p.device).tiled)
 
 
 def words(data: Array, axis: int) -> Array:

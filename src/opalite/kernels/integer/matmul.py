@@ -13,7 +13,7 @@ from ...ir.place import FLAT
 from ..base import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..matmul.flat import common_refusal
-from ..matmul.problem import Problem, problem_of
+from ..matmul.problem import MatmulProblem, MatmulSizes, sizes_of
 from ..registry import register
 from ..sources import STORAGE
 from .dot4 import PACK, WORD, TiledDot, digest, dot_defines, tile_cycles, words
@@ -24,6 +24,7 @@ class MatmulDot(TiledDot):
     """A work-item sums TM rows by TC blocks of four columns, SPLIT of them share the terms."""
 
     op = "IntegerMatMul"
+    problem = MatmulProblem
     source = "integer/matmul.cl"
     space: ClassVar[Space] = {
         "TM": (2, 1, 4, 8),
@@ -40,19 +41,19 @@ class MatmulDot(TiledDot):
         for nx, my in ((32, 1), (32, 2), (32, 4), (32, 8), (8, 4), (16, 2))
     )
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if not node.x.type.count or not node.input(1).type.count:
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if not p.node.x.type.count or not p.node.input(1).type.count:
             return "the tensors hold no elements"
-        return common_refusal(node, device)
+        return common_refusal(p.node, p.device)
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        layouts = [None if v is None else FLAT for v in node.inputs]
-        if _packs(node):
+    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+        layouts = [None if v is None else FLAT for v in p.node.inputs]
+        if _packs(p.node):
             layouts[1] = None
         return (Binding(tuple(layouts), (FLAT,)),)
 
     def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
-        p = problem_of(node)
+        p = sizes_of(node)
         tm, tc, nx, my = (params[k] for k in ("TM", "TC", "NX", "MY"))
         if p.m < tm * my > 1:
             return None
@@ -60,34 +61,51 @@ class MatmulDot(TiledDot):
         loads = tm * ceil_div(32, nx) + tc * 8
         return tile_cycles(p.m * p.batches, ceil_div(p.n, PACK), ceil_div(p.k, WORD), tile, loads, device)
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p, y = problem_of(node), node.y
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s, y = p.sizes, node.y
         b, a_zero, b_zero = node.input(1), node.get(2), node.get(3)
         is_packed = _packs(node)
-        epilogue = rows_epilogue(node, device)
-        args: tuple[Arg, ...] = (node.x, _packed(node, p) if is_packed else b)
-        start = _start(node, p) if is_packed else None
+        epilogue = rows_epilogue(node, p.device)
+        args: tuple[Arg, ...] = (node.x, _packed(node, s) if is_packed else b)
+        start = _start(node, s) if is_packed else None
         if start is not None:
             args, a_zero = (*args, start), None
         args += tuple(v for v in (a_zero, b_zero) if v is not None)
-        args += (y, p.table(), max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb, *epilogue.args)
-        defines = dot_defines(device, node.x.dtype, b.dtype) | dict(params)
-        defines |= {"TRANS_A": p.trans_a, "TRANS_B": p.trans_b, "B_PACKED": is_packed, "A_ZERO": a_zero is not None}
+        args += (
+            y,
+            s.table(),
+            max(len(s.batch), 1),
+            s.batches,
+            s.m,
+            s.n,
+            s.k,
+            s.lda,
+            s.ldb,
+            *epilogue.args,
+        )
+        defines = dot_defines(p.device, node.x.dtype, b.dtype) | dict(params)
+        defines |= {
+            "TRANS_A": s.trans_a,
+            "TRANS_B": s.trans_b,
+            "B_PACKED": is_packed,
+            "A_ZERO": a_zero is not None,
+        }
         defines["HAS_START"] = start is not None
         defines |= {"B_ZERO": 0 if b_zero is None else 1 if b_zero.type.count == 1 else 2, "PACK": PACK}
-        defines |= {"ALIGNED": p.k % WORD == 0 and not p.trans_a, "STORAGE": STORAGE[y.type.storage]}
+        defines |= {"ALIGNED": s.k % WORD == 0 and not s.trans_a, "STORAGE": STORAGE[y.type.storage]}
         nx, my, split = group = self.group_of(params)
-        across = ceil_div(ceil_div(p.n, PACK), nx * params["TC"]) * nx
-        grid = (across, ceil_div(p.m, my * params["TM"]) * my, p.batches * split)
+        across = ceil_div(ceil_div(s.n, PACK), nx * params["TC"]) * nx
+        grid = (across, ceil_div(s.m, my * params["TM"]) * my, s.batches * split)
         return [Launch("matmul_dot", args, grid, group, defines, epilogue.prelude)]
 
 
 def _packs(node: Node) -> bool:
     """Whether b is one constant matrix, which is packed ahead of time."""
-    return node.input(1).is_const and problem_of(node).b_count == 1
+    return node.input(1).is_const and sizes_of(node).b_count == 1
 
 
-def _packed(node: Node, p: Problem) -> Weight:
+def _packed(node: Node, p: MatmulSizes) -> Weight:
     """b as uint32[ceil(K / 4), blocks of columns, 4], a word of four terms each."""
 
     def pack(data: Array) -> Array:
@@ -100,7 +118,7 @@ def _packed(node: Node, p: Problem) -> Weight:
     return Weight(node.input(1), f"matrix words {'nk' if p.trans_b else 'kn'}", pack)
 
 
-def _start(node: Node, p: Problem) -> Weight | None:
+def _start(node: Node, p: MatmulSizes) -> Weight | None:
     """What a constant zero point of a adds to the sums of each column, if b and its zero points are constant, too."""
     a_zero, b_zero = node.get(2), node.get(3)
     if a_zero is None or a_zero.data is None or (b_zero is not None and b_zero.data is None):

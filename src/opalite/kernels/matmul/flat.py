@@ -11,7 +11,7 @@ from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from .problem import Problem, problem_of
+from .problem import MatmulProblem, MatmulSizes
 
 
 def common_refusal(node: Node, device: DeviceInfo) -> str | None:
@@ -22,7 +22,7 @@ def common_refusal(node: Node, device: DeviceInfo) -> str | None:
     return epilogue_refusal(node, "rows")
 
 
-def common_defines(node: Node, problem: Problem, pack: int) -> dict[str, Any]:
+def common_defines(node: Node, problem: MatmulSizes, pack: int) -> dict[str, Any]:
     """Defines that all matrix product kernels share."""
     return {
         "STORAGE": STORAGE[node.y.type.storage],
@@ -42,32 +42,34 @@ class MatmulFlat(Kernel):
 
     half_sums = True
     op = "MatMul"
+    problem = MatmulProblem
     source = "matmul/flat.cl"
     space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return common_refusal(node, device)
+    def refuse(self, p: MatmulProblem) -> str | None:
+        return common_refusal(p.node, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return fallback_params(device)
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return fallback_params(p.device)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         # A GPU's work-items that own a whole sum each wait for memory most of the time. A CPU walks down columns, a
         # page or more at each step: half to a quarter of the bandwidth was measured.
-        if device.is_cpu:
-            return super().seconds(node, device, Cost(cost.flops, 2 * cost.bytes))
-        return super().seconds(node, device, cost) * 20
+        if p.device.is_cpu:
+            return super().seconds(p, Cost(cost.flops, 2 * cost.bytes))
+        return super().seconds(p, cost) * 20
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p = problem_of(node)
-        epilogue = rows_epilogue(node, device)
-        sizes = (max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb)
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        epilogue = rows_epilogue(node, p.device)
+        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb)
         return [
             Launch(
                 "matmul_flat",
-                (node.x, node.input(1), node.y, p.table(), *sizes, *epilogue.args),
-                (ceil_div(p.n, params["PACK"]), p.m, p.batches),
-                defines=common_defines(node, p, params["PACK"]) | {"TRANS_B": p.trans_b},
+                (node.x, node.input(1), node.y, s.table(), *sizes, *epilogue.args),
+                (ceil_div(s.n, params["PACK"]), s.m, s.batches),
+                defines=common_defines(node, s, params["PACK"]) | {"TRANS_B": s.trans_b},
                 prelude=epilogue.prelude,
             )
         ]

@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import MatrixUnits
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.normalized_matmul import NormalizedMatMul
 from ..base import Arg, Array, Params, Weight, ceil_div
 from ..mma.stages import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 from ..registry import register
-from .problem import problem_of
+from .problem import MatmulProblem, sizes_of
 from .staged import MatmulStaged
 
 
@@ -26,31 +25,31 @@ class MatmulNormalized(MatmulStaged):
     op = "NormalizedMatMul"
     further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        why = super().refuse(node, device)
-        if why is None and not any(_fits(p) for p in legal_tiles(device)):
-            return f"no stages with their rows' statistics fit the {device.local_mem} bytes of local memory"
+    def refuse(self, p: MatmulProblem) -> str | None:
+        why = super().refuse(p)
+        if why is None and not any(_fits(point) for point in legal_tiles(p.device)):
+            return f"no stages with their rows' statistics fit the {p.device.local_mem} bytes of local memory"
         return why
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         if not _fits(params):
             return "the statistics of rows do not fit the stages' memory beside the partial sums"
-        return super().illegal(node, params, device)
+        return super().illegal(p, params)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        p = problem_of(node)
-        tiles = (t for t in legal_tiles(device) if _fits(t))
-        return min(tiles, key=lambda t: tile_cycles(t, p.m, p.n, p.k // 4, device, paired=True))
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        tiles = (t for t in legal_tiles(p.device) if _fits(t))
+        return min(tiles, key=lambda t: tile_cycles(t, s.m, s.n, s.k // 4, p.device, paired=True))
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         """That of the product, and every column of tiles looks at all rows."""
-        p = problem_of(node)
-        columns = tile_size(find_tile(p.m, p.n, p.k // 4, device, paired=True))[1]
-        looks = p.m * p.k * ceil_div(p.n, columns)
-        return super().seconds(node, device, cost) + looks * MatrixUnits.of(device).normalize / device.peak_flops
+        s = p.sizes
+        columns = tile_size(find_tile(s.m, s.n, s.k // 4, p.device, paired=True))[1]
+        looks = s.m * s.k * ceil_div(s.n, columns)
+        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
     def further_args(self, node: Node) -> tuple[Arg, ...]:
-        p = problem_of(node)
+        p = sizes_of(node)
 
         def sums(data: Array) -> Array:
             matrix = data.reshape(data.shape[-2:]).astype(np.float16).astype(np.float32)

@@ -15,7 +15,7 @@ from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, c
 from ..codegen.epilogue import rows_epilogue
 from ..registry import register
 from .flat import common_defines, common_refusal
-from .problem import Problem, problem_of
+from .problem import MatmulProblem, MatmulSizes
 
 GROUP = (1, 1, 1)
 PACK_STEPS = 64  # rows that one work-item of matmul/pack.cl copies
@@ -31,7 +31,7 @@ def tile_rows(m: int) -> int:
     return min((8, 7, 6, 5), key=lambda rows: (ceil_div(m, rows) * rows, -rows)) if m <= 48 else 8
 
 
-def panel_size(problem: Problem, width: int) -> int:
+def panel_size(problem: MatmulSizes, width: int) -> int:
     """Elements of one matrix of b in panels of `width` columns."""
     return ceil_div(problem.n, width) * problem.k * width
 
@@ -60,6 +60,7 @@ class MatmulPanel(Kernel):
 
     half_sums = True
     op = "MatMul"
+    problem = MatmulProblem
     source = "matmul/panel.cl"
     space: ClassVar[Space] = {
         "FORM": ("panels", "rows"),
@@ -69,30 +70,30 @@ class MatmulPanel(Kernel):
         "ROWS": (0, 16, 64, 256),
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if not p.device.is_cpu:
             return "register tiles of one work-item are for CPUs"
-        return common_refusal(node, device)
+        return common_refusal(p.node, p.device)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        p = problem_of(node)
-        if params["FORM"] == "rows" and (p.trans_b or p.n < params["NV"] * device.pack):
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        s = p.sizes
+        if params["FORM"] == "rows" and (s.trans_b or s.n < params["NV"] * p.device.pack):
             return "b must be stored by rows of at least one panel's width"
         if params["MR"] * params["NV"] * params["KS"] > 24:
             return "the sums do not fit the registers"
-        if params["MR"] > max(p.m, 1):
+        if params["MR"] > max(s.m, 1):
             return "the tile has more rows than the product"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        p = problem_of(node)
-        rows = tile_rows(p.m)
-        large = p.m >= PACKING_ROWS and p.k * p.n >= PACKING_SIZE
-        form = "panels" if node.input(1).is_const or p.trans_b or p.n < device.pack or large else "rows"
-        vectors = 2 if p.n >= 2 * device.pack or (form == "panels" and p.n > device.pack) else 1
-        if form == "panels" and rows >= 5 and device.pack >= 16 and p.n % (3 * device.pack) == 0:
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        rows = tile_rows(s.m)
+        large = s.m >= PACKING_ROWS and s.k * s.n >= PACKING_SIZE
+        form = "panels" if p.node.input(1).is_const or s.trans_b or s.n < p.device.pack or large else "rows"
+        vectors = 2 if s.n >= 2 * p.device.pack or (form == "panels" and s.n > p.device.pack) else 1
+        if form == "panels" and rows >= 5 and p.device.pack >= 16 and s.n % (3 * p.device.pack) == 0:
             vectors = 3  # fewer loads for each multiply-add, where no columns are wasted
-        if rows == 1 and form == "rows" and p.n >= 4 * device.pack:
+        if rows == 1 and form == "rows" and s.n >= 4 * p.device.pack:
             vectors = 4
         tile = rows * vectors
         return {
@@ -103,53 +104,55 @@ class MatmulPanel(Kernel):
             "ROWS": 0,
         }
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        p = problem_of(node)
-        chosen = self.defaults(node, device)
-        width = chosen["NV"] * device.pack
-        padding = ceil_div(p.n, width) * width / max(1, p.n)
-        seconds = super().seconds(node, device, Cost(cost.flops * padding, cost.bytes))
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        node = p.node
+        s = p.sizes
+        chosen = self.defaults(p)
+        width = chosen["NV"] * p.device.pack
+        padding = ceil_div(s.n, width) * width / max(1, s.n)
+        seconds = super().seconds(p, Cost(cost.flops * padding, cost.bytes))
         if chosen["FORM"] == "panels" and not node.input(1).is_const:
-            copied = 2 * p.b_count * panel_size(p, width) * node.y.type.storage.size
-            seconds += copied / device.bandwidth + device.launch_s
+            copied = 2 * s.b_count * panel_size(s, width) * node.y.type.storage.size
+            seconds += copied / p.device.bandwidth + p.device.launch_s
         return seconds
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p = problem_of(node)
-        width = params["NV"] * device.pack
-        panels = ceil_div(p.n, width)
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        width = params["NV"] * p.device.pack
+        panels = ceil_div(s.n, width)
         in_panels = params["FORM"] == "panels"
         launches: list[Launch] = []
         b: Arg = node.input(1)
         if in_panels:
-            b, launches = _panels(node, p, params["NV"], device)
-        rows = params["ROWS"] or _balanced_rows(p, panels, params["MR"], device)
+            b, launches = _panels(node, s, params["NV"], p.device)
+        rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device)
         rows = ceil_div(rows, params["MR"]) * params["MR"]
-        epilogue = rows_epilogue(node, device)
-        table = p.table(panel_size(p, width) if in_panels else None)
-        sizes = (max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb, rows)
+        epilogue = rows_epilogue(node, p.device)
+        table = s.table(panel_size(s, width) if in_panels else None)
+        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb, rows)
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
-        defines |= {"FETCH": params["NV"] if p.m <= params["MR"] else 1}
+        defines |= {"FETCH": params["NV"] if s.m <= params["MR"] else 1}
         launches.append(
             Launch(
                 "matmul_panel",
                 (node.x, b, node.y, table, *sizes, *epilogue.args),
-                (panels, ceil_div(p.m, rows), p.batches),
+                (panels, ceil_div(s.m, rows), s.batches),
                 GROUP,
-                common_defines(node, p, device.pack) | defines,
+                common_defines(node, s, p.device.pack) | defines,
                 epilogue.prelude,
             )
         )
         return launches
 
 
-def _balanced_rows(p: Problem, panels: int, tile: int, device: DeviceInfo) -> int:
+def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
     """Rows for each work-item: as many as leave every core several work-items."""
     pieces = max(1, ceil_div(ITEMS_A_CORE * device.compute_units, max(1, panels * p.batches)))
     return max(tile, ceil_div(ceil_div(p.m, pieces), tile) * tile)
 
 
-def _panels(node: Node, p: Problem, vectors: int, device: DeviceInfo) -> tuple[Arg, list[Launch]]:
+def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tuple[Arg, list[Launch]]:
     """b in panels: prepared ahead of time if constant, else in scratch memory by a launch."""
     b = node.input(1)
     storage = b.type.storage

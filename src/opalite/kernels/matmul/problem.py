@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ...ir.graph import Node
 from ...ir.types import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
-from ..base import Array
+from ..base import Array, Problem
 
 
 @dataclass(frozen=True)
-class Problem:
+class MatmulSizes:
     """y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], z running over `batch`.
 
     batch: (size, matrices of a, matrices of b) from one index to the next, outermost first; a step of 0 broadcasts.
@@ -51,8 +52,17 @@ class Problem:
         return np.array([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)], np.int32)
 
 
-def problem_of(node: Node) -> Problem:
-    """The Problem of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
+class MatmulProblem(Problem):
+    """A MatMul node, or one that multiplies matrices like it, with its sizes."""
+
+    @cached_property
+    def sizes(self) -> MatmulSizes:
+        """Sizes, strides and merged batch dimensions, worked out once."""
+        return sizes_of(self.node)
+
+
+def sizes_of(node: Node) -> MatmulSizes:
+    """The sizes of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
     a, b = node.x.shape, node.input(1).shape
     trans_a, trans_b = bool(node.as_(MatrixProduct).trans_a), bool(node.as_(MatrixProduct).trans_b)
     m, k = matrix_dims(a, trans_a)
@@ -60,8 +70,8 @@ def problem_of(node: Node) -> Problem:
     a_count, b_count = math.prod(a[:-2]), math.prod(b[:-2])
     batch = merge_batch(node.y.shape[:-2], a[:-2], b[:-2])
     if b_count == 1 and not trans_a:
-        return Problem(m * a_count, n, k, trans_a, trans_b, (), 1, 1)
-    return Problem(m, n, k, trans_a, trans_b, batch, a_count, b_count)
+        return MatmulSizes(m * a_count, n, k, trans_a, trans_b, (), 1, 1)
+    return MatmulSizes(m, n, k, trans_a, trans_b, batch, a_count, b_count)
 
 
 def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], ...]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..registry import register
 from .flat import common_defines, common_refusal
-from .problem import Problem, problem_of
+from .problem import MatmulProblem, MatmulSizes
 
 VECTOR = 4
 
@@ -26,6 +24,7 @@ class MatmulTile(Kernel):
 
     half_sums = True
     op = "MatMul"
+    problem = MatmulProblem
     source = "matmul/tile.cl"
     space: ClassVar[Space] = {
         "TM": (4, 8),
@@ -35,43 +34,44 @@ class MatmulTile(Kernel):
         "BK": (16, 8, 32),
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if min(device.max_work_group_size, *device.max_work_item_sizes[:2]) < 64:
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if min(p.device.max_work_group_size, *p.device.max_work_item_sizes[:2]) < 64:
             return "the device's work-groups are smaller than 64 work-items"
-        return common_refusal(node, device) or self.illegal(node, _params(SCARCE), device)
+        return common_refusal(p.node, p.device) or self.illegal(p, _params(SCARCE))
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         tx, ty = params["TX"], params["TY"]
-        if tx * ty > device.max_work_group_size:
-            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        if tx * ty > p.device.max_work_group_size:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
         cells = params["BK"] * (tx * params["TN"] + ty * params["TM"] + 2 * VECTOR)
-        if cells * max(4, node.y.type.storage.size) > device.local_mem:
-            return f"the tiles do not fit the {device.local_mem} bytes of local memory"
+        if cells * max(4, p.node.y.type.storage.size) > p.device.local_mem:
+            return f"the tiles do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        p = problem_of(node)
-        legal = [t for t in map(_params, TILES) if self.illegal(node, t, device) is None]
-        filling = [t for t in legal if _groups(p, t) >= 2 * device.compute_units]
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        legal = [t for t in map(_params, TILES) if self.illegal(p, t) is None]
+        filling = [t for t in legal if _groups(s, t) >= 2 * p.device.compute_units]
         return (filling[:1] or legal[-1:] or [_params(SCARCE)])[0]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        seconds = super().seconds(node, device, cost)
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        seconds = super().seconds(p, cost)
         # A CPU runs work-items one after the other and has no local memory apart: the sums leave its registers.
-        return seconds * 20 if device.is_cpu else seconds
+        return seconds * 20 if p.device.is_cpu else seconds
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        p = problem_of(node)
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
         tx, ty = params["TX"], params["TY"]
-        epilogue = rows_epilogue(node, device)
-        sizes = (max(len(p.batch), 1), p.batches, p.m, p.n, p.k, p.lda, p.ldb)
+        epilogue = rows_epilogue(node, p.device)
+        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb)
         return [
             Launch(
                 "matmul_tile",
-                (node.x, node.input(1), node.y, p.table(), *sizes, *epilogue.args),
-                (ceil_div(p.n, tx * params["TN"]) * tx, ceil_div(p.m, ty * params["TM"]) * ty, p.batches),
+                (node.x, node.input(1), node.y, s.table(), *sizes, *epilogue.args),
+                (ceil_div(s.n, tx * params["TN"]) * tx, ceil_div(s.m, ty * params["TM"]) * ty, s.batches),
                 (tx, ty, 1),
-                common_defines(node, p, VECTOR) | {"TRANS_B": p.trans_b, **params},
+                common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **params},
                 epilogue.prelude,
             )
         ]
@@ -81,5 +81,5 @@ def _params(tile: tuple[int, int, int, int, int]) -> dict[str, int]:
     return dict(zip(("TM", "TN", "TX", "TY", "BK"), tile, strict=True))
 
 
-def _groups(p: Problem, t: Params) -> int:
+def _groups(p: MatmulSizes, t: Params) -> int:
     return ceil_div(p.m, t["TY"] * t["TM"]) * ceil_div(p.n, t["TX"] * t["TN"]) * p.batches

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ops.pairwise import Distance
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 
@@ -21,19 +19,20 @@ class DistanceTile(Kernel):
     source = "ml/distance.cl"
     space: ClassVar[Space] = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        rows, columns = node.y.shape
-        lanes = max(4, min(16, device.native_float_width)) if device.is_cpu else 4
-        if node.x.type.storage is DType.FLOAT64:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        rows, columns = p.node.y.shape
+        lanes = max(4, min(16, p.device.native_float_width)) if p.device.is_cpu else 4
+        if p.node.x.type.storage is DType.FLOAT64:
             lanes = max(2, lanes // 2)
         while lanes > 1 and columns < lanes:
             lanes //= 2
         return {
             "PACK": lanes,
-            "ROWS": 8 if device.is_cpu and rows >= 8 else min(4, 1 << (max(1, rows).bit_length() - 1)),
+            "ROWS": 8 if p.device.is_cpu and rows >= 8 else min(4, 1 << (max(1, rows).bit_length() - 1)),
         }
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         rows, features = node.x.shape
         columns = node.y.shape[1]
         defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(Distance).power), **params}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
-from ..base import Kernel, Launch, Params, Space
+from ..base import Kernel, Launch, Params, Problem, Space
 from ..registry import register
 from ..sources import STORAGE
 
@@ -21,11 +19,11 @@ class CouplingRows(Kernel):
     source = "ml/pairwise_coupling.cl"
     space: ClassVar[Space] = {}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        k = node.y.shape[1]
+    def refuse(self, p: Problem) -> str | None:
+        k = p.node.y.shape[1]
         return None if k <= _MOST else f"{k} classes are more than the {_MOST} that fit private memory"
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        rows, k = node.y.shape
-        defines = {"STORAGE": STORAGE[node.x.type.storage], "K": k}
-        return [Launch("pairwise_coupling", (node.x, node.y, rows, max(100, k)), (rows,), defines=defines)]
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        rows, k = p.node.y.shape
+        defines = {"STORAGE": STORAGE[p.node.x.type.storage], "K": k}
+        return [Launch("pairwise_coupling", (p.node.x, p.node.y, rows, max(100, k)), (rows,), defines=defines)]

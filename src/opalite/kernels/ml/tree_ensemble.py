@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ops.tree_ensemble import MISSING_IS_YES, TreeEnsemble
-from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 
@@ -25,23 +23,24 @@ class TreeRows(Kernel):
     source = "ml/tree_ensemble.cl"
     space: ClassVar[Space] = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        computed = [v.producer for v in node.inputs[1:] if v is not None and v.data is None]
+    def refuse(self, p: Problem) -> str | None:
+        computed = [v.producer for v in p.node.inputs[1:] if v is not None and v.data is None]
         return "the trees are not constant" if computed else None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        rows, trees = node.x.shape[0], node.input(3).type.count
-        if not device.is_cpu:
-            wanted = 64 * 32 * device.compute_units  # work-items that keep a GPU busy
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        rows, trees = p.node.x.shape[0], p.node.input(3).type.count
+        if not p.device.is_cpu:
+            wanted = 64 * 32 * p.device.compute_units  # work-items that keep a GPU busy
             return {"ROWS": 1, "EACH": 1, "PARTS": max(1, min(trees // 4, 64, wanted // max(1, rows)))}
         lanes = 8 if rows >= 8 else max(1, 1 << (rows.bit_length() - 1))
-        each = max(1, min(16, rows // (lanes * 4 * device.compute_units)))
+        each = max(1, min(16, rows // (lanes * 4 * p.device.compute_units)))
         groups = ceil_div(rows, lanes * each)
-        steps = rows * trees * int(node.as_(TreeEnsemble).depth)  # a part must be worth its launch
-        parts = max(1, min(device.compute_units // max(1, groups), trees, steps // 2000))
+        steps = rows * trees * int(p.node.as_(TreeEnsemble).depth)  # a part must be worth its launch
+        parts = max(1, min(p.device.compute_units // max(1, groups), trees, steps // 2000))
         return {"ROWS": lanes, "EACH": each, "PARTS": parts}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, limits, nodes, roots, leaves, targets, weights = (node.input(i) for i in range(7))
         rows, features = x.shape
         flags = np.asarray(nodes.data)[:, 1]

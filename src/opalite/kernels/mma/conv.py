@@ -8,15 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.base import Cost
 from ...ops.conv import Convolution
 from ..base import Array, Binding, Kernel, ceil_div
 from ..codegen.epilogue import operand_layouts
-from ..conv.packed import packed_refusal
-from ..window import Window
+from ..conv.filters import ConvProblem
 from .cost import copies_pair, mma_seconds
 from .tiles import mma_refusal
 
@@ -26,22 +24,24 @@ PACK = 4
 class MmaConv(Kernel):
     """NC4HW4 to NC4HW4 in one group, as a matrix product over positions. staged: by way of local memory."""
 
+    problem = ConvProblem
     op = "Conv"
     staged: ClassVar[bool]
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
         if node.as_(Convolution).group != 1:
             return f"{node.as_(Convolution).group} groups; matrix units want all channels in one product"
-        return mma_refusal(node, device) or packed_refusal(node)
+        return mma_refusal(node, p.device) or p.packed_refusal
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
         y = packed(PACK)
-        constants = (None,) * len(node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(node, "packed", y)), (y,)),)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        paired = copies_pair(Window.of(node))
-        return mma_seconds(*conv_sizes(node), device, cost, staged=self.staged, paired=paired)
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        paired = copies_pair(p.window)
+        return mma_seconds(*conv_sizes(p.node), p.device, cost, staged=self.staged, paired=paired)
 
 
 def conv_sizes(node: Node) -> tuple[int, int, int]:

@@ -6,12 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.base import Cost
 from ..base import Array, Kernel, ceil_div
 from ..matmul.flat import common_refusal
-from ..matmul.problem import Problem, problem_of
+from ..matmul.problem import MatmulProblem, MatmulSizes
 from .cost import mma_seconds
 from .tiles import mma_refusal
 
@@ -20,20 +18,21 @@ class MmaProduct(Kernel):
     """Row-major a by packed b. staged: by way of local memory."""
 
     op = "MatMul"
+    problem = MatmulProblem
     staged: ClassVar[bool]
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        p = problem_of(node)
-        if p.trans_a or p.batches != 1:
+    def refuse(self, p: MatmulProblem) -> str | None:
+        s = p.sizes
+        if s.trans_a or s.batches != 1:
             return "the left side must be one matrix, stored by rows"
-        return mma_refusal(node, device) or common_refusal(node, device)
+        return mma_refusal(p.node, p.device) or common_refusal(p.node, p.device)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        p = problem_of(node)
-        return mma_seconds(p.m, p.n, ceil_div(p.k, 4), device, cost, staged=self.staged, paired=True)
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        s = p.sizes
+        return mma_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, staged=self.staged, paired=True)
 
 
-def columns_of(data: Array, p: Problem) -> Array:
+def columns_of(data: Array, p: MatmulSizes) -> Array:
     """The columns of b, [N, K]."""
     matrix = data.reshape(data.shape[-2:])
     return np.ascontiguousarray(matrix if p.trans_b else matrix.T)

@@ -12,7 +12,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.gather import Gather, GatherElements, GatherND
-from ..base import Array, Kernel, Launch, Params, Space, ceil_div
+from ..base import Array, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, read_source
 from ..workgroups import group_refusal
@@ -65,11 +65,11 @@ class _RowKernel(Kernel):
     source = "move/gather.cl"
     space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return row_params(node, device)
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return row_params(p.node, p.device)
 
     def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> list[Launch]:
         x, indices, y = node.x, node.input(1), node.y
@@ -84,7 +84,8 @@ class GatherRows(_RowKernel):
 
     op = "Gather"
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, axis, count = node.x, node.as_(Gather).axis, node.input(1).type.count
         inner = math.prod(x.shape[axis + 1 :])
         chunks = ceil_div(inner, span(params))
@@ -99,10 +100,11 @@ class GatherElementwise(_RowKernel):
     op = "GatherElements"
     space: ClassVar[Space] = {"WG": (64, 128, 256)}
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
         return {"WG": 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, axis, items = node.x, node.as_(GatherElements).axis, node.y.type.count
         strides = row_strides(x.shape)
         axes = axis_table(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
@@ -118,7 +120,8 @@ class GatherTuples(_RowKernel):
 
     op = "GatherND"
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, indices, batch = node.x, node.input(1), node.as_(GatherND).batch_dims
         depth = indices.shape[-1]
         inner = math.prod(x.shape[batch + depth :])

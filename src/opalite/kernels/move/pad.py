@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
 from ...ops.movement import Pad
-from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
 from ..codegen.vectors import Vec
 from ..registry import register
 from ..sources import ELEMENT
@@ -30,12 +29,13 @@ class PadRows(Kernel):
     source = "move/pad.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        axes = len(_axes(node, FLAT))
+    def refuse(self, p: Problem) -> str | None:
+        axes = len(_axes(p.node, FLAT))
         return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        flat, layout, rank = flat_binding(node), packed(device.pack), len(node.x.shape)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
+        flat, layout, rank = flat_binding(node), packed(p.device.pack), len(node.x.shape)
         if rank not in (3, 4, 5) or not node.x.dtype.is_float:
             return (flat,)
         pads = node.as_(Pad).pads
@@ -45,10 +45,11 @@ class PadRows(Kernel):
             return (flat,)
         return flat, Binding((layout,), (layout,))
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"VEC": 16, "EACH": 256} if device.is_cpu else {"VEC": 1, "EACH": 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": 16, "EACH": 256} if p.device.is_cpu else {"VEC": 1, "EACH": 1}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         pack, storage = node.y.type.layout.pack, node.x.type.storage
         axes = _axes(node, node.y.type.layout)
         columns, begin, wide = axes[-1]

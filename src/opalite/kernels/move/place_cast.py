@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ir.place import LayoutKind, Target
-from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.helpers import helper
 from ..codegen.vectors import Vec, compute_type, load, pointer_type, store
 from ..image.layout import image_refusal
@@ -32,11 +31,11 @@ class _Cast(Kernel):
 
     op = "PlaceCast"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        for v in (node.x, node.y):
+    def refuse(self, p: Problem) -> str | None:
+        for v in (p.node.x, p.node.y):
             if v.type.place.target is not Target.OPENCL:
                 return "the tensor crosses between host and device, which is a copy"
-            why = image_refusal(device, v.type) if v.type.layout.is_image else None
+            why = image_refusal(p.device, v.type) if v.type.layout.is_image else None
             if why is not None:
                 return why
             if v.type.layout.kind not in _KINDS:
@@ -45,8 +44,8 @@ class _Cast(Kernel):
                 return f"{v!r} has no channel axis to pack"
         return None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (Binding((node.x.type.layout,), (node.y.type.layout,)),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (Binding((p.node.x.type.layout,), (p.node.y.type.layout,)),)
 
 
 @register
@@ -56,16 +55,17 @@ class PlaceCastStream(_Cast):
     source = "move/place_cast_stream.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        x = node.x.type.layout
-        if not (x.is_row_major or x.is_packed) or x != node.y.type.layout:
+    def refuse(self, p: Problem) -> str | None:
+        x = p.node.x.type.layout
+        if not (x.is_row_major or x.is_packed) or x != p.node.y.type.layout:
             return "the layout changes"
-        return super().refuse(node, device)
+        return super().refuse(p)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"VEC": 16, "EACH": 16} if device.is_cpu else {"VEC": 4, "EACH": 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": 16, "EACH": 16} if p.device.is_cpu else {"VEC": 4, "EACH": 1}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         count = math.prod(node.y.type.layout.storage_shape(node.y.shape))
         prelude = _accesses(node.x, node.y, params["VEC"])
         grid = (ceil_div(count, params["VEC"] * params["EACH"]),)
@@ -80,16 +80,17 @@ class PlaceCastBlocks(_Cast):
     source = "move/place_cast_blocks.cl"
     space: ClassVar[Space] = {"TILED": (True, False), "EACH": (256, 64, 1024, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        x, y = node.x.type.layout, node.y.type.layout
+    def refuse(self, p: Problem) -> str | None:
+        x, y = p.node.x.type.layout, p.node.y.type.layout
         if not ((x.is_row_major and y.is_packed) or (x.is_packed and y.is_row_major)):
             return "not between a row-major and a channel-packed buffer"
-        return super().refuse(node, device)
+        return super().refuse(p)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"TILED": True, "EACH": 256} if device.is_cpu else {"TILED": False, "EACH": 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"TILED": True, "EACH": 256} if p.device.is_cpu else {"TILED": False, "EACH": 1}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, y = node.x.type.layout, node.y.type.layout
         n, channels, *rest = node.x.shape
         pack = max(x.pack, y.pack)
@@ -107,7 +108,8 @@ class PlaceCastAny(_Cast):
 
     source = "move/place_cast.cl"
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, y = node.x.type, node.y.type
         shape = x.shape
         flat = x.layout.is_row_major and y.layout.is_row_major

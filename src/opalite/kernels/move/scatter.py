@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import Movement, Walk
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
-from ..base import Array, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..base import Array, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
@@ -28,11 +27,11 @@ class _ScatterKernel(Kernel):
     source = "move/scatter.cl"
     space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return row_params(node, device)
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return row_params(p.node, p.device)
 
     def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> Launch:
         defines = row_defines(node, params)
@@ -56,17 +55,19 @@ class _Walk(_ScatterKernel):
         """(independent walks, steps of each)."""
         raise NotImplementedError
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        walks, steps = self._walks(node)
-        walk = Walk.named("Scatter", device)
-        return cost.bytes / device.bandwidth + walk.turns(walks, device) * steps * walk.step_s + 2 * device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        walks, steps = self._walks(p.node)
+        walk = Walk.named("Scatter", p.device)
+        return (
+            cost.bytes / p.device.bandwidth + walk.turns(walks, p.device) * steps * walk.step_s + 2 * p.device.launch_s
+        )
 
 
 class _Last(_ScatterKernel):
     """Without reduction: find the last update of each place by atomic maxima, then write every row once."""
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return None if node.as_(Scatter).reduction == "none" else "of each place it keeps the last update only"
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.as_(Scatter).reduction == "none" else "of each place it keeps the last update only"
 
     def _launches(self, node: Node, params: Params, inner: int, find: str, finds: int, *args: Any) -> list[Launch]:
         """Launches for y as rows of `inner` elements; `find` with `args` after the scratch marks them."""
@@ -85,10 +86,10 @@ class _Last(_ScatterKernel):
         """Elements in what one update writes."""
         raise NotImplementedError
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        rows = (node.x.type.count + node.input(2).type.count) / max(self._row_length(node), 1)
-        each = Movement.of(device).marked_row_s / device.compute_units
-        return cost.bytes / device.bandwidth + rows * each + 3 * device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        rows = (p.node.x.type.count + p.node.input(2).type.count) / max(self._row_length(p.node), 1)
+        each = Movement.of(p.device).marked_row_s / p.device.compute_units
+        return cost.bytes / p.device.bandwidth + rows * each + 3 * p.device.launch_s
 
 
 def _tuples(node: Node) -> tuple[Array, int, int, int]:
@@ -105,13 +106,14 @@ class ScatterElementsLast(_Last):
 
     op = "ScatterElements"
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
         return {"VEC": 1, "UNROLL": 1, "WG": 64}
 
     def _row_length(self, node: Node) -> int:
         return 1
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         indices, axis = node.input(1), node.as_(ScatterElements).axis
         strides = row_strides(node.x.shape)
         axes = axis_table(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
@@ -132,7 +134,8 @@ class ScatterElementsWalk(_Walk):
         steps = indices.shape[node.as_(ScatterElements).axis]
         return indices.type.count // max(steps, 1), steps
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, indices, updates, y, axis = node.x, node.input(1), node.input(2), node.y, node.as_(ScatterElements).axis
         lines, length = self._walks(node)
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
@@ -166,9 +169,9 @@ class ScatterNDLast(_Last):
     def _row_length(self, node: Node) -> int:
         return _tuples(node)[3]
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        axes, count, depth, inner = _tuples(node)
-        return self._launches(node, params, inner, "last_tuples", count, axes, count, depth)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        axes, count, depth, inner = _tuples(p.node)
+        return self._launches(p.node, params, inner, "last_tuples", count, axes, count, depth)
 
 
 @register
@@ -181,7 +184,8 @@ class ScatterNDWalk(_Walk):
         _, count, _, inner = _tuples(node)
         return inner, count
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         axes, count, depth, inner = _tuples(node)
         spans = ceil_div(inner, span(params))
         indices, updates, y = node.input(1), node.input(2), node.y

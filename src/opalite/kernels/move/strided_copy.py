@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout, packed
 from ...ops.base import Cost
 from ...ops.movement import Concat, Slice, Transpose
-from ..base import Binding, Kernel, Launch, Params, Space, ceil_div, flat_binding
+from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
 from ..registry import register
 from ..sources import ELEMENT
 from .copies import MAX_AXES, Copy, accesses, row_major
@@ -60,19 +59,20 @@ class StridedCopy(Kernel):
     source = "move/strided_copy.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(node, FLAT)):
+    def refuse(self, p: Problem) -> str | None:
+        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(p.node, FLAT)):
             return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"VEC": 16, "ITEMS": 4} if device.is_cpu else {"VEC": 4, "ITEMS": 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": 16, "ITEMS": 4} if p.device.is_cpu else {"VEC": 4, "ITEMS": 1}
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
         """One copy for each input, in elements or, packed, in channel blocks."""
         raise NotImplementedError
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         inputs = [v for v in node.inputs if v is not None]
         return [
             copy_launch(x, node.y, copy, params)
@@ -90,10 +90,10 @@ class TransposeCopy(StridedCopy):
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
         return [transpose_copy(node)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        copy = transpose_copy(node).merged()
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        copy = transpose_copy(p.node).merged()
         in_order = copy.source[-1] == copy.target[-1] == 1
-        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (1 if in_order else 6)))
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (1 if in_order else 6)))
 
 
 def transpose_copy(node: Node) -> Copy:
@@ -108,11 +108,12 @@ class SliceCopy(StridedCopy):
 
     op = "Slice"
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        op, layout = node.as_(Slice), packed(device.pack)
-        whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % device.pack == 0
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
+        op, layout = node.as_(Slice), packed(p.device.pack)
+        whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % p.device.pack == 0
         ends = op.starts[1] + op.sizes[1] if whole else 0
-        if whole and (ends == node.x.shape[1] or op.sizes[1] % device.pack == 0):
+        if whole and (ends == node.x.shape[1] or op.sizes[1] % p.device.pack == 0):
             return flat_binding(node), Binding((layout,), (layout,))
         return (flat_binding(node),)
 
@@ -134,14 +135,15 @@ class ConcatCopy(StridedCopy):
 
     op = "Concat"
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
         flat = flat_binding(node)
         inputs = [v for v in node.inputs if v is not None]
         if len(node.y.shape) not in (3, 4) or not node.y.dtype.is_float or any(v.is_const for v in inputs):
             return (flat,)
-        if node.as_(Concat).axis == 1 and any(v.shape[1] % device.pack for v in inputs[:-1]):
+        if node.as_(Concat).axis == 1 and any(v.shape[1] % p.device.pack for v in inputs[:-1]):
             return (flat,)
-        layout = packed(device.pack)
+        layout = packed(p.device.pack)
         return flat, Binding((layout,) * len(inputs), (layout,))
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:

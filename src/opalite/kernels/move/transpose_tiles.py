@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import Movement
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.vectors import Vec
 from ..registry import register
 from ..sources import ELEMENT
@@ -71,29 +70,29 @@ class TransposeTile(Kernel):
     source = "move/transpose_tile.cl"
     space: ClassVar[Space] = {"TILE": (16, 8, 4), "EACH": (8, 2, 32)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return _refusal(node, _LEAST)
+    def refuse(self, p: Problem) -> str | None:
+        return _refusal(p.node, _LEAST)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        square = find_square(node)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        square = find_square(p.node)
         assert square is not None
         if params["TILE"] > min(square.a, square.b):
             return f"the axes are shorter than {params['TILE']}"
-        return "too many registers" if params["TILE"] * node.x.type.storage.size > 64 else None
+        return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (1 if device.is_cpu else 50)))
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (1 if p.device.is_cpu else 50)))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        square = find_square(node)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
         assert square is not None
-        size, tile, each = node.x.type.storage.size, params["TILE"], params["EACH"]
+        size, tile, each = p.node.x.type.storage.size, params["TILE"], params["EACH"]
         held = "uint" if size < 4 else ELEMENT[size]
         load, store = accesses(size, tile, held)
         defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "TILE": tile, "TILE_V": Vec(held, tile)}
         prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
         rows = square.lines.count
-        args = (node.x, node.y, *square.args, each, rows, *square.lines.axis_args)
+        args = (p.node.x, p.node.y, *square.args, each, rows, *square.lines.axis_args)
         grid = (ceil_div(square.b, tile * each), ceil_div(square.a, tile), rows)
         return [Launch("transpose_tile_copy", args, grid, defines=defines, prelude=prelude)]
 
@@ -105,23 +104,23 @@ class TransposeLocal(Kernel):
     op = "Transpose"
     source = "move/transpose_local.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if device.local_mem < _SIDE * (_SIDE + 1) * 8:
-            return f"{device.local_mem} bytes of local memory do not hold a square"
-        return group_refusal(_SIDE * _ROWS, device) or _refusal(node, 2 * _LEAST)
+    def refuse(self, p: Problem) -> str | None:
+        if p.device.local_mem < _SIDE * (_SIDE + 1) * 8:
+            return f"{p.device.local_mem} bytes of local memory do not hold a square"
+        return group_refusal(_SIDE * _ROWS, p.device) or _refusal(p.node, 2 * _LEAST)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return super().seconds(node, device, Cost(cost.flops, cost.bytes * (8 if device.is_cpu else 1)))
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (8 if p.device.is_cpu else 1)))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        square = find_square(node)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
         assert square is not None
         defines: dict[str, Any] = {
-            "T": ELEMENT[node.x.type.storage.size],
+            "T": ELEMENT[p.node.x.type.storage.size],
             "AXES": len(square.lines.extents),
             "ROWS": _ROWS,
         }
-        args = (node.x, node.y, *square.args, *square.lines.axis_args)
+        args = (p.node.x, p.node.y, *square.args, *square.lines.axis_args)
         grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
         return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
 
@@ -134,39 +133,39 @@ class TransposeThin(Kernel):
     source = "move/transpose_thin.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        reason = _refusal(node, 2)
+    def refuse(self, p: Problem) -> str | None:
+        reason = _refusal(p.node, 2)
         if reason is not None:
             return reason
-        square = find_square(node)
+        square = find_square(p.node)
         assert square is not None
         zips, unzips = square.target_stride == square.b, square.source_stride == square.a
         if not (zips and square.b <= _THIN) and not (unzips and square.a <= _THIN):
             return f"no axis of up to {_THIN} elements changes places with its neighbour"
         return None
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return "too many registers" if params["VEC"] * node.x.type.storage.size > 64 else None
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return "too many registers" if params["VEC"] * p.node.x.type.storage.size > 64 else None
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        return super().seconds(node, device, Cost(cost.flops, cost.bytes * Movement.of(device).square))
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * Movement.of(p.device).square))
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        if not device.is_cpu:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if not p.device.is_cpu:
             return {"VEC": 4, "EACH": 1}
-        return {"VEC": min(16, 64 // node.x.type.storage.size), "EACH": 16}
+        return {"VEC": min(16, 64 // p.node.x.type.storage.size), "EACH": 16}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        square = find_square(node)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
         assert square is not None
         zips = square.target_stride == square.b and square.b <= _THIN
         thin, steps = (square.b, square.a) if zips else (square.a, square.b)
-        size, vec, each = node.x.type.storage.size, params["VEC"], params["EACH"]
+        size, vec, each = p.node.x.type.storage.size, params["VEC"], params["EACH"]
         load, store = accesses(size, vec)
         defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
         stride = np.int64(square.source_stride if zips else square.target_stride)
         rows = square.lines.count
-        args = (node.x, node.y, steps, stride, each, rows, *square.lines.axis_args)
+        args = (p.node.x, p.node.y, steps, stride, each, rows, *square.lines.axis_args)
         entry = "zip_lines" if zips else "unzip_lines"
         return [Launch(entry, args, (ceil_div(steps, vec * each), rows), defines=defines, prelude=prelude)]

@@ -15,7 +15,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.local_response import LocalResponseNorm, neighbours
-from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..codegen.generate import generate
 from ..codegen.vectors import compute_type
@@ -53,24 +53,25 @@ class LocalResponseFlat(Kernel):
     source = "norm/local_response_flat.cl"
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return epilogue_refusal(node, "packed")
+    def refuse(self, p: Problem) -> str | None:
+        return epilogue_refusal(p.node, "packed")
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        if not device.is_cpu:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if not p.device.is_cpu:
             return {"PACK": 1, "EACH": 1}
-        return {"PACK": max(4, min(16, device.native_float_width)), "EACH": 64}
+        return {"PACK": max(4, min(16, p.device.native_float_width)), "EACH": 64}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: Problem, cost: Cost) -> float:
         """Positions that fill no vector are computed one at a time."""
-        spatial = math.prod(node.x.shape[2:])
-        slow = Movement.of(device).gathered_lanes if spatial < device.native_float_width else 1.0
-        return super().seconds(node, device, Cost(slow * cost.flops, cost.bytes))
+        spatial = math.prod(p.node.x.shape[2:])
+        slow = Movement.of(p.device).gathered_lanes if spatial < p.device.native_float_width else 1.0
+        return super().seconds(p, Cost(slow * cost.flops, cost.bytes))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         batch, channels, *rest = node.x.shape
         spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (
             node.x,
             node.y,
@@ -82,6 +83,6 @@ class LocalResponseFlat(Kernel):
         )
         args += (*response_args(node), *epilogue.args)
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
-        prelude = epilogue.prelude + response_text(node, device, (1, pack), epilogue.prelude)
+        prelude = epilogue.prelude + response_text(node, p.device, (1, pack), epilogue.prelude)
         grid = (ceil_div(spatial, pack), ceil_div(channels, each), batch)
         return [Launch("local_response_flat", args, grid, defines=defines, prelude=prelude)]

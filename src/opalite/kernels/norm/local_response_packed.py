@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.local_response import LocalResponseNorm, neighbours
-from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
@@ -47,32 +45,34 @@ class LocalResponsePacked(Kernel):
     source = "norm/local_response_packed.cl"
     space: ClassVar[Space] = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if node.x.type.rank not in (3, 4, 5):
             return f"a tensor of rank {node.x.type.rank} has no channels to pack"
         if node.x.dtype not in PACKED_TYPES:
             return f"channel-packed tensors do not hold {node.x.dtype}"
         size = node.as_(LocalResponseNorm).size
-        if max(neighbours(size)) > block_size(node, device):
-            return f"windows of {size} channels reach beyond the neighbouring blocks of {block_size(node, device)}"
+        if max(neighbours(size)) > block_size(node, p.device):
+            return f"windows of {size} channels reach beyond the neighbouring blocks of {block_size(node, p.device)}"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        return (Binding((y, *operand_layouts(node, "packed", y)), (y,)),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        return (Binding((y, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"EACH": 16, "DEEP": 16} if device.is_cpu else {"EACH": 1, "DEEP": 1}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"EACH": 16, "DEEP": 16} if p.device.is_cpu else {"EACH": 1, "DEEP": 1}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         batch, channels, *rest = node.x.shape
-        pack, spatial = block_size(node, device), math.prod(rest)
+        pack, spatial = block_size(node, p.device), math.prod(rest)
         blocks, each, deep = ceil_div(channels, pack), params["EACH"], params["DEEP"]
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (node.x, node.y, batch, blocks, channels, spatial, each, deep)
         args += (*response_args(node), *epilogue.args)
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "MASK": channels % pack != 0}
-        prelude = epilogue.prelude + response_text(node, device, (pack,), epilogue.prelude)
+        prelude = epilogue.prelude + response_text(node, p.device, (pack,), epilogue.prelude)
         prelude += window_text(node.as_(LocalResponseNorm).size, pack)
         grid = (ceil_div(spatial, each), ceil_div(blocks, deep), batch)
         return [Launch("local_response_packed", args, grid, defines=defines, prelude=prelude)]

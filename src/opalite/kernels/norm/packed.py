@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ...cost.tables import Movement
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.base import Cost
 from ...ops.normalize import BY_CHANNEL, Normalize
-from ..base import Binding, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..base import Binding, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..reduce.row_groups import row_prelude
 from ..registry import register
@@ -31,7 +29,8 @@ class NormalizePacked(Kernel):
     source = "norm/packed.cl"
     space: ClassVar[Space] = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if node.as_(Normalize).kind not in BY_CHANNEL:
             return f"kind {node.as_(Normalize).kind} does not go by channels"
         if node.x.type.rank not in (3, 4, 5):
@@ -40,34 +39,36 @@ class NormalizePacked(Kernel):
             return f"channel-packed tensors do not hold {node.x.dtype}"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        y = packed(device.pack)
-        parameters = (None if v is None else FLAT for v in node.inputs[1:3])
-        return (Binding((y, *parameters, *operand_layouts(node, "packed", y)), (y,)),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        parameters = (None if v is None else FLAT for v in p.node.inputs[1:3])
+        return (Binding((y, *parameters, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        if device.is_cpu and params["WG"] > 1:
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        if p.device.is_cpu and params["WG"] > 1:
             return "a CPU's work-item walks its part alone"
-        if params["WG"] > device.max_work_group_size:
-            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        if params["WG"] > p.device.max_work_group_size:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        node = p.node
         spatial = math.prod(node.x.shape[2:])
-        blocks = node.x.shape[0] * ceil_div(node.x.shape[1], block_size(node, device))
-        wg = 1 if device.is_cpu else min(64, 1 << device.max_work_group_size.bit_length() - 1)
-        wanted = ceil_div(4 * device.compute_units, max(blocks, 1))
-        most = max(1, spatial // (MIN_SPAN if device.is_cpu else 4 * wg))
-        parts = max(p for p in self.space["PARTS"] if p <= max(1, min(wanted, most)))
-        return {"WG": wg, "PARTS": parts, "ITEMS": 8 if device.is_cpu else 1}
+        blocks = node.x.shape[0] * ceil_div(node.x.shape[1], block_size(node, p.device))
+        wg = 1 if p.device.is_cpu else min(64, 1 << p.device.max_work_group_size.bit_length() - 1)
+        wanted = ceil_div(4 * p.device.compute_units, max(blocks, 1))
+        most = max(1, spatial // (MIN_SPAN if p.device.is_cpu else 4 * wg))
+        parts = max(point for point in self.space["PARTS"] if point <= max(1, min(wanted, most)))
+        return {"WG": wg, "PARTS": parts, "ITEMS": 8 if p.device.is_cpu else 1}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        nbytes = Movement.of(device).partial_moments * cost.bytes
-        return super().seconds(node, device, Cost(cost.flops, nbytes)) + 2 * device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        nbytes = Movement.of(p.device).partial_moments * cost.bytes
+        return super().seconds(p, Cost(cost.flops, nbytes)) + 2 * p.device.launch_s
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         n, channels, *rest = node.x.shape
-        pack, spatial = block_size(node, device), math.prod(rest)
+        pack, spatial = block_size(node, p.device), math.prod(rest)
         blocks = ceil_div(channels, pack)
         count = n * blocks
         if count * spatial == 0:
@@ -80,7 +81,7 @@ class NormalizePacked(Kernel):
         common = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
         wg, items = params["WG"], params["ITEMS"]
         given = {"HAS_SCALE": node.get(1) is not None, "HAS_BIAS": node.get(2) is not None}
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         return [
             Launch(
                 "normalize_moments",

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
 from ...ops.base import Cost
 from ...ops.normalize import TRAILING, Normalize
-from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 from ..registry import register
@@ -67,32 +66,34 @@ class NormalizeRows(Kernel):
     source = "norm/rows.cl"
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         for i, what in ((1, "scale"), (2, "bias")):
             v = node.get(i)
             if v is not None and _form(node, v) is None:
                 return f"{what} {v.type} varies along some of the normalised axes and is not constant"
         return epilogue_refusal(node, "rows", RowView.of(node).run)
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        parameters = (None if v is None or v.is_const else FLAT for v in node.inputs[1:3])
-        return (Binding((FLAT, *parameters, *operand_layouts(node, "rows", FLAT)), (FLAT,)),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        parameters = (None if v is None or v.is_const else FLAT for v in p.node.inputs[1:3])
+        return (Binding((FLAT, *parameters, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return row_group_refusal(params, device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return row_group_refusal(params, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        view = RowView.of(node)
-        return {"PACK": row_width(view.columns, device), **row_group(view.columns, view.rows, device)}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        view = RowView.of(p.node)
+        return {"PACK": row_width(view.columns, p.device), **row_group(view.columns, view.rows, p.device)}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: Problem, cost: Cost) -> float:
         """Few rows leave most of the device idle."""
-        idle = max(1.0, device.compute_units / max(RowView.of(node).rows, 1))
-        return super().seconds(node, device, Cost(idle * cost.flops, idle * cost.bytes))
+        idle = max(1.0, p.device.compute_units / max(RowView.of(p.node).rows, 1))
+        return super().seconds(p, Cost(idle * cost.flops, idle * cost.bytes))
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         view = RowView.of(node)
-        epilogue = rows_epilogue(node, device, view.run)
+        epilogue = rows_epilogue(node, p.device, view.run)
         forms = [NONE if v is None else _form(node, v) for v in (node.get(1), node.get(2))]
         defines = {
             **params,

@@ -10,7 +10,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.softmax import Softmax
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..reduce.cumulative import split_at
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 from ..registry import register
@@ -34,20 +34,21 @@ class SoftmaxRows(_Softmax):
 
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.as_(Softmax).axis)[2]
-        return None if inner == 1 else f"elements along axis {node.as_(Softmax).axis} lie {inner} apart"
+    def refuse(self, p: Problem) -> str | None:
+        inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)[2]
+        return None if inner == 1 else f"elements along axis {p.node.as_(Softmax).axis} lie {inner} apart"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return row_group_refusal(params, device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return row_group_refusal(params, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        rows, columns, _ = split_at(p.node.x.shape, p.node.as_(Softmax).axis)
+        return {"PACK": row_width(columns, p.device), **row_group(columns, rows, p.device)}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
-        return {"PACK": row_width(columns, device), **row_group(columns, rows, device)}
-
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
-        defines = {**self._defines(node, device), **params}
+        defines = {**self._defines(node, p.device), **params}
         group = (params["WG"], params["ROWS"])
         return [
             Launch("softmax_rows", (node.x, node.y, rows, columns), (group[0], rows), group, defines, row_prelude())
@@ -60,26 +61,27 @@ class SoftmaxLines(_Softmax):
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        limit = device.max_work_group_size
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        limit = p.device.max_work_group_size
         return f"the device runs at most {limit} work-items in a group" if params["WG"] > limit else None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        if device.is_cpu:
-            return {"VEC": min(16, device.native_float_width), "WG": 4}
-        return {"VEC": 1, "WG": min(64, device.max_work_group_size)}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if p.device.is_cpu:
+            return {"VEC": min(16, p.device.native_float_width), "WG": 4}
+        return {"VEC": 1, "WG": min(64, p.device.max_work_group_size)}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
-        defines = {**self._defines(node, device), "VEC": params["VEC"]}
+        defines = {**self._defines(node, p.device), "VEC": params["VEC"]}
         args = (node.x, node.y, items, chunks, length, inner)
         return [Launch("softmax_lines", args, (items,), (params["WG"],), defines)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
-        walk = Walk.named(self.name, device)
-        lanes = min(inner, device.native_float_width) if device.is_cpu else 1
-        rounds = walk.turns(outer * ceil_div(inner, lanes), device)
-        return cost.bytes / device.bandwidth + rounds * length * walk.step_s + device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        outer, length, inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)
+        walk = Walk.named(self.name, p.device)
+        lanes = min(inner, p.device.native_float_width) if p.device.is_cpu else 1
+        rounds = walk.turns(outer * ceil_div(inner, lanes), p.device)
+        return cost.bytes / p.device.bandwidth + rounds * length * walk.step_s + p.device.launch_s

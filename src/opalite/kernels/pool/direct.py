@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.pool import Pool
 from ..base import Arg, Kernel, Launch, Params
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
-from ..window import Window, window_refusal
+from ..window import WindowProblem, window_refusal
 
 KINDS = {"max": 0, "average": 1, "lp": 2}
 """The KIND define of the pooling kernels."""
@@ -27,18 +26,21 @@ def kind_defines(node: Node) -> dict[str, Any]:
 class PoolDirect(Kernel):
     """One output element to a work-item, in NCHW."""
 
+    problem = WindowProblem
     op = "Pool"
     source = "pool/direct.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
         if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
             return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or epilogue_refusal(node, "packed")
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        win, x = Window.of(node), node.x
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node = p.node
+        win, x = p.window, node.x
         indices = 0 if len(node.outputs) == 1 else 1 + node.as_(Pool).storage_order
-        epilogue = packed_epilogue(node, device)
+        epilogue = packed_epilogue(node, p.device)
         args: tuple[Arg, ...] = (x, *node.outputs, *x.shape[:2], *win.size, *win.out, *win.begin, *win.end)
         defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.pool import Pool
@@ -12,7 +11,7 @@ from ..base import Arg
 from ..codegen.epilogue import epilogue_refusal
 from ..conv.channelwise import ChannelwisePacked
 from ..registry import register
-from ..window import PACKED_TYPES, empty_refusal, window_refusal
+from ..window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
 from .direct import kind_defines
 
 _TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # the bytes of quantised models have a maximum too
@@ -24,7 +23,8 @@ class PoolPacked(ChannelwisePacked):
 
     op = "Pool"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
         if len(node.outputs) > 1:
             return "positions of the maxima are asked for"
         if node.x.dtype not in _TYPES:

@@ -18,7 +18,7 @@ from ...ir.types import TensorType
 from ...ops.base import Cost
 from ...ops.matmul import MatMul
 from ...ops.recurrent import GATES, Recurrent, directions
-from ..base import Arg, Kernel, Launch, Local, Params, Scratch, Space, Weight, ceil_div
+from ..base import Arg, Kernel, Launch, Local, Params, Problem, Scratch, Space, Weight, ceil_div
 from ..registry import kernels_for, register
 from ..sources import STORAGE
 from .activations import activation_macros
@@ -48,67 +48,73 @@ class RecurrentBlocks(Kernel):
         "LY": (8, 1, 2, 4, 16),
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if not node.x.dtype.is_float:
             return f"{node.x.dtype} has no activations"
         for i, what in ((1, "input weights"), (2, "recurrent weights"), (3, "bias"), (7, "peepholes")):
             v = node.get(i)
             if v is not None and not v.is_const:
                 return f"the {what} are not constant"
-        least = {"NB": 1, "LX": 1 if device.is_cpu else 32, "LY": 1}
-        if _work_bytes(node, least, device) > device.local_mem:
-            return f"the state does not fit the {device.local_mem} bytes of local memory"
+        least = {"NB": 1, "LX": 1 if p.device.is_cpu else 32, "LY": 1}
+        if _work_bytes(node, least, p.device) > p.device.local_mem:
+            return f"the state does not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: Problem, params: Params) -> str | None:
         items = params["LX"] * params["LY"]
-        if items > device.max_work_group_size:
-            return f"the device runs at most {device.max_work_group_size} work-items in a group"
-        if device.is_cpu and items > 1:
+        if items > p.device.max_work_group_size:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
+        if p.device.is_cpu and items > 1:
             return "a CPU's work-item walks alone"
-        if not device.is_cpu and items < GPU_BLOCK:
+        if not p.device.is_cpu and items < GPU_BLOCK:
             return "neighbours should share a block"
-        if _work_bytes(node, params, device) > device.local_mem:
-            return f"the state does not fit the {device.local_mem} bytes of local memory"
+        if _work_bytes(p.node, params, p.device) > p.device.local_mem:
+            return f"the state does not fit the {p.device.local_mem} bytes of local memory"
         if params["SPLIT"] == 1:
             return None
-        if params["SPLIT"] > _blocks(node, device):
+        if params["SPLIT"] > _blocks(p.node, p.device):
             return "the units are fewer"
-        return split_refusal(node)
+        return split_refusal(p.node)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        node = p.node
         hidden, (steps, batch, _) = node.as_(Recurrent).hidden, node.x.shape
         sequences = max(1, batch * directions(node.as_(Recurrent)))
         weights = hidden * hidden * GATES[node.as_(Recurrent).kind] * node.x.type.storage.size
         split = 1
-        if weights >= (SPLIT_BYTES_ONE_STEP if steps == 1 else SPLIT_BYTES[device.is_cpu]) and not split_refusal(node):
-            wanted = min(_blocks(node, device), device.compute_units // sequences)
+        if weights >= (SPLIT_BYTES_ONE_STEP if steps == 1 else SPLIT_BYTES[p.device.is_cpu]) and not split_refusal(
+            node
+        ):
+            wanted = min(_blocks(node, p.device), p.device.compute_units // sequences)
             split = max(s for s in self.space["SPLIT"] if s <= max(1, wanted))
-        if device.is_cpu:
+        if p.device.is_cpu:
             # A sequence for each core first; then several that read the weights together.
-            share = min(batch, sequences * split // device.compute_units)
+            share = min(batch, sequences * split // p.device.compute_units)
             return {"SPLIT": split, "NB": max(n for n in (1, 2, 4) if n <= max(1, share)), "LX": 1, "LY": 1}
-        span = ceil_div(_blocks(node, device), split) * GPU_BLOCK
-        lx = max(x for x in (32, 64, 128, 256) if x <= max(32, min(span, device.max_work_group_size)))
-        room = min(GPU_ITEMS, device.max_work_group_size) // lx
+        span = ceil_div(_blocks(node, p.device), split) * GPU_BLOCK
+        lx = max(x for x in (32, 64, 128, 256) if x <= max(32, min(span, p.device.max_work_group_size)))
+        room = min(GPU_ITEMS, p.device.max_work_group_size) // lx
         ly = max(y for y in (1, 2, 4, 8, 16) if y <= max(1, min(room, hidden // 4)))
         return {"SPLIT": split, "NB": 1, "LX": lx, "LY": ly}
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
+    def seconds(self, p: Problem, cost: Cost) -> float:
         """The product over all steps fills the device; the walk has a group for each sequence."""
+        node = p.node
         steps, batch, _ = node.x.shape
-        split = int(self.defaults(node, device)["SPLIT"])
+        split = int(self.defaults(p)["SPLIT"])
         groups = max(1, batch * directions(node.as_(Recurrent)) * split)
-        walk = 2.0 * steps * batch * node.input(2).type.count / device.peak_flops / self.share(device)
-        idle = max(1.0, device.compute_units / groups)
+        walk = 2.0 * steps * batch * p.node.input(2).type.count / p.device.peak_flops / self.share(p.device)
+        idle = max(1.0, p.device.compute_units / groups)
         launches = 1 + (steps if split > 1 else 1)
-        return walk * idle + launches * device.launch_s + cost.bytes / device.bandwidth
+        return walk * idle + launches * p.device.launch_s + cost.bytes / p.device.bandwidth
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         op = node.as_(Recurrent)
         steps, batch, _ = node.x.shape
         count, hidden = directions(op), op.hidden
-        block, blocks = _block(device), _blocks(node, device)
+        block, blocks = _block(p.device), _blocks(node, p.device)
         cells = steps * batch * count * blocks * block * GATES[op.kind]
         z = Scratch("gates", max(1, cells) * node.x.type.storage.size)
         lens, h0, c0 = (node.get(i) for i in (4, 5, 6))
@@ -122,7 +128,7 @@ class RecurrentBlocks(Kernel):
         ]
         defines = {
             "STORAGE": STORAGE[node.x.type.storage],
-            "PACK": block if device.is_cpu else 1,
+            "PACK": block if p.device.is_cpu else 1,
             "BLOCK": block,
             "KIND": KINDS[op.kind],
             "RESET_LATE": op.kind == "gru" and op.linear_before_reset,
@@ -138,14 +144,14 @@ class RecurrentBlocks(Kernel):
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
         tensors: list[Arg] = [z, *(z if v is None else v for v in (*prepare, lens, h0, c0))]
         tensors += [*node.outputs, *(z,) * (3 - len(node.outputs))]
-        prelude = activation_macros(node, defines["PACK"], device)
+        prelude = activation_macros(node, defines["PACK"], p.device)
         span = ceil_div(blocks, params["SPLIT"]) * block
         groups = ceil_div(blocks * block, span)
         lx, ly = params["LX"], params["LY"]
         grid = (lx * groups, ly * ceil_div(batch, params["NB"]), count)
         ranges = [(0, steps)] if groups == 1 else [(k, k + 1) for k in range(steps)]
-        work = Local(_work_bytes(node, params, device))
-        return input_product(node, z, block, device) + [
+        work = Local(_work_bytes(node, params, p.device))
+        return input_product(node, z, block, p.device) + [
             Launch(
                 "recurrent_blocks",
                 (*tensors, steps, batch, hidden, count, span, first, last, work),
@@ -201,8 +207,8 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
     y = Value("y", TensorType(node.x.dtype, (steps * batch, columns), place))
     product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
     cost = product.cost()
-    kernels = [k for k in kernels_for("MatMul") if k.refuse(product, device) is None]
-    kernel = min(kernels, key=lambda k: k.seconds(product, device, cost))
+    kernels = [k for k in kernels_for("MatMul") if k.refuse(k.problem(product, device)) is None]
+    kernel = min(kernels, key=lambda k: k.seconds(k.problem(product, device), cost))
     rows = block_weight(node, node.input(1), "rows", block, input_rows)
 
     def prepared(inner: Weight) -> Weight:
@@ -215,5 +221,5 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
             return node.x
         return rows if arg is w else z if arg is y else arg
 
-    launches = kernel.launch(product, kernel.defaults(product, device), device)
+    launches = kernel.launch(kernel.problem(product, device), kernel.defaults(kernel.problem(product, device)))
     return [replace(one.with_arguments(given), source=one.source or kernel.source) for one in launches]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ops.recurrent import GATES, Recurrent, directions
-from ..base import Arg, Kernel, Launch, Params, Scratch, Space
+from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space
 from ..registry import register
 from ..sources import STORAGE
 from .activations import activation_macros
@@ -23,20 +22,21 @@ class RecurrentWalk(Kernel):
     source = "recurrent/general.cl"
     space: ClassVar[Space] = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return None if node.x.dtype.is_float else f"{node.x.dtype} has no arithmetic here"
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype.is_float else f"{p.node.x.dtype} has no arithmetic here"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        if params["GROUP"] > device.max_work_group_size:
-            return f"a work-group has at most {device.max_work_group_size} work-items"
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        if params["GROUP"] > p.device.max_work_group_size:
+            return f"a work-group has at most {p.device.max_work_group_size} work-items"
         return None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        if device.is_cpu:
-            return {"GROUP": 1, "PACK": max(4, min(16, device.native_float_width))}
-        return {"GROUP": min(64, device.max_work_group_size), "PACK": 4}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if p.device.is_cpu:
+            return {"GROUP": 1, "PACK": max(4, min(16, p.device.native_float_width))}
+        return {"GROUP": min(64, p.device.max_work_group_size), "PACK": 4}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         op = node.as_(Recurrent)
         steps, batch, inputs = node.x.shape
         hidden, count = op.hidden, directions(op)
@@ -67,7 +67,7 @@ class RecurrentWalk(Kernel):
         def given(v: Value | None) -> Arg:
             return z if v is None else v  # never read: the HAS_ define is 0
 
-        prelude = activation_macros(node, 1, device)
+        prelude = activation_macros(node, 1, p.device)
         product = Launch(
             "recurrent_inputs",
             (node.x, w, given(b), z, steps * batch, inputs, hidden),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.reduce import ArgReduce
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from .cumulative import split_at
@@ -18,8 +17,8 @@ class _ArgReduce(Kernel):
     op = "ArgReduce"
     source = "reduce/arg.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return None if node.x.dtype in STORAGE else f"{node.x.dtype} has no order here"
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype in STORAGE else f"{p.node.x.dtype} has no order here"
 
     def _defines(self, node: Node, rows: bool) -> dict[str, Any]:
         return {
@@ -36,20 +35,21 @@ class ArgReduceRows(_ArgReduce):
 
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
-        return super().refuse(node, device) if inner == 1 else f"elements along the axis lie {inner} apart"
+    def refuse(self, p: Problem) -> str | None:
+        inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
+        return super().refuse(p) if inner == 1 else f"elements along the axis lie {inner} apart"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return row_group_refusal(params, device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return row_group_refusal(params, p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        rows, columns, _ = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)
         # Lanes are compared with each other at the end, which costs more than a short row by itself.
-        pack = 1 if device.is_cpu and columns < device.native_float_width else row_width(columns, device)
-        return {"PACK": pack, **row_group(columns, rows, device)}
+        pack = 1 if p.device.is_cpu and columns < p.device.native_float_width else row_width(columns, p.device)
+        return {"PACK": pack, **row_group(columns, rows, p.device)}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
         group = (params["WG"], params["ROWS"])
         defines = self._defines(node, rows=True) | dict(params)
@@ -63,20 +63,21 @@ class ArgReduceLines(_ArgReduce):
 
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
-        return "the axis is the last one" if inner == 1 else super().refuse(node, device)
+    def refuse(self, p: Problem) -> str | None:
+        inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
+        return "the axis is the last one" if inner == 1 else super().refuse(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
         return "lines are fewer than the lanes of a vector" if params["PACK"] > max(1, inner) else None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        inner = split_at(node.x.shape, node.as_(ArgReduce).axis)[2]
-        most = min(inner, device.native_float_width) if device.is_cpu else 1
-        return {"PACK": next(p for p in (16, 8, 4, 2, 1) if p <= max(1, most))}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
+        most = min(inner, p.device.native_float_width) if p.device.is_cpu else 1
+        return {"PACK": next(point for point in (16, 8, 4, 2, 1) if point <= max(1, most))}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(ArgReduce).axis)
         defines = self._defines(node, rows=False) | dict(params)
         args = (node.x, node.y, outer, length, inner)

@@ -6,11 +6,10 @@ import math
 from typing import Any, ClassVar
 
 from ...cost.tables import Walk
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.cumulative import Cumulative
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from ..workgroups import group_refusal
@@ -25,8 +24,8 @@ class _Cumulative(Kernel):
     op = "Cumulative"
     source = "reduce/cumulative.cl"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
     def _defines(self, node: Node) -> dict[str, Any]:
         op = node.as_(Cumulative)
@@ -44,10 +43,11 @@ class CumulativeWalk(_Cumulative):
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"VEC": min(16, device.native_float_width), "WG": 4} if device.is_cpu else {"VEC": 1, "WG": 64}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": min(16, p.device.native_float_width), "WG": 4} if p.device.is_cpu else {"VEC": 1, "WG": 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
@@ -55,11 +55,11 @@ class CumulativeWalk(_Cumulative):
         args = (node.x, node.y, items, chunks, length, inner)
         return [Launch("cumulative_walk", args, (items,), (params["WG"],), defines)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
-        walk = Walk.named(self.name, device)
-        steps = walk.turns(outer * inner, device) * length
-        return cost.bytes / device.bandwidth + steps * walk.step_s + device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
+        walk = Walk.named(self.name, p.device)
+        steps = walk.turns(outer * inner, p.device) * length
+        return cost.bytes / p.device.bandwidth + steps * walk.step_s + p.device.launch_s
 
 
 @register
@@ -68,13 +68,18 @@ class CumulativeScan(_Cumulative):
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         defines = {**self._defines(node), "WG": params["WG"]}
         args = (node.x, node.y, length, inner)
         return [Launch("cumulative_scan", args, (outer * inner * params["WG"],), (params["WG"],), defines)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
-        walk, tiles = Walk.named(self.name, device), ceil_div(length, 256)
-        return cost.bytes / device.bandwidth + walk.turns(outer * inner, device) * tiles * walk.step_s + device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
+        walk, tiles = Walk.named(self.name, p.device), ceil_div(length, 256)
+        return (
+            cost.bytes / p.device.bandwidth
+            + walk.turns(outer * inner, p.device) * tiles * walk.step_s
+            + p.device.launch_s
+        )

@@ -10,7 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.reduce import Reduce
-from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, packed_epilogue, rows_epilogue
 from ..registry import register
 from ..window import PACKED_TYPES
@@ -35,10 +35,10 @@ class ReduceLines(Kernel):
         "PARTS": PARTS,
     }
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if why := reduce_refusal(node):
+    def refuse(self, p: Problem) -> str | None:
+        if why := reduce_refusal(p.node):
             return why
-        return None if self.bindings(node, device) else self._flat_refusal(node)
+        return None if self.bindings(p) else self._flat_refusal(p.node)
 
     def _flat_refusal(self, node: Node) -> str | None:
         view = ReduceView.of(node, FLAT)
@@ -57,49 +57,55 @@ class ReduceLines(Kernel):
             return "other axes lie between the reduced ones"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
         found = []
         if self._flat_refusal(node) is None:
             found.append(Binding((FLAT, *operand_layouts(node, "rows", FLAT)), (FLAT,)))
-        if self._packed_refusal(node, device) is None:
-            layout = packed(device.pack)
+        if self._packed_refusal(node, p.device) is None:
+            layout = packed(p.device.pack)
             found.append(Binding((layout, *operand_layouts(node, "packed", layout)), (layout,)))
         return found
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        node = p.node
         pack = node.y.type.layout.pack
         if node.y.type.layout.is_packed and params["PACK"] != pack:
             return f"a packed tensor is read in its blocks of {pack}"
         if params["PACK"] > max(1, self._view(node).inner):
             return "lines are fewer than the lanes of a vector"
-        if params["LX"] * params["LY"] > device.max_work_group_size:
-            return f"the device runs at most {device.max_work_group_size} work-items in a group"
-        if device.is_cpu and params["LY"] > 1:
+        if params["LX"] * params["LY"] > p.device.max_work_group_size:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
+        if p.device.is_cpu and params["LY"] > 1:
             return "a CPU's work-item walks its lines alone"
         cells = params["LX"] * params["LY"] * params["PACK"] * max(4, node.x.type.storage.size)
-        return "partial results do not fit local memory" if params["LY"] > 1 and cells > device.local_mem else None
+        return "partial results do not fit local memory" if params["LY"] > 1 and cells > p.device.local_mem else None
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        node = p.node
         view, pack = self._view(node), node.y.type.layout.pack
-        if node.y.type.layout.is_row_major and device.is_cpu:
-            pack = next(p for p in (16, 8, 4, 2, 1) if p <= max(1, min(view.inner, device.native_float_width)))
+        if node.y.type.layout.is_row_major and p.device.is_cpu:
+            pack = next(
+                point for point in (16, 8, 4, 2, 1) if point <= max(1, min(view.inner, p.device.native_float_width))
+            )
         across = ceil_div(view.inner, pack)
-        parts = useful_parts(node, view.outer * across, view.length, LEAST_PART, device)
-        if device.is_cpu:
-            spread = max(1, across * view.outer // (4 * device.compute_units))
+        parts = useful_parts(node, view.outer * across, view.length, LEAST_PART, p.device)
+        if p.device.is_cpu:
+            spread = max(1, across * view.outer // (4 * p.device.compute_units))
             lx = _power(min(CPU_ELEMENTS // max(1, view.length * pack), spread, across, 64))
             return {"PACK": pack, "LX": lx, "LY": 1, "PARTS": parts}
         lx = min(_power(across), 32)
-        ly = min(GPU_ITEMS, device.max_work_group_size) // lx
+        ly = min(GPU_ITEMS, p.device.max_work_group_size) // lx
         return {"PACK": pack, "LX": lx, "LY": max(1, min(_power(ly), _power(view.length // GPU_SHARE))), "PARTS": parts}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         view = self._view(node)
         outer, length, inner, parts = view.outer, view.length, view.inner, params["PARTS"]
         group = (params["LX"], params["LY"], 1)
         layout = node.y.type.layout
         defines = {k: params[k] for k in ("PACK", "LX", "LY")} | reduce_defines(node)
-        epilogue = _epilogue(node, inner, device)
+        epilogue = _epilogue(node, inner, p.device)
         _, channels, *spatial = (*node.y.shape, 1, 1)
         sizes = (ceil_div(channels, layout.pack), math.prod(spatial), channels)
 

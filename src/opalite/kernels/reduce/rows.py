@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT
-from ..base import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, rows_epilogue
 from ..registry import register
 from .row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
@@ -34,28 +33,29 @@ class ReduceRows(Kernel):
     source = "reduce/rows.cl"
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        view = ReduceView.of(node, FLAT)
+    def refuse(self, p: Problem) -> str | None:
+        view = ReduceView.of(p.node, FLAT)
         if view is None or view.inner > 1:
             return "the reduced axes are not the last ones"
-        return reduce_refusal(node) or epilogue_refusal(node, "rows")
+        return reduce_refusal(p.node) or epilogue_refusal(p.node, "rows")
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (Binding((FLAT, *operand_layouts(node, "rows", FLAT)), (FLAT,)),)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (Binding((FLAT, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return row_group_refusal(params, device) or parts_refusal(node, params["PARTS"])
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return row_group_refusal(params, p.device) or parts_refusal(p.node, params["PARTS"])
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        view = self._view(node)
-        parts = useful_parts(node, view.outer, view.length, LEAST_PART, device)
-        group = row_group(view.length // parts, view.outer * parts, device)
-        return {"PACK": row_width(view.length // parts, device), **group, "PARTS": parts}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        view = self._view(p.node)
+        parts = useful_parts(p.node, view.outer, view.length, LEAST_PART, p.device)
+        group = row_group(view.length // parts, view.outer * parts, p.device)
+        return {"PACK": row_width(view.length // parts, p.device), **group, "PARTS": parts}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         view = self._view(node)
         rows, columns, parts = view.outer, view.length, params["PARTS"]
-        epilogue = rows_epilogue(node, device)
+        epilogue = rows_epilogue(node, p.device)
         width = node.y.shape[-1] if node.y.shape else 1
         defines = {k: v for k, v in params.items() if k != "PARTS"} | reduce_defines(node)
         group = (params["WG"], params["ROWS"])

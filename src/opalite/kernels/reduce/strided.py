@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
-from ...ir.graph import Node
 from ...ops.reduce import Reduce
-from ..base import Kernel, Launch, Params, Space
+from ..base import Kernel, Launch, Params, Problem, Space
 from ..move.gather import axis_table, row_strides
 from ..registry import register
 from .view import reduce_defines, reduce_refusal, reduced_count
@@ -22,15 +20,16 @@ class ReduceStrided(Kernel):
     source = "reduce/strided.cl"
     space: ClassVar[Space] = {}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.epilogue is not None:
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.epilogue is not None:
             return "this kernel takes no epilogue"
-        return reduce_refusal(node)
+        return reduce_refusal(p.node)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> dict[str, Any]:
         return {}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         shape, strides, axes = node.x.shape, row_strides(node.x.shape), node.as_(Reduce).axes
         kept = [a for a in range(len(shape)) if a not in axes]
         kept_table = axis_table([shape[a] for a in kept], [strides[a] for a in kept])

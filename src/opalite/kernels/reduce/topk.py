@@ -6,11 +6,10 @@ import math
 from typing import Any, ClassVar
 
 from ...cost.tables import Walk
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.topk import TopK
-from ..base import Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..base import Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
@@ -21,8 +20,8 @@ class _TopK(Kernel):
     op = "TopK"
     source = "reduce/topk.cl"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
     def _defines(self, node: Node) -> dict[str, Any]:
         stored = node.outputs[0].type.storage
@@ -35,10 +34,11 @@ class TopKHeap(_TopK):
 
     space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"WG": 1 if device.is_cpu else 64}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"WG": 1 if p.device.is_cpu else 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
@@ -48,12 +48,12 @@ class TopKHeap(_TopK):
         prelude = read_source("include/line_order.cl")
         return [Launch("topk_heap", args, (lines,), (params["WG"],), self._defines(node), prelude)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
-        walk = Walk.named(self.name, device)
-        k = int(node.as_(TopK).k)
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
+        walk = Walk.named(self.name, p.device)
+        k = int(p.node.as_(TopK).k)
         kept = k * math.log2(k + 1)
-        return walk.turns(outer * inner, device) * (length + 4 * kept) * walk.step_s + device.launch_s
+        return walk.turns(outer * inner, p.device) * (length + 4 * kept) * walk.step_s + p.device.launch_s
 
 
 @register
@@ -62,7 +62,8 @@ class TopKSelect(_TopK):
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
@@ -74,9 +75,9 @@ class TopKSelect(_TopK):
         prelude = read_source("include/line_order.cl")
         return [Launch("topk_select", args, (lines * params["WG"],), (params["WG"],), defines, prelude)]
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
-        room = 1 << max(int(node.as_(TopK).k) - 1, 0).bit_length()
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
+        room = 1 << max(int(p.node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
-        walk, steps = Walk.named(self.name, device), 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
-        return walk.turns(outer * inner, device) * steps * walk.step_s + device.launch_s
+        walk, steps = Walk.named(self.name, p.device), 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
+        return walk.turns(outer * inner, p.device) * steps * walk.step_s + p.device.launch_s

@@ -6,12 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.grid_sample import PADDINGS, TAPS, GridSample
-from ..base import Binding, Kernel, Launch, Params, Space, ceil_div
+from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from ..workgroups import group_refusal
@@ -24,16 +22,17 @@ class _GridSample(Kernel):
     source = "vision/grid_sample.cl"
     space: ClassVar[Space] = {"CHUNK": (4, 1, 16, 64), "WG": (64, 16, 128, 256)}
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        return None if node.x.dtype.is_float else f"it interpolates floats, got {node.x.type}"
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"CHUNK": 16, "WG": 16} if device.is_cpu else {"CHUNK": 4, "WG": 64}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, grid, y, op = node.x, node.input(1), node.y, node.as_(GridSample)
         n, channels, *sizes = x.shape
         pack = y.type.layout.pack
@@ -65,11 +64,11 @@ class GridSampleFlat(_GridSample):
 class GridSamplePacked(_GridSample):
     """In blocks of channels, which share the position's taps and lie side by side."""
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        if node.x.dtype not in (DType.FLOAT32, DType.FLOAT16) or node.x.type.rank != 4:
-            return f"channel blocks hold [N,C,H,W] of f32 or f16, got {node.x.type}"
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.x.dtype not in (DType.FLOAT32, DType.FLOAT16) or p.node.x.type.rank != 4:
+            return f"channel blocks hold [N,C,H,W] of f32 or f16, got {p.node.x.type}"
         return None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        layout = packed(device.pack)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        layout = packed(p.device.pack)
         return (Binding((layout, FLAT), (layout,)),)

@@ -12,7 +12,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.nms import NonMaxSuppression
-from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
@@ -24,12 +24,12 @@ class _NonMaxSuppression(Kernel):
     op = "NonMaxSuppression"
     source = "vision/nms.cl"
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
-        boxes, scores = node.input(0).type, node.input(1).type
+    def refuse(self, p: Problem) -> str | None:
+        boxes, scores = p.node.input(0).type, p.node.input(1).type
         return None if boxes.storage is scores.storage else f"boxes {boxes} and scores {scores} are stored differently"
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
     def _launches(
         self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
@@ -86,17 +86,17 @@ class NmsHeap(_NonMaxSuppression):
 
     space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"WG": 1 if device.is_cpu else 64}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"WG": 1 if p.device.is_cpu else 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        batch, classes, _ = node.input(1).shape
-        return self._launches(node, params, device, "nms_heap", batch * classes, True)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        batch, classes, _ = p.node.input(1).shape
+        return self._launches(p.node, params, p.device, "nms_heap", batch * classes, True)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        batch, classes, size = node.input(1).shape
-        walk = Walk.named(self.name, device)
-        return walk.turns(batch * classes, device) * 10 * size * walk.step_s + 3 * device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        batch, classes, size = p.node.input(1).shape
+        walk = Walk.named(self.name, p.device)
+        return walk.turns(batch * classes, p.device) * 10 * size * walk.step_s + 3 * p.device.launch_s
 
 
 @register
@@ -105,13 +105,13 @@ class NmsRounds(_NonMaxSuppression):
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
-        batch, classes, _ = node.input(1).shape
-        return self._launches(node, params, device, "nms_rounds", batch * classes * params["WG"], False)
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        batch, classes, _ = p.node.input(1).shape
+        return self._launches(p.node, params, p.device, "nms_rounds", batch * classes * params["WG"], False)
 
-    def seconds(self, node: Node, device: DeviceInfo, cost: Cost) -> float:
-        batch, classes, size = node.input(1).shape
-        rounds = min(int(node.as_(NonMaxSuppression).max_output), size, 100)
-        walk = Walk.named(self.name, device)
-        steps = walk.turns(batch * classes, device) * rounds * ceil_div(size, 256)
-        return steps * walk.step_s + 3 * device.launch_s
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        batch, classes, size = p.node.input(1).shape
+        rounds = min(int(p.node.as_(NonMaxSuppression).max_output), size, 100)
+        walk = Walk.named(self.name, p.device)
+        steps = walk.turns(batch * classes, p.device) * rounds * ceil_div(size, 256)
+        return steps * walk.step_s + 3 * p.device.launch_s

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
-from ..base import Array, Binding, Kernel, Launch, Params, Space, ceil_div, uniform_binding
+from ..base import Array, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, uniform_binding
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..workgroups import group_refusal
@@ -73,7 +72,8 @@ class _Resize(Kernel):
     nearest: ClassVar[bool]
     blocks: ClassVar[bool] = False
 
-    def refuse(self, node: Node, device: DeviceInfo) -> str | None:
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
         if (node.as_(Resize).mode == "nearest") != self.nearest:
             return f"mode {node.as_(Resize).mode} {'needs weights' if self.nearest else 'only moves elements'}"
         rank = _merged_rank(node)
@@ -93,16 +93,17 @@ class _Resize(Kernel):
             return "an extrapolation value would fill the lanes past the last channel"
         return None
 
-    def bindings(self, node: Node, device: DeviceInfo) -> Sequence[Binding]:
-        return (uniform_binding(node, packed(device.pack)),) if self.blocks else super().bindings(node, device)
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (uniform_binding(p.node, packed(p.device.pack)),) if self.blocks else super().bindings(p)
 
-    def illegal(self, node: Node, params: Params, device: DeviceInfo) -> str | None:
-        return group_refusal(params["WG"], device)
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
 
-    def defaults(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
-        return {"SPAN": 64, "WG": 16} if device.is_cpu else {"SPAN": 1, "WG": 64}
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"SPAN": 64, "WG": 16} if p.device.is_cpu else {"SPAN": 1, "WG": 64}
 
-    def launch(self, node: Node, params: Params, device: DeviceInfo) -> list[Launch]:
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
         x, y = node.x, node.y
         pack = y.type.layout.pack
         sizes, counts = list(x.shape), list(y.shape)

@@ -69,8 +69,8 @@ def run_node(
     """
     space = Workspace(rt, node, arrays)
     found = _run(rt, space, kernel, params, None)
-    chosen = kernel.defaults(node, rt.info) if params is None else params
-    launch = open_launch(kernel.launch(node, chosen, rt.info))
+    chosen = kernel.defaults(kernel.problem(node, rt.info)) if params is None else params
+    launch = open_launch(kernel.launch(kernel.problem(node, rt.info), chosen))
     if launch is not None:
         group = uneven_group(launch.grid, rt.info)
         space.poison()
