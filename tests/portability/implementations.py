@@ -106,7 +106,7 @@ IMPLEMENTATIONS = (
         ),
         "rusticl",
         {"RUSTICL_ENABLE": "llvmpipe"},
-        test_s=240.0,
+        test_s=900.0,
     ),
     Implementation(
         "rusticl-25.0",
@@ -114,7 +114,7 @@ IMPLEMENTATIONS = (
         DebianSource("trixie", _RUSTICL, moved=_CLC, links=(("usr/lib/lib", "llvm-19/lib"),)),
         "rusticl",
         {"RUSTICL_ENABLE": "llvmpipe"},
-        test_s=240.0,
+        test_s=900.0,
     ),
     Implementation(
         "oclgrind",
