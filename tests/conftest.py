@@ -6,6 +6,10 @@ import os
 
 from hypothesis import settings
 
+from .build_cache import use_own_cache
+
+use_own_cache()
+
 # Every test plans its models anew; those of the plan cache switch it on.
 os.environ["OPALITE_PLANS"] = "0"
 

@@ -1,12 +1,37 @@
-"""Device tests run on every OpenCL device found."""
+"""Device tests run on every OpenCL device found, or on the one that OPALITE_DEVICE names."""
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 import pytest
 
+from opalite.cl.devices import list_all
 from opalite.cl.runtime import Runtime, find_runtime
 
 
+@cache
+def device_ids() -> list[str]:
+    """Ids of the devices to test."""
+    return [] if os.environ.get("OPALITE_DEVICE") else [f.info.id for f in list_all().devices if f.usable]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes a Runtime is one test a device; its id names the device where there are several."""
+    if "rt" in metafunc.fixturenames and len(device_ids()) > 1:
+        metafunc.parametrize("rt", device_ids(), indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def rt() -> Runtime:
-    return find_runtime()
+def rt(request: pytest.FixtureRequest) -> Runtime:
+    return find_runtime(getattr(request, "param", None))
+
+
+@pytest.fixture(autouse=True)
+def _sessions_take_the_same_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test opens without naming a device is opened on that of its Runtime."""
+    callspec = getattr(request.node, "callspec", None)
+    device = None if callspec is None else callspec.params.get("rt")
+    if isinstance(device, str):
+        monkeypatch.setenv("OPALITE_DEVICE", device)

@@ -41,7 +41,7 @@ def run(
         "PORTABILITY_RESULTS": str(results_file(implementation, folder)),
         "PORTABILITY_SECONDS": str(implementation.test_s),
         "PORTABILITY_EACH": str(each),
-        "OPALITE_CACHE_DIR": str(folder / "cache" / implementation.name),
+        "OPALITE_TEST_CACHE": str(folder / "cache" / implementation.name),
         "PORTABILITY_BEFORE": str(before),
         "PORTABILITY_SIZE": str(size_file(implementation, folder)),
         "PORTABILITY_CODE": _code(),
