@@ -193,9 +193,8 @@ class Doubling(Kernel):
     def _with(launches: Sequence[Launch], node: Node) -> list[Launch]:
         """Launches for another size, on the tensors of `node`."""
         (launch,) = launches
-        memory = iter((node.x, node.y))
-        args = tuple(next(memory) if hasattr(a, "producer") else a for a in launch.args)
-        return [Launch(launch.entry, args, launch.grid, launch.group, launch.defines, launch.prelude, launch.source)]
+        own = next(iter(launch.args))  # of the one input, and y
+        return [dataclasses.replace(launch, args={**launch.args, own: node.x, "y": node.y})]
 
 
 def double(how: str, node: Node) -> Trial:

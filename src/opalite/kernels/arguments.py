@@ -49,11 +49,8 @@ def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local 
         raise KernelError(f"kernel {kernel.name}, {launch.entry} of {source}: {e}") from None
 
 
-def _pairs(parameters: tuple[Parameter, ...], args: Mapping[str, Arg] | tuple[Arg, ...]) -> list[tuple[Parameter, Arg]]:
-    if isinstance(args, tuple):
-        if len(args) != len(parameters):
-            raise ValueError(f"it declares {len(parameters)} parameters and is given {len(args)} arguments")
-        return list(zip(parameters, args, strict=True))
+def _pairs(parameters: tuple[Parameter, ...], args: Mapping[str, Arg]) -> list[tuple[Parameter, Arg]]:
+    """Each parameter with its argument, in order."""
     declared = [p.name for p in parameters]
     missing = [name for name in declared if name not in args]
     unknown = [name for name in args if name not in declared]

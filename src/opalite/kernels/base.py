@@ -7,7 +7,7 @@ never asks for a vendor: it turns a node and a set of parameters into `Launch` r
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -69,22 +69,15 @@ class Launch:
     """
 
     entry: str
-    args: Mapping[str, Arg] | tuple[Arg, ...]
+    args: Mapping[str, Arg]
     grid: Grid
     group: Grid | None = None
     defines: Mapping[str, Any] = field(default_factory=dict)
     prelude: str = ""
     source: str = ""
 
-    @property
-    def arguments(self) -> Iterable[Arg]:
-        """The arguments, whatever their names."""
-        return self.args.values() if isinstance(self.args, Mapping) else self.args
-
     def with_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
         """The launch with `given(a)` in place of each argument a."""
-        if isinstance(self.args, tuple):
-            return replace(self, args=tuple(map(given, self.args)))
         return replace(self, args={name: given(a) for name, a in self.args.items()})
 
 

@@ -83,6 +83,11 @@ class Window:
             return kw, 1, sw
         return sw // step, kw, step
 
+    def args(self, ends: bool = False) -> dict[str, int]:
+        """id, ih, iw (size of the input), od.. (of the output), pd.. (padding before it); with `ends` qd.. (behind)."""
+        table = {"i": self.size, "o": self.out, "p": self.begin} | ({"q": self.end} if ends else {})
+        return {letter + axis: v for letter, values in table.items() for axis, v in zip("dhw", values, strict=True)}
+
     def defines(self) -> dict[str, Any]:
         """KD, KH, KW (filter), SD.. (stride) and DD.. (dilation)."""
         table: dict[str, Any] = {}

@@ -142,7 +142,9 @@ class _Finder:
             for v in (*node.inputs, *node.outputs):
                 if v is not None and v.type.place.target is Target.OPENCL:
                     self._use(node, v, i)
-            scratch = {a.name: a.nbytes for x in launches.get(node, ()) for a in x.arguments if isinstance(a, Scratch)}
+            scratch = {
+                a.name: a.nbytes for x in launches.get(node, ()) for a in x.args.values() if isinstance(a, Scratch)
+            }
             self._alive[i] += sum(align_up(n, align) for n in scratch.values())
         for root, (first, last) in self._lives.items():
             if root not in self._apart:

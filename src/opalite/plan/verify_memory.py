@@ -134,7 +134,7 @@ class _Follower:
         if near and not outputs:
             return  # there is nothing to compute, so nothing is launched, and nothing read
         launches = self.launches.get(node, ())
-        args = [a for x in launches for a in x.arguments if isinstance(a, Value | Scratch)]
+        args = [a for x in launches for a in x.args.values() if isinstance(a, Value | Scratch)]
         read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
         for v in read:
             self.check(node, v)

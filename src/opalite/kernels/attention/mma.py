@@ -80,5 +80,5 @@ class AttentionMma(Kernel):
         defines = attention_defines(p) | {"PACK": 4, "D": s.size, **params}
         del defines["SOFTCAP"]
         grid = (ceil_div(s.queries, ROWS * params["QW"]) * group, s.heads, s.batches)
-        args = (*attention_args(p), scale)
+        args = {**attention_args(p, "size", "columns"), "scale": scale}
         return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]

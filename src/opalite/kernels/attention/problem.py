@@ -31,9 +31,10 @@ class AttentionSizes:
     places: tuple[View, View, View, View]
 
     @property
-    def step_args(self) -> tuple[int, ...]:
+    def step_args(self) -> dict[str, int]:
         """The arguments for PLACES of attention/common.cl."""
-        return tuple(step for view in self.places for step in (view.offset, *view.strides[:3]))
+        steps = {name: (view.offset, *view.strides[:3]) for name, view in zip("qkvy", self.places, strict=True)}
+        return {f"{name}_{k}": v for name, of in steps.items() for k, v in zip(("at", "b", "h", "s"), of, strict=True)}
 
 
 def sizes_of(node: Node) -> AttentionSizes:
@@ -88,15 +89,20 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
     }
 
 
-def attention_args(p: AttentionProblem) -> tuple[Arg, ...]:
-    """Kernel arguments that attention kernels share: tensors, sizes, places, then the mask's steps in b, h and s."""
+def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> dict[str, Arg]:
+    """Kernel arguments that attention kernels share: tensors, sizes, places, and the mask's steps.
+
+    `size` and `columns`: how the kernel calls the elements of a head of q and k, and of v and y.
+    """
     node, s = p.node, p.sizes
     mask: Arg = node.get(3) or node.x
-    sizes = (s.batches, s.heads, s.heads // s.shared, s.queries, s.keys, s.size, s.columns)
-    return (node.x, node.input(1), node.input(2), mask, node.y, *sizes, *s.step_args, *mask_strides(node)[:3])
+    tensors = {"q": node.x, "k": node.input(1), "v": node.input(2), "mask": mask, "y": node.y}
+    counts = {"batches": s.batches, "heads": s.heads, "sharing": s.heads // s.shared, "S": s.queries, "T": s.keys}
+    steps = dict(zip(("mask_b", "mask_h", "mask_s"), mask_strides(node), strict=False))
+    return {**tensors, **counts, size: s.size, columns: s.columns, **s.step_args, **steps}
 
 
-def factors(node: Node) -> tuple[np.generic, np.generic]:
+def factors(node: Node) -> dict[str, np.generic]:
     """Scale and soft cap in the type that the kernel computes in."""
     kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
-    return kind(node.as_(Attention).scale), kind(node.as_(Attention).softcap)
+    return {"scale": kind(node.as_(Attention).scale), "softcap": kind(node.as_(Attention).softcap)}

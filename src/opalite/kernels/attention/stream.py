@@ -75,7 +75,7 @@ class AttentionStream(Kernel):
         return [
             Launch(
                 "attention_stream",
-                (*attention_args(p), rows, *factors(node), Local(_work_bytes(node, p.device, rows))),
+                {**attention_args(p), **factors(node), "rows": rows, "work": Local(_work_bytes(node, p.device, rows))},
                 (ceil_div(point.queries, rows), point.heads, point.batches),
                 (1, 1, 1),
                 attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"]},

@@ -59,7 +59,7 @@ class AttentionTile(Kernel):
         return [
             Launch(
                 "attention_tile",
-                (*attention_args(p), parts, *factors(p.node)),
+                {**attention_args(p), **factors(p.node), "parts": parts},
                 (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts),
                 (tx, ty, 1),
                 attention_defines(p) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},

@@ -1,6 +1,6 @@
 """The epilogue: a fused elementwise chain as macros that a kernel calls just before it stores.
 
-The kernel's signature ends with EPILOGUE_PARAMS and takes `Epilogue.args` last; EPILOGUE is the chain on ACCV and
+The kernel's signature ends with EPILOGUE_PARAMS and takes `Epilogue.args`; EPILOGUE is the chain on ACCV and
 EPILOGUE1 on one ACC. Three families of coordinates exist:
 
 - packed: (v, n, c, s, C, S): batch, channel block, spatial index; number of blocks and spatial size. With a flat
@@ -15,8 +15,8 @@ A vector call must lie wholly inside the tensor. Lanes past C are masked by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Epilogue:
     """Generated macros for a launch's `prelude` and the kernel arguments they need; empty if there is no chain."""
 
     prelude: str = ""
-    args: tuple[Arg, ...] = ()
+    args: Mapping[str, Arg] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
     operands = {i: replace(o, aligned=aligned) for i, o in operands.items()}
     coords = _COORDS[kind]
     params = "".join(f", {p}" for o in operands.values() for p in o.params)
-    names = "".join(f", {p.split()[-1].lstrip('*')}" for o in operands.values() for p in o.params)
+    names = "".join(f", {_name_of(p)}" for o in operands.values() for p in o.params)
     helpers: dict[str, str] = {}
     # Mesa's rusticl reads the kernel's first image for any image that a function it calls was given.
     has_images = any(o.value.type.layout.is_image for o in operands.values() if o.access is not None)
@@ -334,7 +334,12 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         for width in WIDTHS:
             body += f"#if PACK == {width}\n{function('epilogue', 'ACCV', width)}#endif\n"
     text = "".join(helpers.values()) + body + "\n".join(macros) + "\n"
-    return Epilogue(text, tuple(a for o in operands.values() for a in o.args))
+    return Epilogue(text, {_name_of(p): a for o in operands.values() for p, a in zip(o.params, o.args, strict=True)})
+
+
+def _name_of(param: str) -> str:
+    """The name that a parameter's declaration gives it."""
+    return param.split()[-1].lstrip("*")
 
 
 def _operand(v: Value, name: str, out_shape: tuple[int, ...], kind: str, columns: int | None, pack: int) -> _Operand:

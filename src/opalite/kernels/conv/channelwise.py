@@ -22,7 +22,7 @@ class ChannelwisePacked(Kernel):
     source = "conv/channelwise.cl"
     space: ClassVar[Space] = {"TW": (7, 8, 1, 2, 3, 4, 5, 6, 10, 14)}
 
-    def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
+    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
         """Kernel arguments between input and output."""
         raise NotImplementedError
 
@@ -69,8 +69,15 @@ class ChannelwisePacked(Kernel):
         d, h, w = win.out
         tiles = ceil_div(w, tw) * d * h
         span = find_span(tiles, blocks * x.shape[0], p.device)
-        args: tuple[Arg, ...] = (x, *self.constants(node, pack), y, span, x.shape[0], blocks, channels)
-        args += (*win.size, *win.out, *win.begin, *win.end, *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": x,
+            **self.constants(node, pack),
+            "y": y,
+            "span": span,
+            "batch": x.shape[0],
+            "blocks": blocks,
+        }
+        args |= {"channels": channels, **win.args(ends=True), **epilogue.args}
         defines = {**win.defines(), **self.kind(node), "PACK": pack, "TW": tw, "RUN": run, "STEP": step}
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[x.type.storage]}
         grid = (ceil_div(tiles, span), blocks, x.shape[0])

@@ -29,7 +29,7 @@ class DepthwisePacked(ChannelwisePacked):
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return p.packed_refusal
 
-    def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
+    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
         storage, bias = node.x.type.storage, node.get(2)
 
         def blocks(data: Array) -> Array:
@@ -39,7 +39,8 @@ class DepthwisePacked(ChannelwisePacked):
             return np.ascontiguousarray(padded.reshape(-1, pack, taps.shape[1]).swapaxes(1, 2))
 
         filters = Weight(node.input(1), f"depthwise filter o{pack} {storage}", blocks)
-        return (filters,) if bias is None else (filters, bias_weight(bias, pack, storage))
+        args: dict[str, Arg] = {"w": filters}
+        return args if bias is None else {**args, "bias": bias_weight(bias, pack, storage)}
 
     def kind(self, node: Node) -> dict[str, Any]:
         return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}

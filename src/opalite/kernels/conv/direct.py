@@ -33,8 +33,16 @@ class ConvDirect(Kernel):
         groups, tm = node.as_(Convolution).group, params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, x.shape[0], cg, mg, groups)
-        args += (*win.size, *win.out, *win.begin, *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": x,
+            "w": node.input(1),
+            "y": y,
+            "batch": x.shape[0],
+            "cg": cg,
+            "mg": mg,
+            "groups": groups,
+        }
+        args |= ({} if bias is None else {"bias": bias}) | {**win.args(), **epilogue.args}
         defines = {**win.defines(), "TM": tm, "HAS_BIAS": bias is not None, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out
         grid = (d * h * w, groups * ceil_div(mg, tm), x.shape[0])

@@ -93,9 +93,13 @@ class ConvLast(Kernel):
             return np.ascontiguousarray(padded.reshape(rows, tm, in_blocks, pack, taps).transpose(0, 2, 4, 1, 3))
 
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, Weight(w, f"filter lanes {self.entry} i{pack} tile {tm} {storage}", order))
-        args += () if bias is None else (bias_weight(bias, 1, storage),)
-        args += (y, span, x.shape[0], in_blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": x,
+            "weights": Weight(w, f"filter lanes {self.entry} i{pack} tile {tm} {storage}", order),
+            "y": y,
+        }
+        args |= {} if bias is None else {"bias": bias_weight(bias, 1, storage)}
+        args |= {"span": span, "batch": x.shape[0], "ib": in_blocks, "mt": channels, **win.args(), **epilogue.args}
         defines = win.defines() | {"PACK": pack, "TW": tw, "TM": tm, "HAS_BIAS": bias is not None}
         defines |= {"STORAGE": STORAGE[storage]}
         grid = (ceil_div(parts, span), rows, x.shape[0])

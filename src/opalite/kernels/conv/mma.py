@@ -34,10 +34,10 @@ class ConvMma(MmaConv):
         positions, channels, quads = conv_sizes(node)
         blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, Weight(node.input(1), "filter mma", _pack_filters))
-        args += () if bias is None else (bias_weight(bias, PACK, y.type.storage),)
-        args += (y, positions, ceil_div(channels, 16), ceil_div(quads, QUADS), in_blocks, blocks, channels)
-        args += (*win.size, *win.out, *win.begin, *epilogue.args)
+        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}
+        args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
+        args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": ceil_div(quads, QUADS)}
+        args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args(), **epilogue.args}
         defines = win.defines() | tile_defines(params)
         defines |= {"PACK": PACK, "HAS_BIAS": bias is not None, "MASK": channels % PACK != 0}
         defines["STORAGE"] = STORAGE[y.type.storage]

@@ -51,9 +51,9 @@ class ConvPacked(Kernel):
         d, h, w = win.out
         return w, d * h
 
-    def sizes(self, win: Window) -> tuple[int, ...]:
-        """Sizes as the kernel takes them, before the epilogue's arguments."""
-        return (*win.size, *win.out, *win.begin)
+    def sizes(self, win: Window) -> dict[str, int]:
+        """Sizes along the spatial axes, as the kernel takes them."""
+        return win.args()
 
     def window_defines(
         self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
@@ -129,22 +129,13 @@ class ConvPacked(Kernel):
         span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
         chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, self.filters(node, g, tb))
-        args += () if bias is None else (bias_weight(bias, g.pack, storage),)
-        args += (
-            y,
-            span,
-            *(chunks.args if self.chunked else ()),
-            x.shape[0],
-            g.count,
-            g.channels,
-            g.in_blocks,
-            g.out_blocks,
-            y.shape[1],
-            *((g.channels // g.merged, g.filters // g.merged) if self.banded and g.merged > 1 else ()),
-            *self.sizes(win),
-            *epilogue.args,
-        )
+        args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
+        args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
+        args |= chunks.args if self.chunked else {}
+        args |= {"batch": x.shape[0], "groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks}
+        if self.banded and g.merged > 1:
+            args |= {"own_in": g.channels // g.merged, "own_out": g.filters // g.merged}
+        args |= {"m": y.shape[1], **self.sizes(win), **epilogue.args}
         defines = self.window_defines(win, g, tw, node.x.type.storage, p.device) | {
             "PACK": g.pack,
             "TW": tw,
@@ -190,8 +181,8 @@ class ConvPointwise(ConvPacked):
     def lines(self, win: Window) -> tuple[int, int]:
         return math.prod(win.out), 1
 
-    def sizes(self, win: Window) -> tuple[int, ...]:
-        return (math.prod(win.out),)
+    def sizes(self, win: Window) -> dict[str, int]:
+        return {"s": math.prod(win.out)}
 
     def staged(self, win: Window, groups: Groups) -> float:
         return 0.0

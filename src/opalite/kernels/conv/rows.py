@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...cost.tables import RowTile
@@ -68,11 +69,12 @@ class ConvRows(Kernel):
         groups, tv, tm = node.as_(Convolution).group, params["TV"], params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         columns, rows = _lines(win)
-        sizes = (1, 1, columns) * 2 + (0, 0, 0) if win.is_pointwise else (*win.size, *win.out, *win.begin)
+        flat = replace(win, size=(1, 1, columns), out=(1, 1, columns)) if win.is_pointwise else win
         tiles, blocks = ceil_div(columns, tv * p.device.pack) * rows, groups * ceil_div(mg, tm)
         span = find_span(tiles, blocks * x.shape[0], p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, node.input(1), *(() if bias is None else (bias,)), y, span, cg, mg, groups)
+        args: dict[str, Arg] = {"x": x, "w": node.input(1), "y": y, "span": span, "cg": cg, "mg": mg, "groups": groups}
+        args |= ({} if bias is None else {"bias": bias}) | {**flat.args(), **epilogue.args}
         reach = (win.kernel[2] - 1) * win.dilations[2]
         defines = win.defines() | {
             "PACK": p.device.pack,
@@ -83,7 +85,7 @@ class ConvRows(Kernel):
             "STORAGE": STORAGE[x.type.storage],
         }
         grid = (ceil_div(tiles, span), blocks, x.shape[0])
-        return [Launch("conv_rows", (*args, *sizes, *epilogue.args), grid, (1, 1, 1), defines, epilogue.prelude)]
+        return [Launch("conv_rows", args, grid, (1, 1, 1), defines, epilogue.prelude)]
 
 
 def _filters(node: Node) -> int:

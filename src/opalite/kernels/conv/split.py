@@ -105,10 +105,10 @@ class ConvSplit(Kernel):
 
         form = f"filter taps first {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tb} {storage}"
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, Weight(node.input(1), form, pack))
-        args += () if bias is None else (bias_weight(bias, g.pack, storage),)
-        args += (y, positions, g.count, g.in_blocks, g.out_blocks, y.shape[1])
-        args += (*win.size, *win.out, *win.begin, *epilogue.args)
+        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), form, pack), "y": y, "positions": positions}
+        args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
+        args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
+        args |= {**win.args(), **epilogue.args}
         defines = win.defines() | dict(params) | {"PACK": g.pack, "STORAGE": STORAGE[storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
         grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)

@@ -58,11 +58,11 @@ class ConvStaged(MmaConv):
         def pack(data: Array) -> Array:
             return pack_stages(filter_quads(data), slabs)
 
-        args: tuple[Arg, ...] = (x, Weight(node.input(1), f"filter stages of {slabs}", pack))
-        args += () if bias is None else (bias_weight(bias, PACK, y.type.storage),)
-        args += (y, _quad_table(win, in_blocks, turns * SLAB * slabs))
-        args += (positions, ceil_div(channels, 16), turns * 2 * slabs, turns, in_blocks, blocks, channels)
-        args += (*win.size, *win.out, *win.begin, *epilogue.args)
+        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), f"filter stages of {slabs}", pack), "y": y}
+        args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
+        args["quads"] = _quad_table(win, in_blocks, turns * SLAB * slabs)
+        args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": turns * 2 * slabs, "turns": turns}
+        args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args(), **epilogue.args}
         defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": taps > 31}
         defines["PAIR"] = 2 if copies_pair(win) else 1

@@ -45,9 +45,9 @@ class Chunks:
         return cls(group, chunk, 0 if cached else ceil_div(ceil_div(row_bytes, 64), min(tiles, group)))
 
     @property
-    def args(self) -> tuple[int, int]:
+    def args(self) -> dict[str, int]:
         """The kernel's arguments `chunk` and `ahead`."""
-        return self.rows, self.ahead
+        return {"chunk": self.rows, "ahead": self.ahead}
 
 
 def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:

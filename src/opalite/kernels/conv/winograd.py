@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -165,8 +165,18 @@ class _Steps:
     def input(self, first: int, count: int) -> Launch:
         """Transform `count` tiles of x from tile `first` on."""
         win, t = Window.of(self.node), self.tiles
-        sizes = (first, count, t.in_blocks, *t.sides, *win.size[1:], *win.begin[1:])
-        return self._transform("winograd_input", (self.node.x, self._v), count, t.in_blocks, sizes)
+        th, tw = t.sides
+        args: dict[str, Arg] = {
+            "x": self.node.x,
+            "v": self._v,
+            "t0": first,
+            "count": count,
+            "blocks": t.in_blocks,
+            "th": th,
+            "tw": tw,
+        }
+        args |= {k: win.args()[k] for k in ("ih", "iw", "ph", "pw")}
+        return self._transform("winograd_input", args, count, t.in_blocks)
 
     def product(self, count: int) -> Launch:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
@@ -176,13 +186,22 @@ class _Steps:
         filters = transformed_filters(self.node, g, self.params["F"], tb)
         grid = (ceil_div(positions, span), blocks, 1)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
+        args: dict[str, Arg] = {"v": self._v, "u": filters, "m": self._m}
         if self.device.is_cpu:
             ahead = max(1, round(tb * g.pack / min(positions, span)))  # so that a panel fetches as much as it has
-            args: tuple[Arg, ...] = (self._v, filters, self._m, span, ahead)
-            args += (g.count, g.channels, g.in_blocks, g.out_blocks, count)
+            args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
+            args |= {"ob": g.out_blocks, "s": count}
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_product.cl")
-        sizes = (1, g.count, g.channels, g.in_blocks, g.out_blocks, g.filters, count)
-        args = (self._v, filters, self._m, span, g.in_blocks, 0, *sizes)
+        args = {
+            "x": self._v,
+            "weights": filters,
+            "y": self._m,
+            "span": span,
+            "chunk": g.in_blocks,
+            "ahead": 0,
+            "batch": 1,
+        }
+        args |= {"groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks, "m": g.filters, "s": count}
         defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
         return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
 
@@ -190,14 +209,13 @@ class _Steps:
         """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
         win, t, bias, y = Window.of(self.node), self.tiles, self.node.get(2), self.node.y
         epilogue = packed_epilogue(self.node, self.device)
-        memory: tuple[Arg, ...] = (self._m,)
-        memory += () if bias is None else (bias_weight(bias, t.groups.pack, self.node.x.type.storage),)
-        sizes = (first, count, t.out_blocks, y.shape[1], *t.sides, *win.out[1:], *epilogue.args)
-        return self._transform("winograd_output", (*memory, y), count, t.out_blocks, sizes, epilogue.prelude)
+        th, tw = t.sides
+        args: dict[str, Arg] = {"m": self._m, "y": y, "t0": first, "count": count, "th": th, "tw": tw}
+        args |= {} if bias is None else {"bias": bias_weight(bias, t.groups.pack, self.node.x.type.storage)}
+        args |= {"blocks": t.out_blocks, "channels": y.shape[1], "oh": win.out[1], "ow": win.out[2], **epilogue.args}
+        return self._transform("winograd_output", args, count, t.out_blocks, epilogue.prelude)
 
-    def _transform(
-        self, entry: str, memory: tuple[Arg, ...], count: int, blocks: int, sizes: tuple[Arg, ...], prelude: str = ""
-    ) -> Launch:
+    def _transform(self, entry: str, args: Mapping[str, Arg], count: int, blocks: int, prelude: str = "") -> Launch:
         pack, span = self.tiles.groups.pack, find_span(count, blocks, self.device)
         defines = {
             "F": self.params["F"],
@@ -207,7 +225,7 @@ class _Steps:
             "MASK": self.node.y.shape[1] % pack != 0,
         }
         group = (1, 1) if self.device.is_cpu else None
-        return Launch(entry, (*memory, span, *sizes), (ceil_div(count, span), blocks), group, defines, prelude)
+        return Launch(entry, {**args, "span": span}, (ceil_div(count, span), blocks), group, defines, prelude)
 
 
 def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:

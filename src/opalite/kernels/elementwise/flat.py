@@ -102,7 +102,7 @@ class ElementwiseFlat(Kernel):
         vec, items = params["VEC"], params["ITEMS"]
         source = _Source(p.node, p.device)
         prelude = source.prelude(vec)
-        args = (*source.args, source.walk.columns, source.walk.rows)
+        args = {**source.args, "columns": source.walk.columns, "rows": source.walk.rows}
         grid = (ceil_div(source.walk.columns, vec * items), source.walk.rows)
         return [Launch("elementwise_flat", args, grid, defines={"VEC": vec, "ITEMS": items}, prelude=prelude)]
 
@@ -113,7 +113,7 @@ class _Source:
 
     node: Node
     device: DeviceInfo
-    args: list[Arg] = field(default_factory=list)
+    args: dict[str, Arg] = field(default_factory=dict)
     params: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
 
@@ -150,7 +150,7 @@ class _Source:
 
     def _add(self, param: str, arg: Arg) -> None:
         self.params.append(param)
-        self.args.append(arg)
+        self.args[param.split()[-1].lstrip("*")] = arg
 
     def _row(self) -> list[str]:
         """Statements that find the coordinates c of a row and the offset o of each operand's line."""

@@ -13,7 +13,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.elementwise import Elementwise
-from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..registry import register
 from ..sources import STORAGE
@@ -71,7 +71,8 @@ class ElementwisePacked(Kernel):
             "TAIL": channels % pack != 0,
         }
         x = node.input(main)
-        args = (x, node.y, channels, blocks, spatial, n * blocks, each, each_rows, *epilogue.args)
+        args: dict[str, Arg] = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
+        args |= {"rows": n * blocks, "each": each, "each_rows": each_rows, **epilogue.args}
         grid = (ceil_div(spatial, each), ceil_div(n * blocks, each_rows))
         return [Launch("elementwise_packed", args, grid, defines=defines, prelude=epilogue.prelude)]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ops.random import KINDS, Random, uniform_bits
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..workgroups import group_refusal
@@ -29,19 +29,20 @@ class RandomPhilox(Kernel):
         op, y = p.node.as_(Random), p.node.y
         count = y.type.count
         blocks = ceil_div(count, 4)
-        key = (np.uint32(op.seed & 0xFFFFFFFF), np.uint32(op.seed >> 32 & 0xFFFFFFFF))
+        args: dict[str, Arg] = {"y": y, "blocks": blocks, "count": count}
+        args |= {"key0": np.uint32(op.seed & 0xFFFFFFFF), "key1": np.uint32(op.seed >> 32 & 0xFFFFFFFF)}
         defines: dict[str, Any] = {"KIND": KINDS.index(op.kind)}
         if op.kind == "bernoulli":
             x, stored = p.node.x, y.type.storage
             one = np.ones((), stored.np).view(f"uint{8 * stored.size}")
             defines |= {"ELEM": ELEMENT[stored.size], "ONE": f"{int(one)}ul"}
             defines |= {"STORAGE": STORAGE[x.type.storage], "BITS": uniform_bits(x.dtype)}
-            return [Launch("random_bernoulli", (x, y, blocks, count, *key), (blocks,), (params["WG"],), defines)]
+            return [Launch("random_bernoulli", {**args, "x": x}, (blocks,), (params["WG"],), defines)]
         defines |= {"STORAGE": STORAGE[y.type.storage], "BITS": uniform_bits(y.dtype)}
         if op.kind == "uniform":
             line = (op.low, op.high - op.low)
         else:
             line = (op.mean, op.scale)
         number = np.float64 if y.type.storage is DType.FLOAT64 else np.float32
-        args = (y, blocks, count, *key, *(number(v) for v in line))
+        args |= {"first": number(line[0]), "factor": number(line[1])}
         return [Launch("random_real", args, (blocks,), (params["WG"],), defines)]

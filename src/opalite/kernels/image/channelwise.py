@@ -26,9 +26,9 @@ class _Channelwise(ImageKernel):
     source = "image/channelwise.cl"
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
 
-    def constants(self, node: Node) -> tuple[Arg, ...]:
+    def constants(self, node: Node) -> dict[str, Arg]:
         """Kernel arguments between input and output."""
-        return ()
+        return {}
 
     def kind(self, node: Node) -> dict[str, Any]:
         """The defines that say what is computed over a window."""
@@ -40,8 +40,16 @@ class _Channelwise(ImageKernel):
         batch, channels, oh, ow = node.y.shape
         blocks = ceil_div(channels, 4)
         _, run, step = win.runs()
-        args: tuple[Arg, ...] = (node.x, *self.constants(node), node.y, blocks, channels, batch * oh)
-        args += (*win.size[1:], oh, ow, *win.begin[1:], *win.end[1:], *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            **self.constants(node),
+            "y": node.y,
+            "blocks": blocks,
+            "channels": channels,
+        }
+        sizes = win.args()
+        args |= {"rows": batch * oh, **{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}}
+        args |= {"rh": win.end[1], "rw": win.end[2], **epilogue.args}
         defines = {**win.defines(), **self.kind(node), "TW": params["TW"], "RUN": run, "STEP": step}
         grid = (ceil_div(ow, params["TW"]), batch * oh, blocks)
         return [Launch("image_channelwise", args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
@@ -65,10 +73,11 @@ class ImageDepthwise(_Channelwise):
         why = texture_refusal(p.device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
         return None if why is None else f"its filter {why}"
 
-    def constants(self, node: Node) -> tuple[Arg, ...]:
+    def constants(self, node: Node) -> dict[str, Arg]:
         storage, bias = node.x.type.storage, node.get(2)
         filters = depthwise_texels(node.input(1), storage)
-        return (filters,) if bias is None else (filters, bias_texels(bias, storage))
+        args: dict[str, Arg] = {"weights": filters}
+        return args if bias is None else {**args, "bias": bias_texels(bias, storage)}
 
     def kind(self, node: Node) -> dict[str, Any]:
         return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}

@@ -39,7 +39,9 @@ class ImageConcat(ImageKernel):
         inputs = [v for v in node.inputs if v is not None]
         starts = [0, *itertools.accumulate(v.shape[1] for v in inputs)][:-1]
         blocks = ceil_div(channels, 4)
-        args: tuple[Arg, ...] = (*inputs, *starts[1:], node.y, channels, blocks, width, n * height)
+        args: dict[str, Arg] = {f"x{i}": v for i, v in enumerate(inputs)}
+        args |= {f"c{i}": start for i, start in enumerate(starts) if i}
+        args |= {"y": node.y, "channels": channels, "blocks": blocks, "width": width, "rows": n * height}
         defines = {"ALIGNED": all(s % 4 == 0 for s in starts)}
         prelude = image_prelude(node) + _inputs(len(inputs))
         return [Launch("image_concat", args, (blocks * width, n * height), defines=defines, prelude=prelude)]

@@ -57,13 +57,15 @@ class ImageConv(ImageKernel):
         batch, m, oh, ow = y.shape
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
         epilogue = image_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, filter_texels(node.input(1), g, storage))
-        args += () if bias is None else (bias_texels(bias, storage),)
-        args += (y, g.count, g.in_blocks, g.out_blocks, m, batch * oh, *win.size[1:], oh, ow, *win.begin[1:])
+        args: dict[str, Arg] = {"x": x, "weights": filter_texels(node.input(1), g, storage), "y": y}
+        args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
+        args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": m, "rows": batch * oh}
+        sizes = win.args()
+        args |= {**{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}, **epilogue.args}
         defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, "BOUNDS": not win.is_pointwise}
         grid = (ceil_div(ow, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
         return [
-            Launch("image_conv", (*args, *epilogue.args), grid, defines=defines, prelude=image_prelude(node, epilogue)),
+            Launch("image_conv", args, grid, defines=defines, prelude=image_prelude(node, epilogue)),
         ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...expr.core import Expr
 from ...ir.place import IMAGE
 from ...ops.elementwise import Elementwise
-from ..base import Binding, Launch, Params, Problem, ceil_div
+from ..base import Arg, Binding, Launch, Params, Problem, ceil_div
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
 from ..elementwise.packed import as_epilogue, main_operand
 from ..registry import register
@@ -49,5 +49,12 @@ class ImageElementwise(ImageKernel):
         epilogue = image_epilogue(as_epilogue(node, main), p.device)
         n, channels, height, width = node.y.shape
         blocks = ceil_div(channels, 4)
-        args = (node.input(main), node.y, channels, blocks, height, width, n * height, *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": node.input(main),
+            "y": node.y,
+            "channels": channels,
+            "blocks": blocks,
+            "height": height,
+        }
+        args |= {"width": width, "rows": n * height, **epilogue.args}
         return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(node, epilogue))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ops.reduce import Reduce
-from ..base import Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..registry import register
 from ..workgroups import group_refusal
@@ -41,7 +41,14 @@ class ImageReduce(ImageKernel):
         n, channels, height, width = node.x.shape
         side, blocks = params["SIDE"], ceil_div(channels, 4)
         epilogue = image_epilogue(node, p.device)
-        args = (node.x, node.y, channels, blocks, height, width, *epilogue.args)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "y": node.y,
+            "channels": channels,
+            "blocks": blocks,
+            "height": height,
+            "width": width,
+        }
         defines = {"KIND": KINDS.index(node.as_(Reduce).kind), "SIDE": side}
         grid, group = (blocks * side, side, n), (side, side, 1)
-        return [Launch("image_reduce", args, grid, group, defines, image_prelude(node, epilogue))]
+        return [Launch("image_reduce", {**args, **epilogue.args}, grid, group, defines, image_prelude(node, epilogue))]

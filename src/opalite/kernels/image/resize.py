@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
-from ..base import Array, Launch, Params, Problem, ceil_div
+from ..base import Arg, Array, Launch, Params, Problem, ceil_div
 from ..registry import register
 from .layout import ImageKernel, image_prelude
 
@@ -35,8 +35,10 @@ class ImageResize(ImageKernel):
         rows, row_weight = _table(taps.get(2), ih)
         columns, column_weight = _table(taps.get(3), iw)
         blocks = ceil_div(channels, 4)
-        tables = (rows.ravel(), row_weight.ravel(), columns.ravel(), column_weight.ravel())
-        args = (node.x, node.y, *tables, rows.shape[1], columns.shape[1], blocks, n * oh, ih, iw, oh, ow)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "row_at": rows.ravel(), "row_weight": row_weight.ravel()}
+        args |= {"column_at": columns.ravel(), "column_weight": column_weight.ravel()}
+        args |= {"rtaps": rows.shape[1], "ctaps": columns.shape[1], "blocks": blocks, "rows": n * oh}
+        args |= {"ih": ih, "iw": iw, "oh": oh, "ow": ow}
         return [Launch("image_resize", args, (blocks * ow, n * oh), prelude=image_prelude(node))]
 
 

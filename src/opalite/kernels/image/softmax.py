@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ops.softmax import Softmax
-from ..base import Launch, Params, Problem, ceil_div
+from ..base import Arg, Launch, Params, Problem, ceil_div
 from ..registry import register
 from .layout import ImageKernel, image_prelude
 
@@ -23,6 +23,20 @@ class ImageSoftmax(ImageKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         n, channels, height, width = node.x.shape
-        args = (node.x, node.y, channels, ceil_div(channels, 4), width, n * height)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "y": node.y,
+            "channels": channels,
+            "blocks": ceil_div(channels, 4),
+            "width": width,
+        }
         defines = {"LOG": node.as_(Softmax).log}
-        return [Launch("image_softmax", args, (width, n * height), defines=defines, prelude=image_prelude(node))]
+        return [
+            Launch(
+                "image_softmax",
+                {**args, "rows": n * height},
+                (width, n * height),
+                defines=defines,
+                prelude=image_prelude(node),
+            )
+        ]

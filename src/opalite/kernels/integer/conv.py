@@ -67,13 +67,22 @@ class ConvDot(TiledDot):
         win, tc = p.window, params["TC"]
         positions, blocks, ib = self._sizes(node)
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, _filters(w, tc))
+        args: dict[str, Arg] = {
+            "x": x,
+            "weights": _filters(w, tc),
+            "y": y,
+            "positions": positions,
+            "ib": ib,
+            "ob": blocks,
+        }
         start = start_sums(node, tc * PACK)
-        args += () if start is None else (start,)
-        if x_zero is not None:
-            args += (x_zero, _sums(w, w_zero, tc)) if x_zero.data is None else (int(x_zero.data.reshape(())),)
-        args += () if w_zero is None else (_by_channel(w_zero, tc, y.shape[1]),)
-        args += (y, positions, ib, blocks, y.shape[1], *win.size, *win.out, *win.begin, *epilogue.args)
+        args |= {} if start is None else {"start": start}
+        if x_zero is not None and x_zero.data is not None:
+            args["zero"] = int(x_zero.data.reshape(()))
+        elif x_zero is not None:
+            args |= {"x_zero": x_zero, "sums": _sums(w, w_zero, tc)}
+        args |= {} if w_zero is None else {"w_zero": _by_channel(w_zero, tc, y.shape[1])}
+        args |= {"m": y.shape[1], **win.args(), **epilogue.args}
         defines = win.defines() | dot_defines(p.device, x.dtype, w.dtype) | dict(params)
         defines |= {"POINTWISE": win.is_pointwise, "HAS_START": start is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"W_ZERO": w_zero is not None, "TAIL": (x.shape[1] - 1) % PACK + 1, "PACK": PACK}

@@ -56,11 +56,12 @@ class IntegerDepthwise(Kernel):
         win, pack, channels = p.window, p.block, y.shape[1]
         blocks = ceil_div(channels, pack)
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, _filters(w, node.get(4), pack))
-        args += () if bias is None else (Weight(bias, f"integer bias o{pack}", lambda data: padded(data, pack)),)
+        args: dict[str, Arg] = {"x": x, "w": _filters(w, node.get(4), pack), "y": y}
+        if bias is not None:
+            args["bias"] = Weight(bias, f"integer bias o{pack}", lambda data: padded(data, pack))
         if x_zero is not None:
-            args += (x_zero if x_zero.data is None else int(x_zero.data.reshape(())),)
-        args += (y, x.shape[0], blocks, channels, *win.size, *win.out, *win.begin, *epilogue.args)
+            args["x_zero"] = x_zero if x_zero.data is None else int(x_zero.data.reshape(()))
+        args |= {"batch": x.shape[0], "blocks": blocks, "channels": channels, **win.args(), **epilogue.args}
         defines = win.defines() | {"PACK": pack, "HAS_BIAS": bias is not None, "X_ZERO": zero_define(x_zero)}
         defines |= {"MASK": channels % pack != 0, "A_SIGNED": x.dtype is DType.INT8, "TW": params["TW"]}
         defines["STORAGE"] = STORAGE[y.type.storage]

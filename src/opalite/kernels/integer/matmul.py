@@ -67,23 +67,12 @@ class MatmulDot(TiledDot):
         b, a_zero, b_zero = node.input(1), node.get(2), node.get(3)
         is_packed = _packs(node)
         epilogue = rows_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (node.x, _packed(node, s) if is_packed else b)
+        args: dict[str, Arg] = {"a": node.x, "b": _packed(node, s) if is_packed else b, "y": y}
         start = _start(node, s) if is_packed else None
         if start is not None:
-            args, a_zero = (*args, start), None
-        args += tuple(v for v in (a_zero, b_zero) if v is not None)
-        args += (
-            y,
-            s.table(),
-            max(len(s.batch), 1),
-            s.batches,
-            s.m,
-            s.n,
-            s.k,
-            s.lda,
-            s.ldb,
-            *epilogue.args,
-        )
+            args["start"], a_zero = start, None
+        args |= {name: v for name, v in (("a_zero", a_zero), ("b_zero", b_zero)) if v is not None}
+        args |= {**s.args(), **epilogue.args}
         defines = dot_defines(p.device, node.x.dtype, b.dtype) | dict(params)
         defines |= {
             "TRANS_A": s.trans_a,

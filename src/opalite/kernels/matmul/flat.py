@@ -63,11 +63,10 @@ class MatmulFlat(Kernel):
         node = p.node
         s = p.sizes
         epilogue = rows_epilogue(node, p.device)
-        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb)
         return [
             Launch(
                 "matmul_flat",
-                (node.x, node.input(1), node.y, s.table(), *sizes, *epilogue.args),
+                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
                 (ceil_div(s.n, params["PACK"]), s.m, s.batches),
                 defines=common_defines(node, s, params["PACK"]) | {"TRANS_B": s.trans_b},
                 prelude=epilogue.prelude,

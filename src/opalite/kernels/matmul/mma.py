@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..base import Array, Launch, Params, Space, Weight, ceil_div
+from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..mma.product import MmaProduct, columns_of
 from ..mma.tiles import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
@@ -44,7 +44,7 @@ class MatmulMma(MmaProduct):
 
         weights = Weight(node.input(1), f"mma {'nk' if s.trans_b else 'kn'}", pack)
         grid, group = tile_grid(params, s.m, s.n)
-        sizes = (s.m, s.n, ceil_div(s.n, 16), ceil_div(s.k, 4 * QUADS), s.k // 4)
-        args = (node.x, weights, node.y, *sizes, *epilogue.args)
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
+        args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * QUADS), "quads": s.k // 4, **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(params)
         return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]

@@ -48,7 +48,7 @@ class MatmulNormalized(MatmulStaged):
         looks = s.m * s.k * ceil_div(s.n, columns)
         return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
-    def further_args(self, node: Node) -> tuple[Arg, ...]:
+    def further_args(self, node: Node) -> dict[str, Arg]:
         p = sizes_of(node)
 
         def sums(data: Array) -> Array:
@@ -56,7 +56,7 @@ class MatmulNormalized(MatmulStaged):
             return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
 
         key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
-        return (Weight(node.input(1), key, sums), float(node.as_(NormalizedMatMul).epsilon))
+        return {"column_sums": Weight(node.input(1), key, sums), "epsilon": float(node.as_(NormalizedMatMul).epsilon)}
 
 
 def _fits(params: Params) -> bool:

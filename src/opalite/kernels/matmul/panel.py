@@ -129,14 +129,13 @@ class MatmulPanel(Kernel):
         rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device)
         rows = ceil_div(rows, params["MR"]) * params["MR"]
         epilogue = rows_epilogue(node, p.device)
-        table = s.table(panel_size(s, width) if in_panels else None)
-        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb, rows)
+        args: dict[str, Arg] = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
         defines |= {"FETCH": params["NV"] if s.m <= params["MR"] else 1}
         launches.append(
             Launch(
                 "matmul_panel",
-                (node.x, b, node.y, table, *sizes, *epilogue.args),
+                {**args, "rows": rows, **epilogue.args},
                 (panels, ceil_div(s.m, rows), s.batches),
                 GROUP,
                 common_defines(node, s, p.device.pack) | defines,
@@ -163,7 +162,7 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
     scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
     launch = Launch(
         "matmul_pack",
-        (b, scratch, p.b_count, p.n, p.k),
+        {"b": b, "out": scratch, "matrices": p.b_count, "N": p.n, "K": p.k},
         (ceil_div(p.n, width), ceil_div(p.k, PACK_STEPS), p.b_count),
         GROUP,
         {"STORAGE": common_defines(node, p, device.pack)["STORAGE"], "PACK": device.pack}

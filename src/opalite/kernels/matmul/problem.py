@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.graph import Node
 from ...ir.types import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
-from ..base import Array, Problem
+from ..base import Arg, Array, Problem
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class MatmulSizes:
     def ldb(self) -> int:
         """Elements from one stored row of `b` to the next."""
         return self.k if self.trans_b else self.n
+
+    def args(self, b_matrix: int | None = None) -> dict[str, Arg]:
+        """The arguments that kernels share which find their matrices by matmul/batch.cl; `b_matrix` as in `table`."""
+        dims: dict[str, Arg] = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
+        return {**dims, "M": self.m, "N": self.n, "K": self.k, "lda": self.lda, "ldb": self.ldb}
 
     def table(self, b_matrix: int | None = None) -> Array:
         """The batch as int32[dims, 3]: size, step in a, step in b, in elements; `b_matrix`: elements of one b."""

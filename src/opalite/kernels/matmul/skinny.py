@@ -55,12 +55,11 @@ class MatmulSkinny(Kernel):
         s = p.sizes
         tx, ty = params["TX"], params["TY"]
         epilogue = rows_epilogue(node, p.device)
-        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb)
         groups = ceil_div(s.n, ty if s.trans_b else tx)
         return [
             Launch(
                 "matmul_skinny",
-                (node.x, node.input(1), node.y, s.table(), *sizes, *epilogue.args),
+                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
                 (groups * tx, ty, ceil_div(s.m, params["MR"]) * s.batches),
                 (tx, ty, 1),
                 common_defines(node, s, 1) | {"TRANS_B": s.trans_b, **params},

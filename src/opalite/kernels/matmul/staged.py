@@ -27,9 +27,9 @@ class MatmulStaged(MmaProduct):
     staged = True
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
-    def further_args(self, node: Node) -> tuple[Arg, ...]:
+    def further_args(self, node: Node) -> dict[str, Arg]:
         """What a kernel that does more takes behind the sizes."""
-        return ()
+        return {}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes
@@ -63,7 +63,8 @@ class MatmulStaged(MmaProduct):
         weights = Weight(node.input(1), f"stages {'nk' if s.trans_b else 'kn'} of {slabs}", pack)
         grid, group = tile_grid(params, s.m, s.n)
         turns = ceil_div(s.k, 4 * SLAB * slabs)
-        sizes = (s.m, s.n, s.k, ceil_div(s.n, 16), turns * 2 * slabs, turns)
-        args = (node.x, weights, node.y, *sizes, *self.further_args(node), *epilogue.args)
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
+        args |= {"tiles": ceil_div(s.n, 16), "steps": turns * 2 * slabs, "turns": turns}
+        args |= {**self.further_args(node), **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(params) | dict(self.further_defines)
         return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]

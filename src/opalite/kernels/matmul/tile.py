@@ -64,11 +64,10 @@ class MatmulTile(Kernel):
         s = p.sizes
         tx, ty = params["TX"], params["TY"]
         epilogue = rows_epilogue(node, p.device)
-        sizes = (max(len(s.batch), 1), s.batches, s.m, s.n, s.k, s.lda, s.ldb)
         return [
             Launch(
                 "matmul_tile",
-                (node.x, node.input(1), node.y, s.table(), *sizes, *epilogue.args),
+                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
                 (ceil_div(s.n, tx * params["TN"]) * tx, ceil_div(s.m, ty * params["TM"]) * ty, s.batches),
                 (tx, ty, 1),
                 common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **params},

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ops.pairwise import Distance
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 
@@ -37,5 +37,12 @@ class DistanceTile(Kernel):
         columns = node.y.shape[1]
         defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(Distance).power), **params}
         grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
-        args = (node.x, node.input(1), node.y, rows, features, columns)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "c": node.input(1),
+            "y": node.y,
+            "rows": rows,
+            "features": features,
+            "columns": columns,
+        }
         return [Launch("distance_tile", args, grid, defines=defines)]

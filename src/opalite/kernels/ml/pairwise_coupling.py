@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..base import Kernel, Launch, Params, Problem, Space
+from ..base import Arg, Kernel, Launch, Params, Problem, Space
 from ..registry import register
 from ..sources import STORAGE
 
@@ -26,4 +26,5 @@ class CouplingRows(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         rows, k = p.node.y.shape
         defines = {"STORAGE": STORAGE[p.node.x.type.storage], "K": k}
-        return [Launch("pairwise_coupling", (p.node.x, p.node.y, rows, max(100, k)), (rows,), defines=defines)]
+        args: dict[str, Arg] = {"r": p.node.x, "y": p.node.y, "rows": rows, "rounds": max(100, k)}
+        return [Launch("pairwise_coupling", args, (rows,), defines=defines)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ops.tree_ensemble import MISSING_IS_YES, TreeEnsemble
-from ..base import Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 
@@ -60,11 +60,13 @@ class TreeRows(Kernel):
         number = np.float64 if double else np.float32
         scale = number(1 / max(1, trees) if node.as_(TreeEnsemble).aggregate == "average" else 1)
         sums = Scratch("sums", max(1, parts * rows * columns) * (8 if double else 4))
-        arrays = (x, limits, nodes, roots, leaves, targets, weights, node.y, sums)
-        sizes = (rows, features, trees, columns, parts, params["EACH"], scale)
+        args: dict[str, Arg] = {"x": x, "limits": limits, "nodes": nodes, "roots": roots, "leaves": leaves}
+        args |= {"targets": targets, "weights": weights, "y": node.y, "sums": sums, "rows": rows, "features": features}
+        args |= {"trees": trees, "columns": columns, "parts": parts, "each": params["EACH"], "scale": scale}
         grid = (ceil_div(rows, params["ROWS"] * params["EACH"]), parts)
-        launches = [Launch("tree_ensemble", (*arrays, *sizes), grid, defines=defines)]
+        launches = [Launch("tree_ensemble", args, grid, defines=defines)]
         if parts > 1:
             count = rows * columns
-            launches.append(Launch("tree_parts", (sums, node.y, count, parts, scale), (count,), defines=defines))
+            parts_args = {"sums": sums, "y": node.y, "count": count, "parts": parts, "scale": scale}
+            launches.append(Launch("tree_parts", parts_args, (count,), defines=defines))
         return launches

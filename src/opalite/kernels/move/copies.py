@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..base import Arg
 from ..codegen.vectors import Vec, vector_load, vector_store
 from ..sources import ELEMENT
@@ -55,11 +53,11 @@ class Copy:
         return math.prod(self.extents)
 
     @property
-    def axis_args(self) -> list[Arg]:
+    def axis_args(self) -> dict[str, Arg]:
         """Arguments for AXIS_PARAMS of move/copy_axes.cl."""
-        args: list[Arg] = []
-        for extent, s, t in zip(self.extents, self.source, self.target, strict=True):
-            args += [extent, np.int64(s), np.int64(t)]
+        args: dict[str, Arg] = {}
+        for k, (extent, s, t) in enumerate(zip(self.extents, self.source, self.target, strict=True)):
+            args |= {f"e{k}": extent, f"xs{k}": s, f"ys{k}": t}
         return args
 
 

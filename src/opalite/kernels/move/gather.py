@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.gather import Gather, GatherElements, GatherND
-from ..base import Array, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Array, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import ELEMENT, read_source
 from ..workgroups import group_refusal
@@ -71,10 +71,10 @@ class _RowKernel(Kernel):
     def defaults(self, p: Problem) -> dict[str, Any]:
         return row_params(p.node, p.device)
 
-    def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> list[Launch]:
+    def _launch(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> list[Launch]:
         x, indices, y = node.x, node.input(1), node.y
         prelude = read_source("move/index_rows.cl")
-        all_args = (x, indices, y, *args)
+        all_args = {"x": x, "indices": indices, "y": y, "items": items, **args}
         return [Launch(entry, all_args, (items,), (params["WG"],), row_defines(node, params), prelude)]
 
 
@@ -90,7 +90,8 @@ class GatherRows(_RowKernel):
         inner = math.prod(x.shape[axis + 1 :])
         chunks = ceil_div(inner, span(params))
         items = math.prod(x.shape[:axis]) * count * chunks
-        return self._launch("gather", node, params, items, items, chunks, count, x.shape[axis], inner)
+        args: dict[str, Arg] = {"chunks": chunks, "count": count, "size": x.shape[axis], "inner": inner}
+        return self._launch("gather", node, params, items, args)
 
 
 @register
@@ -109,9 +110,8 @@ class GatherElementwise(_RowKernel):
         strides = row_strides(x.shape)
         axes = axis_table(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         whole = {**params, "VEC": 1, "UNROLL": 1}
-        return self._launch(
-            "gather_elements", node, whole, items, axes, items, len(axes) // 2, x.shape[axis], strides[axis]
-        )
+        args: dict[str, Arg] = {"axes": axes, "rank": len(axes) // 2, "size": x.shape[axis], "stride": strides[axis]}
+        return self._launch("gather_elements", node, whole, items, args)
 
 
 @register
@@ -132,6 +132,6 @@ class GatherTuples(_RowKernel):
         items = rows * chunks
         per_batch = math.prod(indices.shape[batch:-1])
         batch_stride = math.prod(x.shape[batch:])
-        return self._launch(
-            "gather_nd", node, params, items, table, items, chunks, depth, per_batch, batch_stride, inner
-        )
+        args: dict[str, Arg] = {"axes": table, "chunks": chunks, "depth": depth, "inner": inner}
+        args |= {"per_batch": per_batch, "batch_stride": batch_stride}
+        return self._launch("gather_nd", node, params, items, args)

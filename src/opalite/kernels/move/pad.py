@@ -62,11 +62,13 @@ class PadRows(Kernel):
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
         value = np.asarray(node.as_(Pad).value).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
         rows = math.prod(a[2] for a in axes[:-1])
-        args: list[Arg] = [node.x, node.y, value, columns, begin, wide, params["EACH"], rows]
-        for (extent, first, padded), stride in zip(axes[:-1], row_major([a[0] for a in axes]), strict=False):
-            args += [extent, first, padded, np.int64(stride)]
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "value": value, "columns": columns, "begin": begin}
+        args |= {"wide": wide, "each": params["EACH"], "rows": rows}
+        strides = row_major([a[0] for a in axes])
+        for k, (extent, first, padded) in enumerate(axes[:-1]):
+            args |= {f"x_{k}": extent, f"b_{k}": first, f"y_{k}": padded, f"s_{k}": strides[k]}
         grid = (ceil_div(wide, params["EACH"]), rows)
-        return [Launch("pad", tuple(args), grid, defines={**defines, "VEC": vec}, prelude=prelude)]
+        return [Launch("pad", args, grid, defines={**defines, "VEC": vec}, prelude=prelude)]
 
 
 def _axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:

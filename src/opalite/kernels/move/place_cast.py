@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.place import LayoutKind, Target
-from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.helpers import helper
 from ..codegen.vectors import Vec, compute_type, load, pointer_type, store
 from ..image.layout import image_refusal
@@ -69,7 +69,7 @@ class PlaceCastStream(_Cast):
         count = math.prod(node.y.type.layout.storage_shape(node.y.shape))
         prelude = _accesses(node.x, node.y, params["VEC"])
         grid = (ceil_div(count, params["VEC"] * params["EACH"]),)
-        args = (node.x, node.y, count, params["EACH"])
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "count": count, "each": params["EACH"]}
         return [Launch("place_cast_stream", args, grid, defines={"VEC": params["VEC"]}, prelude=prelude)]
 
 
@@ -96,7 +96,8 @@ class PlaceCastBlocks(_Cast):
         pack = max(x.pack, y.pack)
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
         defines = {"PACK": pack, "TILE": pack if params["TILED"] else 1}
-        args = (node.x, node.y, channels, blocks, spatial, params["EACH"], n * blocks)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
+        args |= {"each": params["EACH"], "outer": n * blocks}
         grid = (ceil_div(spatial, params["EACH"]), n * blocks)
         entry = "pack_blocks" if x.is_row_major else "unpack_blocks"
         return [Launch(entry, args, grid, defines=defines, prelude=_accesses(node.x, node.y, pack))]
@@ -124,9 +125,13 @@ class PlaceCastAny(_Cast):
             "DST_IMAGE": y.layout.is_image,
             "HALF_TEXELS": y.storage is DType.FLOAT16,
         }
-        args = (node.x, node.y, c, rows, width, blocks, n * blocks)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": c, "rows": rows, "width": width, "blocks": blocks}
         grid = (rows * width, n * blocks)
-        return [Launch("place_cast", args, grid, defines=defines, prelude=_accesses(node.x, node.y, 1))]
+        return [
+            Launch(
+                "place_cast", {**args, "outer": n * blocks}, grid, defines=defines, prelude=_accesses(node.x, node.y, 1)
+            )
+        ]
 
 
 def _accesses(x: Value, y: Value, width: int) -> str:

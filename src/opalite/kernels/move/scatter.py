@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
-from ..base import Array, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..base import Arg, Array, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
@@ -33,7 +34,7 @@ class _ScatterKernel(Kernel):
     def defaults(self, p: Problem) -> dict[str, Any]:
         return row_params(p.node, p.device)
 
-    def _launch(self, entry: str, node: Node, params: Params, items: int, *args: Any) -> Launch:
+    def _launch(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> Launch:
         defines = row_defines(node, params)
         reduction, stored = node.as_(Scatter).reduction, node.y.type.storage
         if stored is DType.BOOL:
@@ -49,7 +50,7 @@ class _Walk(_ScatterKernel):
     def _copy(self, node: Node, params: Params) -> Launch:
         count = node.y.type.count
         spans = ceil_div(count, span(params))
-        return self._launch("copy_all", node, params, spans, node.x, node.y, spans, count)
+        return self._launch("copy_all", node, params, spans, {"x": node.x, "y": node.y, "spans": spans, "count": count})
 
     def _walks(self, node: Node) -> tuple[int, int]:
         """(independent walks, steps of each)."""
@@ -69,17 +70,20 @@ class _Last(_ScatterKernel):
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.as_(Scatter).reduction == "none" else "of each place it keeps the last update only"
 
-    def _launches(self, node: Node, params: Params, inner: int, find: str, finds: int, *args: Any) -> list[Launch]:
-        """Launches for y as rows of `inner` elements; `find` with `args` after the scratch marks them."""
+    def _launches(
+        self, node: Node, params: Params, inner: int, find: str, finds: int, args: Mapping[str, Arg]
+    ) -> list[Launch]:
+        """Launches for y as rows of `inner` elements; `find`, which takes `args` too, marks them."""
         x, indices, updates, y = node.x, node.input(1), node.input(2), node.y
         rows = y.type.count // max(inner, 1)
         last = Scratch("last", 4 * rows)
         chunks = ceil_div(inner, span(params))
         items = rows * chunks
+        taken: dict[str, Arg] = {"x": x, "updates": updates, "last": last, "y": y}
         return [
-            self._launch("no_update", node, params, rows, last, rows),
-            self._launch(find, node, params, finds, indices, last, *args),
-            self._launch("take_last", node, params, items, x, updates, last, y, items, chunks, inner),
+            self._launch("no_update", node, params, rows, {"last": last, "count": rows}),
+            self._launch(find, node, params, finds, {"indices": indices, "last": last, **args}),
+            self._launch("take_last", node, params, items, {**taken, "items": items, "chunks": chunks, "inner": inner}),
         ]
 
     def _row_length(self, node: Node) -> int:
@@ -118,9 +122,9 @@ class ScatterElementsLast(_Last):
         strides = row_strides(node.x.shape)
         axes = axis_table(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         finds = indices.type.count
-        return self._launches(
-            node, params, 1, "last_elements", finds, axes, finds, len(axes) // 2, node.x.shape[axis], strides[axis]
-        )
+        args: dict[str, Arg] = {"axes": axes, "items": finds, "rank": len(axes) // 2}
+        args |= {"size": node.x.shape[axis], "stride": strides[axis]}
+        return self._launches(node, params, 1, "last_elements", finds, args)
 
 
 @register
@@ -141,22 +145,10 @@ class ScatterElementsWalk(_Walk):
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
         table = np.array(others or [(1, 0, 0)], np.int32).ravel()
-        walk = self._launch(
-            "walk_elements",
-            node,
-            params,
-            lines,
-            indices,
-            updates,
-            y,
-            table,
-            lines,
-            len(table) // 3,
-            length,
-            steps[axis],
-            x.shape[axis],
-            strides[axis],
-        )
+        args: dict[str, Arg] = {"indices": indices, "updates": updates, "y": y, "lines": table, "items": lines}
+        args |= {"rank": len(table) // 3, "length": length, "step": steps[axis]}
+        args |= {"size": x.shape[axis], "stride": strides[axis]}
+        walk = self._launch("walk_elements", node, params, lines, args)
         return [self._copy(node, params), walk]
 
 
@@ -171,7 +163,8 @@ class ScatterNDLast(_Last):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         axes, count, depth, inner = _tuples(p.node)
-        return self._launches(p.node, params, inner, "last_tuples", count, axes, count, depth)
+        args: dict[str, Arg] = {"axes": axes, "count": count, "depth": depth}
+        return self._launches(p.node, params, inner, "last_tuples", count, args)
 
 
 @register
@@ -189,5 +182,7 @@ class ScatterNDWalk(_Walk):
         axes, count, depth, inner = _tuples(node)
         spans = ceil_div(inner, span(params))
         indices, updates, y = node.input(1), node.input(2), node.y
-        walk = self._launch("walk_tuples", node, params, spans, indices, updates, y, axes, count, depth, inner)
+        args: dict[str, Arg] = {"indices": indices, "updates": updates, "y": y, "axes": axes}
+        args |= {"count": count, "depth": depth, "inner": inner}
+        walk = self._launch("walk_tuples", node, params, spans, args)
         return [self._copy(node, params), walk]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout, packed
 from ...ops.base import Cost
 from ...ops.movement import Concat, Slice, Transpose
-from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
 from ..registry import register
 from ..sources import ELEMENT
 from .copies import MAX_AXES, Copy, accesses, row_major
@@ -39,8 +37,8 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
         "ITEMS": items,
     }
     prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n"
-    starts = np.int64(copy.source_start), np.int64(copy.target_start)
-    args = (x, y, *starts, columns, np.int64(xs), np.int64(ys), lines.count, *lines.axis_args)
+    args: dict[str, Arg] = {"x": x, "y": y, "x0": copy.source_start, "y0": copy.target_start, "columns": columns}
+    args |= {"xs_in": xs, "ys_in": ys, "rows": lines.count, **lines.axis_args}
     grid = (ceil_div(columns, vec * items), lines.count)
     return Launch("strided_copy", args, grid, defines=defines, prelude=prelude)
 

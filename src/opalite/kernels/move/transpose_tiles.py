@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...cost.tables import Movement
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.vectors import Vec
 from ..registry import register
 from ..sources import ELEMENT
@@ -35,9 +33,15 @@ class Square:
     lines: Copy
 
     @property
-    def args(self) -> tuple[int, int, np.int64, np.int64]:
+    def args(self) -> dict[str, Arg]:
         """Their extents and strides as kernel arguments."""
-        return self.a, self.b, np.int64(self.source_stride), np.int64(self.target_stride)
+        return {
+            "a": self.a,
+            "b": self.b,
+            "xs_b": self.source_stride,
+            "ys_a": self.target_stride,
+            **self.lines.axis_args,
+        }
 
 
 def find_square(node: Node) -> Square | None:
@@ -92,7 +96,7 @@ class TransposeTile(Kernel):
         defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "TILE": tile, "TILE_V": Vec(held, tile)}
         prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
         rows = square.lines.count
-        args = (p.node.x, p.node.y, *square.args, each, rows, *square.lines.axis_args)
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args, "each": each, "rows": rows}
         grid = (ceil_div(square.b, tile * each), ceil_div(square.a, tile), rows)
         return [Launch("transpose_tile_copy", args, grid, defines=defines, prelude=prelude)]
 
@@ -120,7 +124,7 @@ class TransposeLocal(Kernel):
             "AXES": len(square.lines.extents),
             "ROWS": _ROWS,
         }
-        args = (p.node.x, p.node.y, *square.args, *square.lines.axis_args)
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args}
         grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
         return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
 
@@ -164,8 +168,9 @@ class TransposeThin(Kernel):
         load, store = accesses(size, vec)
         defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
-        stride = np.int64(square.source_stride if zips else square.target_stride)
+        stride = square.source_stride if zips else square.target_stride
         rows = square.lines.count
-        args = (p.node.x, p.node.y, steps, stride, each, rows, *square.lines.axis_args)
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, "steps": steps, "stride": stride, "each": each}
+        args |= {"rows": rows, **square.lines.axis_args}
         entry = "zip_lines" if zips else "unzip_lines"
         return [Launch(entry, args, (ceil_div(steps, vec * each), rows), defines=defines, prelude=prelude)]

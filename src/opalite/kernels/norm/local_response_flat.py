@@ -36,13 +36,11 @@ def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present
     return text
 
 
-def response_args(node: Node) -> tuple[Arg, Arg]:
+def response_args(node: Node) -> dict[str, Arg]:
     """alpha / size and bias in the type that kernels compute in."""
     op = node.as_(LocalResponseNorm)
-    factors = float(op.alpha) / op.size, float(op.bias)
-    if node.x.type.storage is DType.FLOAT64:
-        return np.float64(factors[0]), np.float64(factors[1])
-    return factors
+    number = np.float64 if node.x.type.storage is DType.FLOAT64 else np.float32
+    return {"alpha": number(float(op.alpha) / op.size), "bias": number(float(op.bias))}
 
 
 @register
@@ -72,16 +70,9 @@ class LocalResponseFlat(Kernel):
         batch, channels, *rest = node.x.shape
         spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (
-            node.x,
-            node.y,
-            batch,
-            channels,
-            spatial,
-            *neighbours(node.as_(LocalResponseNorm).size),
-            each,
-        )
-        args += (*response_args(node), *epilogue.args)
+        before, behind = neighbours(node.as_(LocalResponseNorm).size)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "batch": batch, "channels": channels, "spatial": spatial}
+        args |= {"before": before, "behind": behind, "each": each, **response_args(node), **epilogue.args}
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
         prelude = epilogue.prelude + response_text(node, p.device, (1, pack), epilogue.prelude)
         grid = (ceil_div(spatial, pack), ceil_div(channels, each), batch)

@@ -69,8 +69,8 @@ class LocalResponsePacked(Kernel):
         pack, spatial = block_size(node, p.device), math.prod(rest)
         blocks, each, deep = ceil_div(channels, pack), params["EACH"], params["DEEP"]
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (node.x, node.y, batch, blocks, channels, spatial, each, deep)
-        args += (*response_args(node), *epilogue.args)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "batch": batch, "blocks": blocks, "channels": channels}
+        args |= {"spatial": spatial, "each": each, "deep": deep, **response_args(node), **epilogue.args}
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "MASK": channels % pack != 0}
         prelude = epilogue.prelude + response_text(node, p.device, (pack,), epilogue.prelude)
         prelude += window_text(node.as_(LocalResponseNorm).size, pack)

@@ -77,7 +77,9 @@ class NormalizePacked(Kernel):
         parts = ceil_div(spatial, span)
         depth = channels // node.as_(Normalize).num_groups if node.as_(Normalize).kind == "group" else 1
         moments, table = Scratch("moments", count * parts * 2 * pack * 4), Scratch("table", count * 2 * pack * 4)
-        parameters = [v for v in node.inputs[1:3] if v is not None]
+        parameters = {k: v for k, v in (("scale", node.get(1)), ("bias", node.get(2))) if v is not None}
+        sizes = {"channels": channels, "blocks": blocks, "spatial": spatial}
+        shares = {"parts": parts, "span": span}
         common = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
         wg, items = params["WG"], params["ITEMS"]
         given = {"HAS_SCALE": node.get(1) is not None, "HAS_BIAS": node.get(2) is not None}
@@ -85,7 +87,7 @@ class NormalizePacked(Kernel):
         return [
             Launch(
                 "normalize_moments",
-                (node.x, moments, parts, span, spatial),
+                {"x": node.x, "moments": moments, "spatial": spatial, **shares},
                 (wg, count * parts),
                 (wg, 1),
                 common | {"MOMENTS": 1, "WG": wg},
@@ -93,25 +95,16 @@ class NormalizePacked(Kernel):
             ),
             Launch(
                 "normalize_combine",
-                (
-                    moments,
-                    *parameters,
-                    table,
-                    count * pack,
-                    channels,
-                    blocks,
-                    depth,
-                    parts,
-                    span,
-                    spatial,
-                    epsilon_arg(node),
-                ),
+                {
+                    **{"moments": moments, "table": table, "total": count * pack, "depth": depth},
+                    **{**parameters, **sizes, **shares, "epsilon": epsilon_arg(node)},
+                },
                 (count * pack,),
                 defines=common | {"COMBINE": 1} | given,
             ),
             Launch(
                 "normalize_apply",
-                (node.x, table, node.y, channels, blocks, spatial, count * spatial, *epilogue.args),
+                {"x": node.x, "table": table, "y": node.y, "total": count * spatial, **sizes, **epilogue.args},
                 (ceil_div(count * spatial, items),),
                 defines=common | {"ITEMS": items, "MASK": channels % pack != 0},
                 prelude=epilogue.prelude,

@@ -102,11 +102,13 @@ class NormalizeRows(Kernel):
             "SCALE": forms[0],
             "BIAS": forms[1],
         }
-        parameters = (_parameter(node, v) for v in (node.get(1), node.get(2)) if v is not None)
-        args = (node.x, *parameters, node.y, view.rows, view.segments, view.run, view.period, epsilon_arg(node))
+        given = {"scale": node.get(1), "bias": node.get(2)}
+        args: dict[str, Arg] = {k: _parameter(node, v) for k, v in given.items() if v is not None}
+        args |= {"x": node.x, "y": node.y, "rows": view.rows, "segments": view.segments, "run": view.run}
+        args |= {"period": view.period, "epsilon": epsilon_arg(node), **epilogue.args}
         group = (params["WG"], params["ROWS"])
         prelude = row_prelude() + epilogue.prelude
-        return [Launch("normalize_rows", (*args, *epilogue.args), (group[0], view.rows), group, defines, prelude)]
+        return [Launch("normalize_rows", args, (group[0], view.rows), group, defines, prelude)]
 
 
 def _form(node: Node, v: Value) -> int | None:

@@ -10,7 +10,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.softmax import Softmax
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..reduce.cumulative import split_at
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 from ..registry import register
@@ -50,9 +50,8 @@ class SoftmaxRows(_Softmax):
         rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
         defines = {**self._defines(node, p.device), **params}
         group = (params["WG"], params["ROWS"])
-        return [
-            Launch("softmax_rows", (node.x, node.y, rows, columns), (group[0], rows), group, defines, row_prelude())
-        ]
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
+        return [Launch("softmax_rows", args, (group[0], rows), group, defines, row_prelude())]
 
 
 @register
@@ -76,7 +75,14 @@ class SoftmaxLines(_Softmax):
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
         defines = {**self._defines(node, p.device), "VEC": params["VEC"]}
-        args = (node.x, node.y, items, chunks, length, inner)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "y": node.y,
+            "items": items,
+            "chunks": chunks,
+            "length": length,
+            "inner": inner,
+        }
         return [Launch("softmax_lines", args, (items,), (params["WG"],), defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:

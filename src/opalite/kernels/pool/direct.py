@@ -41,8 +41,9 @@ class PoolDirect(Kernel):
         win, x = p.window, node.x
         indices = 0 if len(node.outputs) == 1 else 1 + node.as_(Pool).storage_order
         epilogue = packed_epilogue(node, p.device)
-        args: tuple[Arg, ...] = (x, *node.outputs, *x.shape[:2], *win.size, *win.out, *win.begin, *win.end)
+        args: dict[str, Arg] = dict(zip(("y", "index"), node.outputs, strict=False))
+        args |= {"x": x, "batch": x.shape[0], "channels": x.shape[1], **win.args(ends=True), **epilogue.args}
         defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out
         grid = (d * h * w, x.shape[1], x.shape[0])
-        return [Launch("pool_direct", (*args, *epilogue.args), grid, defines=defines, prelude=epilogue.prelude)]
+        return [Launch("pool_direct", args, grid, defines=defines, prelude=epilogue.prelude)]

@@ -33,8 +33,8 @@ class PoolPacked(ChannelwisePacked):
             return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
 
-    def constants(self, node: Node, pack: int) -> tuple[Arg, ...]:
-        return ()
+    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
+        return {}
 
     def kind(self, node: Node) -> dict[str, Any]:
         return kind_defines(node)

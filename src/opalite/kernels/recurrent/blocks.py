@@ -142,8 +142,10 @@ class RecurrentBlocks(Kernel):
             **{k: params[k] for k in ("NB", "LX", "LY")},
         }
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
-        tensors: list[Arg] = [z, *(z if v is None else v for v in (*prepare, lens, h0, c0))]
-        tensors += [*node.outputs, *(z,) * (3 - len(node.outputs))]
+        names = ("r", "bias", "peep", "lens", "h0", "c0")
+        args: dict[str, Arg] = {"z": z, "T": steps, "B": batch, "H": hidden, "directions": count}
+        args |= {k: z if v is None else v for k, v in zip(names, (*prepare, lens, h0, c0), strict=True)}
+        args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         prelude = activation_macros(node, defines["PACK"], p.device)
         span = ceil_div(blocks, params["SPLIT"]) * block
         groups = ceil_div(blocks * block, span)
@@ -154,7 +156,7 @@ class RecurrentBlocks(Kernel):
         return input_product(node, z, block, p.device) + [
             Launch(
                 "recurrent_blocks",
-                (*tensors, steps, batch, hidden, count, span, first, last, work),
+                {**args, "span": span, "first": first, "last": last, "work": work},
                 grid,
                 (lx, ly, 1),
                 defines,

@@ -70,17 +70,20 @@ class RecurrentWalk(Kernel):
         prelude = activation_macros(node, 1, p.device)
         product = Launch(
             "recurrent_inputs",
-            (node.x, w, given(b), z, steps * batch, inputs, hidden),
+            {"x": node.x, "w": w, "b": given(b), "z": z, "lines": steps * batch, "inputs": inputs, "hidden": hidden},
             (rows, steps * batch),
             defines=defines,
             prelude=prelude,
         )
-        outputs: list[Arg] = [*node.outputs, *(state,) * (3 - len(node.outputs))]
-        args: list[Arg] = [z, r, given(b), given(lens), given(h0), given(c0), given(peep), state, cell, reset]
+        args: dict[str, Arg] = {"z": z, "r": r, "state": state, "cell": cell, "reset": reset}
+        given_by_name = {"b": b, "lens": lens, "h0": h0, "c0": c0, "peep": peep}
+        args |= {name: given(v) for name, v in given_by_name.items()}
+        args |= dict(zip(("y", "yh", "yc"), (*node.outputs, state, state), strict=False))
+        args |= {"steps": steps, "batch": batch, "hidden": hidden}
         group = params["GROUP"]
         walk = Launch(
             "recurrent_steps",
-            (*args, *outputs, steps, batch, hidden),
+            args,
             (group, batch, count),
             (group, 1, 1),
             defines,

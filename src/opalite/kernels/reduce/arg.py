@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.graph import Node
 from ...ops.reduce import ArgReduce
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from .cumulative import split_at
@@ -53,7 +53,7 @@ class ArgReduceRows(_ArgReduce):
         rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
         group = (params["WG"], params["ROWS"])
         defines = self._defines(node, rows=True) | dict(params)
-        args = (node.x, node.y, rows, columns)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
         return [Launch("arg_reduce_rows", args, (group[0], rows), group, defines, row_prelude())]
 
 
@@ -80,5 +80,5 @@ class ArgReduceLines(_ArgReduce):
         node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(ArgReduce).axis)
         defines = self._defines(node, rows=False) | dict(params)
-        args = (node.x, node.y, outer, length, inner)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "outer": outer, "length": length, "inner": inner}
         return [Launch("arg_reduce_lines", args, (ceil_div(inner, params["PACK"]), outer), defines=defines)]

@@ -9,7 +9,7 @@ from ...cost.tables import Walk
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.cumulative import Cumulative
-from ..base import Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from ..workgroups import group_refusal
@@ -52,7 +52,14 @@ class CumulativeWalk(_Cumulative):
         chunks = ceil_div(inner, params["VEC"])
         items = outer * chunks
         defines = {**self._defines(node), "VEC": params["VEC"]}
-        args = (node.x, node.y, items, chunks, length, inner)
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "y": node.y,
+            "items": items,
+            "chunks": chunks,
+            "length": length,
+            "inner": inner,
+        }
         return [Launch("cumulative_walk", args, (items,), (params["WG"],), defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:
@@ -72,7 +79,7 @@ class CumulativeScan(_Cumulative):
         node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         defines = {**self._defines(node), "WG": params["WG"]}
-        args = (node.x, node.y, length, inner)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "length": length, "inner": inner}
         return [Launch("cumulative_scan", args, (outer * inner * params["WG"],), (params["WG"],), defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:

@@ -107,10 +107,19 @@ class ReduceLines(Kernel):
         defines = {k: params[k] for k in ("PACK", "LX", "LY")} | reduce_defines(node)
         epilogue = _epilogue(node, inner, p.device)
         _, channels, *spatial = (*node.y.shape, 1, 1)
-        sizes = (ceil_div(channels, layout.pack), math.prod(spatial), channels)
+        sizes = {"blocks": ceil_div(channels, layout.pack), "spatial": math.prod(spatial), "channels": channels}
 
         def make(x: Arg, y: Arg, parts: int, length: int, count: int, passes: dict[str, Any], end: Epilogue) -> Launch:
-            args = (x, y, outer, length, inner, parts, ceil_div(length, parts), count, *sizes, *end.args)
+            args: dict[str, Arg] = {
+                "x": x,
+                "y": y,
+                "outer": outer,
+                "length": length,
+                "inner": inner,
+                "parts": parts,
+                "count": count,
+            }
+            args |= {"span": ceil_div(length, parts), **sizes, **end.args}
             grid = (ceil_div(inner, params["PACK"]), params["LY"], outer * parts)
             return Launch("reduce_lines", args, grid, group, defines | passes, end.prelude)
 

@@ -61,10 +61,18 @@ class ReduceRows(Kernel):
         group = (params["WG"], params["ROWS"])
 
         def make(x: Arg, y: Arg, parts: int, columns: int, passes: dict[str, bool], end: Epilogue) -> Launch:
-            sizes = (rows, columns, parts, ceil_div(columns, parts), reduced_count(node), width)
+            args: dict[str, Arg] = {
+                "x": x,
+                "y": y,
+                "rows": rows,
+                "columns": columns,
+                "parts": parts,
+                "span": ceil_div(columns, parts),
+            }
+            args |= {"count": reduced_count(node), "width": width, **end.args}
             grid = (group[0], rows * parts)
             prelude = row_prelude() + end.prelude
-            return Launch("reduce_rows", (x, y, *sizes, *end.args), grid, group, defines | passes, prelude)
+            return Launch("reduce_rows", args, grid, group, defines | passes, prelude)
 
         if parts == 1:
             return [make(node.x, node.y, 1, columns, {}, epilogue)]

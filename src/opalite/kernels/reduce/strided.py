@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from ...ops.reduce import Reduce
-from ..base import Kernel, Launch, Params, Problem, Space
+from ..base import Arg, Kernel, Launch, Params, Problem, Space
 from ..move.gather import axis_table, row_strides
 from ..registry import register
 from .view import reduce_defines, reduce_refusal, reduced_count
@@ -36,6 +36,7 @@ class ReduceStrided(Kernel):
         table = axis_table([shape[a] for a in axes], [strides[a] for a in axes])
         run, step = (int(v) for v in table[-2:])
         runs, results = math.prod(int(size) for size in table[:-2:2]), node.y.type.count
-        args = (node.x, node.y, kept_table, len(kept_table) // 2, table, len(table) // 2 - 1)
-        sizes = (results, runs, run, step, reduced_count(node))
-        return [Launch("reduce_strided", (*args, *sizes), (results,), defines=reduce_defines(node) | {"PACK": 1})]
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "kept": kept_table, "kept_axes": len(kept_table) // 2}
+        args |= {"reduced": table, "reduced_axes": len(table) // 2 - 1, "results": results, "runs": runs}
+        args |= {"run": run, "step": step, "count": reduced_count(node)}
+        return [Launch("reduce_strided", args, (results,), defines=reduce_defines(node) | {"PACK": 1})]

@@ -9,7 +9,7 @@ from ...cost.tables import Walk
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.topk import TopK
-from ..base import Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
@@ -42,7 +42,8 @@ class TopKHeap(_TopK):
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
-        args = (node.x, values, indices, Scratch("heap", 4 * lines * k), lines, length, inner, k)
+        args: dict[str, Arg] = {"x": node.x, "values": values, "indices": indices, "lines": lines}
+        args |= {"scratch": Scratch("heap", 4 * lines * k), "length": length, "inner": inner, "k": k}
         if k == 0:
             return []
         prelude = read_source("include/line_order.cl")
@@ -70,7 +71,8 @@ class TopKSelect(_TopK):
         if k == 0:
             return []
         room = 1 << (k - 1).bit_length()
-        args = (node.x, values, indices, Scratch("order", 4 * lines * room), length, inner, k, room)
+        args: dict[str, Arg] = {"x": node.x, "values": values, "indices": indices, "length": length, "inner": inner}
+        args |= {"scratch": Scratch("order", 4 * lines * room), "k": k, "room": room}
         defines = {**self._defines(node), "WG": params["WG"]}
         prelude = read_source("include/line_order.cl")
         return [Launch("topk_select", args, (lines * params["WG"],), (params["WG"],), defines, prelude)]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
 from ...ops.grid_sample import PADDINGS, TAPS, GridSample
-from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from ..workgroups import group_refusal
@@ -51,7 +51,8 @@ class _GridSample(Kernel):
             "CORNERS": op.align_corners,
             "CHUNK": params["CHUNK"],
         }
-        args = (x, grid, y, items, positions, chunks, blocks, depth, height, width)
+        args: dict[str, Arg] = {"x": x, "grid": grid, "y": y, "items": items, "positions": positions, "chunks": chunks}
+        args |= {"blocks": blocks, "depth": depth, "height": height, "width": width}
         return [Launch("grid_sample", args, (items,), (params["WG"],), defines)]
 
 

@@ -52,26 +52,27 @@ class _NonMaxSuppression(Kernel):
         else:
             defines["WG"] = params["WG"]
         number = np.float64 if stored is DType.FLOAT64 else np.float32
-        limits = (number(op.iou), number(op.score or 0))
+        limits = {"limit": number(op.iou), "threshold": number(op.score or 0)}
         kept, counts, offsets = (
             Scratch("kept", 4 * lines * most),
             Scratch("counts", 4 * lines),
             Scratch("offsets", 4 * lines),
         )
-        args: tuple[Arg, ...] = (boxes, scores, Scratch("candidates", 4 * lines * size), kept, counts)
+        args: dict[str, Arg] = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
+        args |= {"candidates": Scratch("candidates", 4 * lines * size), "classes": classes, "size": size, "most": most}
         if counted:
             room = ceil_div(most, device.pack) * device.pack
-            args += (Scratch("corners", number(0).itemsize * 5 * lines * room), lines, classes, size, most, room)
-        else:
-            args += (classes, size, most)
+            corners = Scratch("corners", number(0).itemsize * 5 * lines * room)
+            args |= {"corners": corners, "lines": lines, "room": room}
         prelude = read_source("include/line_order.cl")
         rows = lines * most
+        found: dict[str, Arg] = {"counts": counts, "offsets": offsets, "count": count}
         return [
-            Launch(entry, (*args, *limits), (items,), (params["WG"],), defines, prelude),
-            Launch("nms_offsets", (counts, offsets, count, lines), (1,), (1,), defines, prelude),
+            Launch(entry, {**args, **limits}, (items,), (params["WG"],), defines, prelude),
+            Launch("nms_offsets", {**found, "lines": lines}, (1,), (1,), defines, prelude),
             Launch(
                 "nms_write",
-                (kept, counts, offsets, count, indices, rows, classes, most),
+                {**found, "kept": kept, "rows": indices, "items": rows, "classes": classes, "most": most},
                 (rows,),
                 (64,),
                 defines,

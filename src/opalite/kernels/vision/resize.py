@@ -14,7 +14,7 @@ from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.resize import Resize, resized_axes
 from ...ops.resize_taps import Taps, is_untouched
-from ..base import Array, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, uniform_binding
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, uniform_binding
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..workgroups import group_refusal
@@ -114,16 +114,17 @@ class _Resize(Kernel):
         spans = ceil_div(axes[-1].count, params["SPAN"])
         items = math.prod(a.count for a in axes[:-1]) * spans
         defines: dict[str, Any] = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
+        args: dict[str, Arg] = {"x": x, "y": y, "axes": table, "items": items, "spans": spans}
         fill: Any = np.float32(node.as_(Resize).extrapolation)
         if self.nearest:
             defines["ELEM"] = ELEMENT[y.type.storage.size]
             bits = np.asarray(node.as_(Resize).extrapolation).astype(y.type.storage.np)
             fill = bits.view(f"uint{8 * y.type.storage.size}")[()]
-            args: tuple[Any, ...] = (x, y, table, items, spans, fill)
         else:
             defines["STORAGE"] = STORAGE[y.type.storage]
             defines["LAST_TAPS"] = _known_taps(node, axes[-1])
-            args = (x, y, table, weights, items, spans, fill)
+            args["weights"] = weights
+        args["fill"] = fill
         entry = "resize_nearest" if self.nearest else "resize_weighted"
         return [Launch(entry, args, (items,), (params["WG"],), defines)]
 
