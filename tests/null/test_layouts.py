@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from opalite.errors import KernelError
-from opalite.ir import FLAT, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
-from opalite.ir.place import OPENCL, Memory
-from opalite.kernels.launches import launches_of
+from opalite.ir import FLAT, IMAGE, DType, Layout, LayoutKind, Node, TensorType, Value, packed
+from opalite.ir.place import OPENCL
 from opalite.kernels.packing import pack_array, unpack_array
 from opalite.kernels.registry import kernels_for
 from opalite.ops.elementwise import PlaceCast
 from opalite.place.pick import is_free_cast
 
-from .test_image_plans import ADRENO, load, placed, small_net
+from .test_image_plans import ADRENO, load
 
 CPU = load("pocl_avx512")
 
@@ -63,25 +60,3 @@ def test_casts_refuse_it(other: Layout) -> None:
         node = Node(PlaceCast(), [x], [y])
         for kernel in kernels_for("PlaceCast"):
             assert kernel.refuse(kernel.problem(node, ADRENO)), f"{kernel.name} takes {pair[0]} to {pair[1]}"
-
-
-def nodes() -> Iterator[tuple[Node, Any]]:
-    for device, memory in ((CPU, Memory.BUFFER), (ADRENO, Memory.BUFFER), (ADRENO, Memory.IMAGE2D)):
-        graph: Graph = placed(small_net(), device, memory)
-        yield from ((n, device) for n in graph.nodes if n.choice.kernel is not None and n.op.name != "PlaceCast")
-
-
-def test_no_kernel_takes_it_for_another() -> None:
-    seen = set()
-    for node, device in nodes():
-        kernel = node.choice.kernel
-        params = kernel.defaults(kernel.problem(node, device))
-        launches_of(kernel, kernel.problem(node, device), params)
-        for v in (*node.outputs, *(v for v in node.inputs if v is not None and not v.is_const)):
-            known = v.type
-            v.type = known.with_place(known.place.with_layout(NEW))
-            with pytest.raises((KernelError, ValueError), match="channels-last buffer"):
-                launches_of(kernel, kernel.problem(node, device), params)
-            v.type = known
-            seen.add(kernel.name)
-    assert len(seen) > 8
