@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import InputError
+from opalite.expr.functions import FUNCTIONS, Function, Result
 from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import TOLERANCES, relative_difference, tolerance
@@ -177,3 +178,39 @@ def test_no_policy_asks_for_what_only_the_engine_chooses() -> None:
     text = HALF.to_json().replace("fp16", "wide")
     with pytest.raises(InputError, match="precision 'wide' is not known"):
         PrecisionPolicy.from_json(text)
+
+
+UNARY = [row for row in FUNCTIONS.values() if row.arity == 1 and row.floats is not None and row.result is Result.SAME]
+
+
+def lost_in_half(row: Function) -> float:
+    """The median relative change of the result where arguments are rounded to halves."""
+    low = 1.0 if row.name == "acosh" else 0.01
+    x = np.random.default_rng(0).uniform(low, low + 0.9, 4096).astype(np.float32)
+    with np.errstate(all="ignore"):
+        exact, rounded = (np.asarray(row.numpy(a), np.float64) for a in (x, x.astype(np.float16).astype(np.float32)))
+    change = np.abs(exact - rounded) / np.maximum(np.abs(exact), 1e-3)
+    return float(np.median(change))
+
+
+@pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
+def test_functions_that_halves_change_beyond_rounding_are_marked(row: Function) -> None:
+    """A new function of a float's bits must say so in its row, or fp16 would destroy what it computes."""
+    assert row.bits or lost_in_half(row) < 2e-3, f"{row.name}: set bits in its row of expr/functions.py"
+
+
+def count_ones(a: np.ndarray) -> np.ndarray:
+    """A function of single bits: how many are set."""
+    words = np.ascontiguousarray(a, np.float32).view(np.uint8).reshape(*a.shape, 4)
+    return np.unpackbits(words, axis=-1).sum(-1).astype(np.float32)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_function_of_bits_keeps_its_floats_whole(monkeypatch: pytest.MonkeyPatch, marked: bool) -> None:
+    row = Function("ones", count_ones, floats="(float)popcount(as_uint({0}))", bits=marked)
+    assert lost_in_half(row) > 2e-3, "the test above finds such a function"
+    monkeypatch.setitem(FUNCTIONS, "ones", row)
+    g = GraphMaker()
+    moved = g.add("moved", "Transpose", g.conv("c", g.input("x", 1, 4, 8, 8), 4), perm=(0, 1, 3, 2))
+    graph = g.done(g.map("counted", "ones", moved))
+    assert kept(graph) == ({"c", "moved", "counted"} if marked else set())
