@@ -15,9 +15,10 @@ import numpy as np
 from ..errors import KernelError
 from ..ir.graph import Value
 from .base import Arg, Array, Kernel, Launch, Local, Scratch, Weight
-from .signature import Parameter, find_signature
+from .signature import SCALARS, Parameter, find_signature
 
 M = TypeVar("M", covariant=True)
+_LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.kind != "f"}
 
 
 class Memory(Protocol[M]):
@@ -120,7 +121,7 @@ def _number(p: Parameter, a: int | float | np.generic) -> np.generic:
         raise ValueError(
             f"its parameter '{p}' is given {a!r}, which is {'no' if isinstance(a, float) else 'an'} integer"
         )
-    if dtype.kind != "f" and not np.iinfo(dtype).min <= a <= np.iinfo(dtype).max:
+    if dtype.kind != "f" and not _LIMITS[dtype][0] <= a <= _LIMITS[dtype][1]:
         raise ValueError(f"its parameter '{p}' is given {a}, which {dtype} does not hold")
     number: np.generic = dtype.type(a)
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Parameter:
     space: str
     type: str
 
-    @property
+    @cached_property
     def element(self) -> np.dtype[Any] | None:
         """The scalar type of a number, or of what is pointed to; None of others, such as structures."""
         return SCALARS.get(self.type.rstrip("0123456789"))

@@ -50,7 +50,9 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
                 before, _ = find_options(writer, device, memory)
                 fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
             best = fastest[writer]
-            after, refusals = find_options(linked, device, memory, timed=False)
+            # Where tensors are in buffers, whether a kernel is kept does not depend on what other kernels there are.
+            asked = best if memory is Memory.BUFFER else None
+            after, refusals = find_options(linked, device, memory, timed=False, only=asked)
             kept = {o.kernel.name for o in after if o.kernel is not None}
             if best is not None and best not in kept:
                 reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"

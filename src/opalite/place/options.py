@@ -69,7 +69,13 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
 
 
 def find_options(
-    node: Node, device: DeviceInfo, memory: Memory | None, measured: Measured | None = None, *, timed: bool = True
+    node: Node,
+    device: DeviceInfo,
+    memory: Memory | None,
+    measured: Measured | None = None,
+    *,
+    timed: bool = True,
+    only: str | None = None,
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
@@ -77,8 +83,8 @@ def find_options(
     choice open: on devices that prefer images, convolutions that were not measured, where the time goes, take them,
     and others what is cheapest beside their neighbours; elsewhere images are for the tuner to try, and count only once
     they were measured.
-    `measured` times take the place of estimates; unless `timed` there are no times, and no order. Kernels that the
-    setting OPALITE_WITHOUT names refuse.
+    `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
+    the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse.
     """
     refusals: dict[str, str] = {}
     options: list[Option] = []
@@ -87,6 +93,8 @@ def find_options(
     without = knobs.get("OPALITE_WITHOUT")
     problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
     for kernel in kernels_for(node.op.name):
+        if only not in (None, kernel.name):
+            continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
         why = reason or kernel.refuse(p) or _no_parameters(kernel, p)
         if why is None and kernel.name in without:
