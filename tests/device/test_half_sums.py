@@ -21,7 +21,7 @@ from opalite.place.precision import set_precision
 from opalite.run.execute.node import run_node
 from opalite.tune.candidate import place_node
 
-from ..null.test_half_sums import nets
+from ..null.kernels.test_half_sums import nets
 
 Array = np.ndarray[Any, Any]
 MULTIPLY = ("Conv", "ConvTranspose", "MatMul")

@@ -23,7 +23,7 @@ from opalite.run.report.profile_page import render_page
 
 from ..helpers.graphs import check_same, feeds_for, run_graph
 from ..helpers.small_models import dense, noise
-from ..null.test_nesting import dense_block, fire, row_graphs, split_block
+from ..null.plan.test_nesting import dense_block, fire, row_graphs, split_block
 
 FEEDS = {"x": noise(1, 16, 12, 12, seed=9)}
 

@@ -20,7 +20,7 @@ from opalite.plan.program import LaunchStep
 from ..helpers.empty_models import BY_HAND, CASES, empty_case
 from ..helpers.graphs import GraphMaker, operators
 from ..helpers.numpy_session import NumpySession
-from .importer_oracles import assert_same
+from .importer.oracles import assert_same
 
 DEVICES = Path(__file__).parents[1] / "fixtures" / "devices"
 

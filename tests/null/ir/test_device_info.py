@@ -1,0 +1,100 @@
+"""DeviceInfo as data: fixtures of real devices, JSON both ways, and the estimates drawn from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opalite.ir.device import DeviceInfo
+from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, find_family
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
+FILES = sorted(FOLDER.glob("*.json"))
+
+
+def load(name: str) -> DeviceInfo:
+    return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
+
+
+def test_there_are_fixtures() -> None:
+    assert len(FILES) >= 15
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_json_both_ways(file: Path) -> None:
+    device = DeviceInfo.from_json(file.read_text())
+    assert DeviceInfo.from_json(device.to_json()) == device
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_family_is_what_the_names_tell(file: Path) -> None:
+    d = DeviceInfo.from_json(file.read_text())
+    found = find_family(d.name, d.vendor, d.platform, d.version, d.kind, d.native_float_width)
+    assert (d.family, d.generation, d.wave_size, d.lanes) == (
+        found.family,
+        found.generation,
+        found.wave_size,
+        found.lanes,
+    )
+    assert set(found.quirks) == set(d.quirks) - {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_fixture_is_plausible(file: Path) -> None:
+    d = DeviceInfo.from_json(file.read_text())
+    assert d.max_alloc <= d.global_mem
+    assert max(d.max_work_item_sizes) <= 8192
+    assert d.max_work_group_size <= d.max_work_item_sizes[0] or d.family == "mali"
+    assert d.fp16 == (d.has("cl_khr_fp16") or FP16_UNLISTED in d.quirks)
+    assert d.fp64 == d.has("cl_khr_fp64")
+    assert d.base_align in (128, 512)
+    assert d.id.split(":")[1] == d.kind
+    assert 1e9 < d.peak_flops < 1e14
+    assert d.pack == (16 if d.generation == "avx512" else 8 if d.generation == "avx2" else 4)
+
+
+def test_unknown_keys_are_ignored() -> None:
+    raw = json.loads(DeviceInfo(name="x").to_json())
+    raw["from_the_future"] = 1
+    assert DeviceInfo.from_json(json.dumps(raw)) == DeviceInfo(name="x")
+
+
+def test_defaults_are_a_minimal_device() -> None:
+    assert DeviceInfo.from_json("{}") == DeviceInfo()
+
+
+def test_images_by_family() -> None:
+    assert load("adreno_640").prefers_images
+    assert load("powervr_ge8320").prefers_images
+    assert not load("mali_g76").prefers_images
+    assert not load("intel_uhd_630").prefers_images
+
+
+def test_image_limits() -> None:
+    device = load("adreno_330")
+    assert device.fits_image(8192, 8192)
+    assert not device.fits_image(8193, 1)
+    assert not DeviceInfo().fits_image(1, 1)
+
+
+def test_flush_policy_and_command_buffers() -> None:
+    assert load("mali_g52").flush_every == 24
+    assert load("powervr_ge8320").flush_every == 16
+    assert load("nvidia_h200").flush_every == 0
+    assert load("pocl_arm").command_buffer
+    assert not load("nvidia_h200").command_buffer
+
+
+def test_estimates_order_devices_as_reality_does() -> None:
+    names = ["adreno_506", "adreno_640", "amd_rx_6800", "nvidia_h200"]
+    flops = [load(n).peak_flops for n in names]
+    assert flops == sorted(flops)
+    assert load("nvidia_h200").bandwidth > load("amd_rx_6800").bandwidth > load("mali_g78").bandwidth
+    assert load("adreno_640").launch_s > load("nvidia_h200").launch_s
+
+
+def test_a_clock_that_cannot_be_right_is_not_believed() -> None:
+    told = DeviceInfo(compute_units=8, clock_mhz=5)  # Mali-G71's driver says 5 MHz
+    assert told.peak_flops == DeviceInfo(compute_units=8, clock_mhz=0).peak_flops > 1e10
