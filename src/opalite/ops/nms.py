@@ -26,7 +26,7 @@ class NonMaxSuppression(Op):
     score (only scores above it take part; None: all do).
     """
 
-    center_point_box: bool
+    center_point_box: int  # 0 or 1
     max_output: int
     iou: float
     score: float | None
@@ -60,7 +60,7 @@ class NonMaxSuppression(Op):
         most = min(self.max_output, scores.shape[2])
         rows: list[tuple[int, int, int]] = []
         for b in range(scores.shape[0]):
-            corners = _corners(boxes[b].astype(acc), self.center_point_box)
+            corners = _corners(boxes[b].astype(acc), bool(self.center_point_box))
             for c in range(scores.shape[1]):
                 rows += [(b, c, i) for i in _keep(corners, scores[b, c].astype(acc), self, most)]
         indices = np.full((scores.shape[0] * scores.shape[1] * most, 3), -1, np.int64)

@@ -268,7 +268,7 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
         return ctx.constant(np.zeros((0, 3), np.int64))
     padded, count = ctx.add_many(
         NonMaxSuppression(
-            center_point_box=bool(ctx.attr("center_point_box", 0)),
+            center_point_box=int(ctx.attr("center_point_box", 0)),
             max_output=int(most),
             iou=float(threshold),
             score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),
