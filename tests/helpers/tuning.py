@@ -46,7 +46,7 @@ def placed_nodes(graph: Graph, device: DeviceInfo) -> list[Node]:
     """Nodes of `graph` that a kernel computes on `device`, in their layouts."""
     optimise(graph)
     place(graph, device)
-    return [n for n in graph.nodes if n.choice.kernel is not None]
+    return [n for n in graph.nodes if n.chosen.kernel is not None]
 
 
 def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> list[Candidate]:

@@ -115,14 +115,14 @@ def test_elsewhere_images_are_taken_only_where_they_were_measured() -> None:
         place(graph, MALI, memory=None, measured=measured)
         assert layouts(graph)["c1"].is_image == wanted
         conv = next(n for n in graph.nodes if n.name == "c1" and n.op.name == "Conv")
-        assert any(o.has_images for o in conv.choice.options), "the tuner is to try them"
+        assert any(o.has_images for o in conv.chosen.options), "the tuner is to try them"
         assert bool(emit(graph, MALI).image_pool) == wanted
 
 
 def test_refusals_say_why() -> None:
     graph = placed(small_net(), ADRENO, Memory.BUFFER)
     conv = next(n for n in graph.nodes if n.op.name == "Conv")
-    assert conv.choice.refusals["ImageConv"] == "tensors are kept in buffers"
+    assert conv.chosen.refusals["ImageConv"] == "tensors are kept in buffers"
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])

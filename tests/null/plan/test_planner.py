@@ -52,7 +52,7 @@ def test_a_graph_is_laid_out_by_what_is_known_each_time_anew() -> None:
 def test_settings_are_what_kernels_run_with() -> None:
     def settings(nodes: Any) -> dict[Any, Setting]:
         softmax = [n for n in nodes if n.op.name == "Softmax"]
-        chosen = [(n, n.choice.kernel) for n in softmax]
+        chosen = [(n, n.chosen.kernel) for n in softmax]
         return {n: Setting(k.defaults(k.problem(n, CPU)), (7,), "told") for n, k in chosen}
 
     planned = plan(conv_graph(), PlanOptions(), Knowledge(CPU, find_settings=settings))

@@ -50,7 +50,7 @@ def conv_node(device: DeviceInfo = CPU, **sizes: int) -> Any:
 
 
 def kernel_of(node: Any) -> tuple[Kernel, Binding]:
-    return node.choice.kernel, node.choice.option.binding
+    return node.chosen.kernel, node.chosen.option.binding
 
 
 def put(lookup: Lookup, node: Any, **other: Any) -> Entry:

@@ -186,7 +186,7 @@ def test_equal_nodes_are_tuned_once() -> None:
     conv = next(x for x in layers if x.op == "Conv" and len(x.names) > 1)
     assert conv.names == ("second", "third")
     convs = [n for n in nodes if n.name in conv.names and n.op.name == "Conv"]
-    settings = [lookup.setting(n, n.choice.kernel, n.choice.option.binding) for n in convs]
+    settings = [lookup.setting(n, n.chosen.kernel, n.chosen.option.binding) for n in convs]
     assert settings[0] == settings[1]
     assert settings[0] is not None
     assert settings[0].origin == "measured"
