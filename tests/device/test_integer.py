@@ -14,8 +14,10 @@ from opalite.expr.core import Expr
 from opalite.expr.trace import Sym, trace
 from opalite.ir.device_family import PTX_DOT
 from opalite.ir.dtype import DType
+from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
-from opalite.kernels.base import Binding
+from opalite.kernels.base import Binding, Kernel
+from opalite.kernels.registry import kernels_for
 from opalite.ops.affine import quantized
 from opalite.run.execute.node import make_node
 
@@ -122,12 +124,29 @@ def test_convolution_epilogue(rt: Runtime, kernel: str, residual: bool) -> None:
     check_conv(rt, kernel, {**attrs, "epilogue": requantise(*[DType.UINT8] * residual)}, arrays)
 
 
+PRODUCTS = [pytest.param(k, id=k.name) for k in kernels_for("IntegerMatMul")]
+"""A new kernel is tested by being registered."""
+
+
+def product_node(attrs: dict[str, Any], arrays: list[Any], const: tuple[int, ...]) -> Node:
+    return make_node("IntegerMatMul", {"trans_a": False, "trans_b": False, **attrs}, arrays, const=const)
+
+
 def check_product(
     rt: Runtime, attrs: dict[str, Any], arrays: list[Any], const: tuple[int, ...], tile: tuple[int, ...] | None = None
 ) -> None:
-    node = make_node("IntegerMatMul", {"trans_a": False, "trans_b": False, **attrs}, arrays, const=const)
     params = None if tile is None else dict(zip(("TM", "TC", "NX", "MY", "SPLIT"), tile, strict=True))
-    check_kernel(rt, find_kernel("IntegerMatMul", "MatmulDot"), node, arrays, params)
+    kernel = find_kernel("IntegerMatMul", "MatmulDot")
+    check_kernel(rt, kernel, product_node(attrs, arrays, const), arrays, params)
+
+
+def check_taken(rt: Runtime, kernel: Kernel, attrs: dict[str, Any], arrays: list[Any], const: tuple[int, ...]) -> None:
+    """Of any kernel; skips what it refuses."""
+    node = product_node(attrs, arrays, const)
+    why = kernel.refuse(kernel.problem(node, rt.info))
+    if why is not None:
+        pytest.skip(why)
+    check_kernel(rt, kernel, node, arrays)
 
 
 def make_product(m: int, n: int, k: int, mix: tuple[str, str], zeros: str, trans: str = "") -> list[Any]:
@@ -145,11 +164,12 @@ def make_product(m: int, n: int, k: int, mix: tuple[str, str], zeros: str, trans
 )
 @pytest.mark.parametrize("const", [(1,), ()])
 @pytest.mark.parametrize("trans", ["", "a", "b"])
+@pytest.mark.parametrize("kernel", PRODUCTS)
 def test_product(
-    rt: Runtime, sizes: tuple[int, int, int], mix: tuple[str, str], const: tuple[int, ...], trans: str
+    rt: Runtime, kernel: Kernel, sizes: tuple[int, int, int], mix: tuple[str, str], const: tuple[int, ...], trans: str
 ) -> None:
     attrs = {"trans_a": "a" in trans, "trans_b": "b" in trans}
-    check_product(rt, attrs, make_product(*sizes, mix, "an", trans), const)
+    check_taken(rt, kernel, attrs, make_product(*sizes, mix, "an", trans), const)
 
 
 @pytest.mark.parametrize("zeros", ["", "a", "b", "n", "ab"])
@@ -159,11 +179,14 @@ def test_product_tiles(rt: Runtime, zeros: str, tile: tuple[int, ...] | None) ->
 
 
 @pytest.mark.parametrize("shapes", [((2, 1, 5, 12), (3, 12, 7)), ((3, 5, 12), (12, 7)), ((2, 5, 12), (2, 12, 7))])
-def test_stacks(rt: Runtime, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@pytest.mark.parametrize("const", [(), (1,)])
+@pytest.mark.parametrize("kernel", PRODUCTS)
+def test_stacks(
+    rt: Runtime, kernel: Kernel, shapes: tuple[tuple[int, ...], tuple[int, ...]], const: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(0)
     arrays = [values(rng, "u1", *shapes[0]), values(rng, "i1", *shapes[1]), np.uint8(100).reshape(()), None]
-    check_product(rt, {}, arrays, ())
-    check_product(rt, {}, arrays, (1,))
+    check_taken(rt, kernel, {}, arrays, const)
 
 
 def test_product_epilogue(rt: Runtime) -> None:

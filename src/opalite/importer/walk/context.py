@@ -175,7 +175,7 @@ class NodeContext:
     def add_host(
         self, op_type: str, inputs: Sequence[Value | None], types: Sequence[TensorType], reason: str, **attrs: Any
     ) -> list[Value]:
-        """Emit a piece of the ONNX node as a HostOp of Opalite's own domain (`host_native`), folded if it can be."""
+        """Emit a piece of the ONNX node as a HostOp of Opalite's own domain (`host/native.py`), folded if it can be."""
         from ..host.reference import add_host
 
         return add_host(self._builder, self._node, op_type, inputs, types, reason, attrs)
