@@ -20,10 +20,10 @@ from opalite.kernels.registry import all_kernels, kernels_for
 from opalite.ops.elementwise import PlaceCast
 from opalite.run.execute.node import make_node
 
-from ..helpers.kernel_nodes import samples
-from .test_layouts import NEW
+from ...helpers.kernel_nodes import samples
+from ..place.test_layouts import NEW
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "devices"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
 DEVICES = {n: DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("pocl_avx512", "adreno_640")}
 DEVICES |= {n: DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("nvidia_h200", "intel_uhd_630")}
 PRECISIONS = (None, DType.FLOAT16)
