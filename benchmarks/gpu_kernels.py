@@ -41,7 +41,7 @@ from opalite.kernels.sources import option_text, program_text
 from opalite.ops.conv import Convolution
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
-from opalite.tune.workspace import Workspace
+from opalite.run.execute.one_node import OneNode
 
 ERROR = 1e-2
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
@@ -293,15 +293,12 @@ def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
     node, arrays = layer.node(layer.batch)
     small, few = (node, arrays) if layer.batch <= 2 else layer.node(2)
     want = reference(small, few)
-    large, little = Workspace(rt, node, arrays), Workspace(rt, small, few)
+    large, little = OneNode(rt, node, arrays), OneNode(rt, small, few)
     cost = node.cost()
     for kernel, params, untuned in variants(node, rt, tiles):
         record: dict[str, Any] = {"layer": layer.name, "kernel": kernel.name, "params": params, "untuned": untuned}
         try:
-            little.poison()
-            for launch in little.prepare(kernel, params):
-                launch.enqueue(rt.queue)
-            got = little.results()[0].astype(np.float64)
+            got = little.prepare(kernel, params).run()[0].astype(np.float64)
             record["error"] = float(np.linalg.norm(got - want) / np.linalg.norm(want))
             if node.op.sums is not None and record["error"]:
                 record["failed"] = f"{int((got != want).sum())} of {want.size} integers differ"
@@ -313,9 +310,10 @@ def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _microseconds(rt: Runtime, space: Workspace, kernel: Kernel, params: dict[str, Any]) -> float:
+def _microseconds(rt: Runtime, one: OneNode, kernel: Kernel, params: dict[str, Any]) -> float:
     """Least time of a run, in five series of about two milliseconds."""
-    recording = rt.record(space.prepare(kernel, params))
+    prepared = one.prepare(kernel, params)
+    recording = rt.record(prepared.launches)
 
     def run(times: int) -> float:
         started = time.perf_counter()

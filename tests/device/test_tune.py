@@ -24,8 +24,9 @@ from opalite.ir import DType, Node
 from opalite.kernels.base import Kernel, Launch, Params, Problem, flat_binding
 from opalite.kernels.registry import kernels_for
 from opalite.run.api.compile import compile_model
+from opalite.run.execute import one_node
 from opalite.run.execute.node import make_node
-from opalite.tune import levels, planning, workspace
+from opalite.tune import levels, planning
 from opalite.tune.candidate import Candidate
 from opalite.tune.database import open_database
 from opalite.tune.levels import BUDGETS, Budget, Level, Trial
@@ -210,7 +211,7 @@ def doubling_node(count: int) -> Node:
     "how, why", [("nothing", "gives another output"), ("half", "gives another output"), ("more", "past the end")]
 )
 def test_wrong_candidates_get_no_time(rt: Runtime, monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
-    monkeypatch.setattr(workspace, "GUARD", 64)  # a simulator's tests have none
+    monkeypatch.setattr(one_node, "GUARD", 64)  # a simulator's tests have none
     node = doubling_node(1009)
     bench = NodeBench(rt, node)
     right = bench(double("right", node))

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "pocl": LEAVES | {"cache"},
     "cl": LEAVES | {"ir", "cache", "pocl"},
     "pocl/loop": LEAVES | {"ir", "cache", "cl"},
-    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "pocl/loop", "tune"},
+    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "pocl/loop"},
     "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl", "plan", "run/execute"},
     "run/model": LEAVES | {"ir", "plan", "importer", "cache", "cl", "tune", "run/execute"},
     "bench": LEAVES,

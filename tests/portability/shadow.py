@@ -25,7 +25,7 @@ import pyopencl as cl
 
 from opalite.cl import memory, tensor, transfer
 from opalite.cl.memory import Allocator
-from opalite.tune import workspace
+from opalite.run.execute import one_node
 
 _SOURCE = """
 kernel void nothing(global uchar *x) {}
@@ -48,7 +48,7 @@ _kept: list[cl.MemoryObject] = []
 def exactly() -> None:
     """Have kernel tests allocate what tensors have to the byte, so that no access past an end goes unseen."""
     memory._SMALLEST = 1
-    workspace.GUARD = 0
+    one_node.GUARD = 0
 
 
 def follow_host_writes() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value, fresh_value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
+from ..ir.types import TensorType
 from ..kernels.base import Binding
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
@@ -105,7 +106,12 @@ def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = N
 def stored_array(v: Value) -> np.ndarray[Any, Any]:
     """A constant's data as its place stores it: packed by channel, texels of an image, in the storage precision."""
     assert v.data is not None
-    data = pack_array(v.data, v.type.layout)
-    if v.type.layout.is_image:
+    return stored_as(v.data, v.type)
+
+
+def stored_as(array: np.ndarray[Any, Any], type_: TensorType) -> np.ndarray[Any, Any]:
+    """`array` as a tensor of `type_` is stored in its place."""
+    data = pack_array(array, type_.layout)
+    if type_.layout.is_image:
         data = blocks_to_texels(data)
-    return np.ascontiguousarray(data, v.type.storage.np)
+    return np.ascontiguousarray(data, type_.storage.np)

@@ -5,7 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..kernels.arguments import lower
-from ..kernels.base import Kernel, Launch, Local, Scratch, Weight
+from ..kernels.base import Grid, Kernel, Launch, Local, Scratch, Weight
 from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
@@ -70,7 +70,11 @@ class _Memory:
 
 @dataclass
 class Emitter:
-    """State of one emission."""
+    """State of one emission.
+
+    stored: values whose contents are given, as their places store them; constants are by themselves. forms: constants
+    in kernels' own forms, kept for further emissions.
+    """
 
     graph: Graph
     device: DeviceInfo
@@ -83,6 +87,8 @@ class Emitter:
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
     now: int = 0
+    stored: Mapping[Value, Array] = field(default_factory=dict)
+    forms: MutableMapping[tuple[Value, str], Array] | None = None
 
     def host(self, v: Value) -> int:
         """Host slot of a value."""
@@ -96,8 +102,9 @@ class Emitter:
     def slot(self, v: Value) -> int:
         """Device slot of a value; a constant's slot is filled with its stored form."""
         if v not in self.slots:
-            if v.is_const:
-                self.slots[v] = self.add_weight(stored_array(v), v.name, v.type.layout.is_image)
+            if v.is_const or v in self.stored:
+                array = self.stored[v] if v in self.stored else stored_array(v)
+                self.slots[v] = self.add_weight(array, v.name, v.type.layout.is_image)
             elif (spot := self.nesting.find(v)).root is not v:
                 self.slots[v] = self.part(v, spot)
             else:
@@ -137,6 +144,17 @@ class Emitter:
         self.program.weights[number] = array
         return number
 
+    def form(self, weight: Weight) -> Array:
+        """A constant in a kernel's own form."""
+        key = (weight.value, weight.form)
+        if self.forms is not None and key in self.forms:
+            return self.forms[key]
+        assert weight.value.data is not None
+        made: Array = weight.fn(weight.value.data)
+        if self.forms is not None:
+            self.forms[key] = made
+        return made
+
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""
         name = launch.source or default
@@ -157,8 +175,7 @@ class _Slots:
     def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
         value, key = weight.value, (weight.value, weight.form)
         if key not in self.e.slots:
-            assert value.data is not None
-            made = self.e.add_weight(weight.fn(value.data), f"{value.name}:{weight.form}", weight.image)
+            made = self.e.add_weight(self.e.form(weight), f"{value.name}:{weight.form}", weight.image)
             self.e.slots[key] = made
         return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
 
@@ -210,7 +227,7 @@ def emit(
         program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     program.host_slots = len(e.hosts)
     program.sources = list(e.sources)
-    _assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
+    assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
     if e.nesting.copied or check:
         verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
     program.stores_halves = any(map(_stores_halves, graph.nodes))
@@ -289,9 +306,15 @@ def _emit_launches(e: Emitter, node: Node) -> int:
     if (copied := e.nesting.copied.get(node)) is not None:
         launches = [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
         e.launches[node] = launches
-    cost = _cost(e, node)
+    return add_launches(e, node, kernel, launches, setting.group, _cost(e, node))
+
+
+def add_launches(
+    e: Emitter, node: Node, kernel: Kernel, launches: Sequence[Launch], tuned: Grid | None, cost: Cost
+) -> int:
+    """Append the steps of `launches`; returns how many have work. tuned: the work-group of one that leaves it open."""
     count = 0
-    for launch, grid, group in size_launches(launches, e.device, setting.group):
+    for launch, grid, group in size_launches(launches, e.device, tuned):
         args = _Slots(e, node).lower(kernel, launch)
         e.program.steps.append(
             LaunchStep(
@@ -395,7 +418,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
     )
 
 
-def _assign_memory(e: Emitter, strategy: str) -> None:
+def assign_memory(e: Emitter, strategy: str) -> None:
     """Offsets for DYNAMIC buffers, pool numbers for images, and the report."""
     if strategy != "best" and strategy not in STRATEGIES:
         raise InputError(f"unknown memory planner {strategy!r}; expected best, {', '.join(STRATEGIES)}")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..cl.events import wait_for
-from ..cl.launch import PreparedLaunch
 from ..cl.runtime import Runtime
 from ..errors import DeviceError
 from ..ir.device_family import FEW_EVENTS
@@ -18,15 +17,15 @@ from ..ir.graph import Node
 from ..ir.tolerances import column, tolerance
 from ..kernels.base import Binding
 from ..ops.elementwise import PlaceCast
+from ..run.execute.one_node import NodeRun, OneNode
 from .candidate import place_node
 from .levels import Trial
 from .stopwatch import time_launches
-from .workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
 ROUNDED = 1e-3  # share of integers that may differ by one where they were rounded from floats
-_READY = 4  # trials that stay prepared, for measuring two of them in turn
+_READY = 2  # trials that stay prepared, with outputs of their own, for measuring two of them in turn
 
 
 class WrongResultError(DeviceError):
@@ -46,8 +45,8 @@ class NodeBench:
         self.reasons: dict[Trial, str] = {}
         self._failed: dict[Trial, float | None] = {}
         self._arrays: list[Array | None] | None = None
-        self._workspaces: dict[Binding, Workspace] = {}
-        self._ready: OrderedDict[Trial, list[PreparedLaunch]] = OrderedDict()
+        self._placed: dict[Binding, OneNode] = {}
+        self._ready: OrderedDict[Trial, NodeRun] = OrderedDict()
         self._checked: set[Trial] = set()
         self._expected: list[Array] | None = None
         self._best_s = float("inf")
@@ -57,10 +56,10 @@ class NodeBench:
         if trial in self._failed:
             return self._failed[trial]
         try:
-            launches = self._prepared(trial)
+            run = self._prepared(trial)
             if trial not in self._checked:
-                self._check(trial, launches)
-            seconds = time_launches(launches, self.rt.profiling_queue, self.rt.info, best_s=self._best_s)
+                self._check(trial, run)
+            seconds = time_launches(run.launches, self.rt.profiling_queue, self.rt.info, best_s=self._best_s)
         except DeviceError as e:
             self.reasons[trial] = str(e)
             self._ready.pop(trial, None)
@@ -74,22 +73,21 @@ class NodeBench:
     def group_limit(self, trial: Trial) -> int | None:
         """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build."""
         try:
-            return self._workspace(trial.binding).group_limit(trial.kernel, trial.settings)
+            return self._one_node(trial.binding).group_limit(trial.kernel, trial.settings)
         except DeviceError:
             return None  # measuring the trial tells why
 
-    def _prepared(self, trial: Trial) -> list[PreparedLaunch]:
-        launches = self._ready.get(trial)
-        if launches is None:
-            launches = self._workspace(trial.binding).prepare(trial.kernel, trial.settings, trial.group)
-            self._ready[trial] = launches
+    def _prepared(self, trial: Trial) -> NodeRun:
+        run = self._ready.get(trial)
+        if run is None:
+            run = self._ready[trial] = self._one_node(trial.binding).prepare(trial.kernel, trial.settings, trial.group)
             if len(self._ready) > _READY:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(trial)
-        return launches
+        return run
 
-    def _workspace(self, binding: Binding) -> Workspace:
-        if binding not in self._workspaces:
+    def _one_node(self, binding: Binding) -> OneNode:
+        if binding not in self._placed:
             if self._arrays is None:
                 rng = np.random.default_rng(0)
                 self._arrays = [
@@ -101,18 +99,17 @@ class NodeBench:
             arrays = [
                 None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
             ]
-            self._workspaces[binding] = Workspace(self.rt, node, arrays)
-        return self._workspaces[binding]
+            self._placed[binding] = OneNode(self.rt, node, arrays)
+        return self._placed[binding]
 
-    def _check(self, trial: Trial, launches: list[PreparedLaunch]) -> None:
+    def _check(self, trial: Trial, run: NodeRun) -> None:
         """Run once; WrongResultError unless outputs are those of the first trial, and nothing else was written."""
-        space = self._workspace(trial.binding)
-        space.poison()
+        run.poison()
         self.rt.finish()
-        for event in [launch.enqueue(self.rt.profiling_queue) for launch in launches]:
+        for event in [launch.enqueue(self.rt.profiling_queue) for launch in run.launches]:
             wait_for(event, self.rt.info.name)
         try:
-            found = space.results()
+            found = run.results()
         except DeviceError as e:  # written past an output's end, or to lanes past C
             raise WrongResultError(str(e)) from e
         if self._expected is None:

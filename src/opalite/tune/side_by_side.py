@@ -32,7 +32,7 @@ def compare_programs(rt: Runtime, a: Program, b: Program, host_runner: HostRunne
     feeds = [random_array(p.dtype, p.shape, rng) for p in a.inputs]
     # An Executable takes a program's weights over: each gets a list of its own. Launches stay apart, for one of the two
     # would have its step loop before the other.
-    both = [Executable(rt, replace(p, weights=dict(p.weights)), host_runner, step_loops=False) for p in (a, b)]
+    both = [Executable(rt, replace(p, weights=dict(p.weights)), host_runner, is_trial=True) for p in (a, b)]
 
     def run(executable: Executable) -> float:
         started = time.perf_counter()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,10 @@ class Executable:
         program: Program,
         host_runner: HostRunner | None = None,
         *,
-        step_loops: bool = True,
+        is_trial: bool = False,
         on_built: Callable[[Program], None] | None = None,
     ) -> None:
-        """step_loops: whether launches may be joined once the program has run often (loop_builder.py).
+        """is_trial: it is made to be measured or compared: launches stay apart, and no bar shows that it is built.
 
         on_built: told of the program when all of it has compiled, and before its weights are taken away.
         """
@@ -60,7 +61,7 @@ class Executable:
         self.rt = rt
         self.program = program
         started = time.perf_counter()
-        with build_progress() as tell:
+        with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
         if on_built is not None:
             on_built(program)
@@ -81,7 +82,7 @@ class Executable:
         self.last: Strategy = self.plain  # of the last run
         self._loop: Loop | None = None  # once it is built
         self._repeat: Repeat | None = None  # of that loop
-        may_join = step_loops and not self._is_random  # a step loop keeps the arguments that it was made with
+        may_join = not is_trial and not self._is_random  # a step loop keeps the arguments that it was made with
         self._loop_builder = loop_builder.LoopBuilder(
             rt, program if may_join else Program(program.name), self.memory.objects
         )

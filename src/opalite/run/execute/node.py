@@ -14,11 +14,11 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Origin, Value
 from ...ir.place import FLAT, Place, Target
 from ...ir.types import TensorType
-from ...kernels.base import Binding, Grid, Kernel
+from ...kernels.base import Binding, Kernel
 from ...kernels.packing import pack_array, unpack_array
 from ...kernels.workgroups import open_launch, uneven_group
 from ...ops.base import make_op
-from ...tune.workspace import Workspace
+from .one_node import OneNode
 
 __all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
 
@@ -67,25 +67,17 @@ def run_node(
     A launch that leaves its work-group open runs a second time with one that divides no axis of its grid, as tuning may
     choose it. DeviceError for guard bytes that were overwritten, or outputs that differ between the two.
     """
-    space = Workspace(rt, node, arrays)
-    found = _run(rt, space, kernel, params, None)
-    chosen = kernel.defaults(kernel.problem(node, rt.info)) if params is None else params
-    launch = open_launch(kernel.launch(kernel.problem(node, rt.info), chosen))
+    one = OneNode(rt, node, arrays)
+    found = one.prepare(kernel, params).run()
+    problem = kernel.problem(node, rt.info)
+    chosen = kernel.defaults(problem) if params is None else params
+    launch = open_launch(kernel.launch(problem, chosen))
     if launch is not None:
         group = uneven_group(launch.grid, rt.info)
-        space.poison()
-        for v, want, got in zip(node.outputs, found, _run(rt, space, kernel, chosen, group), strict=True):
+        for v, want, got in zip(node.outputs, found, one.prepare(kernel, chosen, group).run(), strict=True):
             if not np.allclose(got, want, rtol=1e-2, atol=1e-6, equal_nan=True):
                 raise DeviceError(f"{kernel.name} gives another output {v.name} with work-groups of {group}")
     return found
-
-
-def _run(
-    rt: Runtime, space: Workspace, kernel: Kernel, params: Mapping[str, Any] | None, group: Grid | None
-) -> list[Array]:
-    for launch in space.prepare(kernel, params, group):
-        launch.enqueue(rt.queue)
-    return space.results()
 
 
 def time_node(
@@ -97,7 +89,8 @@ def time_node(
     seconds: float = 0.1,
 ) -> float:
     """Least seconds that one run of `node` takes, enqueueing included, measured for about `seconds` after a warm-up."""
-    recording = rt.record(Workspace(rt, node, arrays).prepare(kernel, params))
+    prepared = OneNode(rt, node, arrays).prepare(kernel, params)
+    recording = rt.record(prepared.launches)
 
     def run(times: int) -> float:
         start = time.perf_counter()

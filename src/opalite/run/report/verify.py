@@ -28,7 +28,7 @@ from ...ops.reference import run_reference
 from ...passes.pipeline import place
 from ...plan.bundle import is_bundle
 from ...plan.planner import prepare
-from ...tune.workspace import Workspace
+from ..execute.one_node import OneNode
 from ..model.compiler import Compiler
 from ..model.imported import ImportedModel
 from ..model.opening import open_onnx
@@ -186,11 +186,9 @@ class _Verifier:
             self.found.nodes.append(check)
 
     def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-        space, kernel = Workspace(self.rt, node, arrays), node.chosen.kernel
+        kernel = node.chosen.kernel
         assert kernel is not None
-        for launch in space.prepare(kernel):
-            launch.enqueue(self.rt.queue)
-        return space.results()
+        return OneNode(self.rt, node, arrays).prepare(kernel).run()
 
     def check(
         self,
