@@ -436,7 +436,7 @@ def test_random_graphs_read_what_was_written(graph: Graph) -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, **changes: Callable[[Slot], Any]) -> None:
     """Let emission's memory come out changed: `changes` by label, from the slot to what its offset should be."""
-    assign = emission._assign_memory
+    assign = emission.assign_memory
 
     def changed(e: Any, strategy: str) -> None:
         assign(e, strategy)
@@ -444,7 +444,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, **changes: Callable[[Slot], Any]) -> 
             if s.label in changes:
                 e.program.slots[i] = dataclasses.replace(s, offset=changes[s.label](s))
 
-    monkeypatch.setattr(emission, "_assign_memory", changed)
+    monkeypatch.setattr(emission, "assign_memory", changed)
 
 
 def test_the_verifier_sees_a_piece_at_a_wrong_place(monkeypatch: pytest.MonkeyPatch) -> None:

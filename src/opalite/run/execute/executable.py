@@ -131,7 +131,7 @@ class Executable:
             kept = self._bind(targets or {}, feeds, lent)
         strategy = self.last = self._choose(hosts, is_plain, recorder)
         trace = strategy.run(hosts, kept)
-        return [hosts[number] for number in self._outputs], trace
+        return list(map(hosts.__getitem__, self._outputs)), trace
 
     def _bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Sequence[int]

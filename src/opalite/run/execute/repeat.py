@@ -26,6 +26,9 @@ Held = Sequence[tuple[int, Array]]
 """Memory that the loop reads or writes, as arrays, each with the slot on the host that it is copied from or to."""
 
 
+_new_trace = RunTrace.__new__
+
+
 class Repeat:
     """Runs on arrays, whose outputs the caller gets as arrays. Not thread-safe, as the Executable is not."""
 
@@ -47,6 +50,7 @@ class Repeat:
         self._bytes_up = sum(a.nbytes for _, a in inputs)
         self._bytes_down = sum(a.nbytes for _, a in outputs)
         self._launches = prepared.launch_count
+        self._counters = prepared.rt.counters
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run; `kept` is empty."""
@@ -65,22 +69,23 @@ class Repeat:
         for number, memory in self._outputs:
             hosts[number] = memory.copy()
         ended = clock()
-        self._prepared.rt.counters.transfers += self._transfers
+        self._counters.transfers += self._transfers
         if self._after:
             for step in self._after:
                 self._prepared.run_on_host(step, hosts)
             host_s += clock() - ended
-        return RunTrace(
-            upload_s=uploaded - started,
-            compute_s=computed - uploaded,
-            download_s=ended - computed,
-            host_s=host_s,
-            strategy="repeat",
-            launches=self._launches,
-            bytes_up=self._bytes_up,
-            bytes_down=self._bytes_down,
-            waits=1,
-        )
+        # Without __init__, which takes 0.6 us of a run that takes 25: what is not set here is the class's default.
+        trace = _new_trace(RunTrace)
+        trace.upload_s = uploaded - started
+        trace.compute_s = computed - uploaded
+        trace.download_s = ended - computed
+        trace.host_s = host_s
+        trace.strategy = "repeat"
+        trace.launches = self._launches
+        trace.bytes_up = self._bytes_up
+        trace.bytes_down = self._bytes_down
+        trace.waits = 1
+        return trace
 
     def _prepare_uploads(self, hosts: list[Any]) -> None:
         """What operators on the host do before the loop; what it reads of that is where it looks."""
