@@ -89,7 +89,12 @@ def test_inspect_names_kernels_and_memory(model: str) -> None:
 def test_compile_then_run_the_bundle(model: str, tmp_path: Path) -> None:
     bundle = str(tmp_path / "model.opal")
     assert run("compile", model, bundle, "--shape", "x:1x3x8x8").exit_code == 0
-    assert run("run", bundle, "--iterations", "1").exit_code == 0
+    told = tmp_path / "runs.json"
+    assert run("run", bundle, "--iterations", "2", "--json", str(told)).exit_code == 0
+    raw = json.loads(told.read_text())
+    assert len(raw["runs"]) == 2
+    assert all(r["strategy"] in ("queue", "replay", "loop", "repeat") and r["launches"] for r in raw["runs"])
+    assert raw["first"]["build_s"] > raw["runs"][0]["build_s"] == 0
 
 
 def test_compile_writes_to_the_current_folder(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from opalite.kernels.registry import kernels_for
 from opalite.passes.pipeline import optimise
 from opalite.place.precision import set_precision
 from opalite.run.execute.node import run_node
-from opalite.tune.candidate import place_node
+from opalite.tune.kernel_candidate import place_node
 
 from ..null.kernels.test_half_sums import nets
 

@@ -27,8 +27,8 @@ from opalite.run.api.compile import compile_model
 from opalite.run.execute import one_node
 from opalite.run.execute.node import make_node
 from opalite.tune import levels, planning
-from opalite.tune.candidate import Candidate
 from opalite.tune.database import open_database
+from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.levels import BUDGETS, Budget, Level, Trial
 from opalite.tune.measure import NodeBench
 from opalite.tune.report import State
@@ -240,7 +240,7 @@ def test_no_work_group_is_tried_that_the_kernel_does_not_run_with(rt: Runtime, m
     """As on NVIDIA, where registers leave some kernels a quarter of the device's limit."""
     monkeypatch.setattr(PreparedLaunch, "work_group_limit", lambda launch, device: 100)
     node = doubling_node(101 * 1009)
-    candidate = Candidate(Doubling.own, flat_binding(node), node)
+    candidate = KernelCandidate(Doubling.own, flat_binding(node), node)
     bench = NodeBench(rt, node)
     trials = list(levels.make_trials([candidate], rt.info, Level.FAST, bench.group_limit))
     assert max(math.prod(t.group) for t in trials if t.group) == 100
@@ -254,7 +254,7 @@ def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:
     x = RNG.standard_normal((1, 19, 11, 13)).astype(np.float32)
     node = make_node("Softmax", {"axis": 1, "log": False}, [x])
     kernel = next(k for k in kernels_for("Softmax") if k.name == "SoftmaxLines")
-    candidate = Candidate(kernel, flat_binding(node), node)
+    candidate = KernelCandidate(kernel, flat_binding(node), node)
     bench = NodeBench(rt, node)
     for trial in list(levels.make_trials([candidate], rt.info, Level.NORMAL, bench.group_limit))[:12]:
         seconds = bench(trial)

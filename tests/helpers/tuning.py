@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opalite.ir import DeviceInfo, Graph, Node
 from opalite.passes.pipeline import optimise, place
-from opalite.tune.candidate import Candidate
+from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.levels import Level, Trial
 from opalite.tune.lookup import Lookup
 from opalite.tune.tuner import find_jobs
@@ -49,7 +49,7 @@ def placed_nodes(graph: Graph, device: DeviceInfo) -> list[Node]:
     return [n for n in graph.nodes if n.chosen.kernel is not None]
 
 
-def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> list[Candidate]:
+def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> list[KernelCandidate]:
     """What competes for the first node of operator `op` in the layouts that were chosen for it."""
     nodes = [n for n in placed_nodes(graph, device) if n.op.name == op]
     return find_jobs(nodes, lookup, Level.FAST)[0].candidates

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -17,6 +18,9 @@ from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes
 from .precision import precision_lines, settle_precision
+
+if TYPE_CHECKING:
+    from ..run.execute.trace import RunTrace
 
 
 @click.command()
@@ -51,6 +55,7 @@ from .precision import precision_lines, settle_precision
     "--warmup", type=click.IntRange(min=0), default=1, show_default=True, help="Runs after the first, before timing."
 )
 @click.option("--iterations", type=click.IntRange(min=0), default=10, show_default=True, help="Timed runs.")
+@click.option("--json", "json_file", default=None, metavar="FILE", help="Write what the first and each timed run did.")
 @session_options
 def command(
     model: str,
@@ -66,6 +71,7 @@ def command(
     labels: str | None,
     warmup: int,
     iterations: int,
+    json_file: str | None,
     device: str | None,
     precision: str | None,
     tolerance: float | None,
@@ -79,6 +85,7 @@ def command(
     from ..run.api.session import InferenceSession
 
     check_writable(save)
+    check_writable(json_file)
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
@@ -95,13 +102,13 @@ def command(
     with inputs.explained():
         session.keeps_precision = not inputs.made_up
         results = session.run(None, feeds)
-        first = session.last_timing
+        first = session.last_trace
         settle_precision(session, inputs, console)
     rows = []
     for i in range(warmup + iterations):
         results = session.run(None, feeds)
         if i >= warmup:
-            rows.append(session.last_timing)
+            rows.append(session.last_trace)
     console.print(f"model    {model}")
     console.print(f"device   {session.device.name} ({session.device.platform})")
     for line in inputs.assumptions():
@@ -112,10 +119,30 @@ def command(
     if top_k:
         _print_top(console, results[0] if results else None, top_k, words)
     _print_times(console, first, rows)
+    last = rows[-1] if rows else first
+    console.print(_way(last))
     print_caches(console)
     if save is not None:
         save_outputs(Path(save), dict(zip(names, results, strict=True)))
         console.print(f"wrote    {save}")
+    if json_file is not None:
+        told = {
+            "model": model,
+            "device": session.device.id,
+            "first": first.to_raw(),
+            "runs": [r.to_raw() for r in rows],
+        }
+        Path(json_file).write_text(json.dumps(told, indent=1) + "\n")
+        console.print(f"wrote    {json_file}")
+
+
+def _way(trace: RunTrace) -> str:
+    """How a run went, in a line."""
+    raw = trace.to_raw()
+    return (
+        f"way      {raw['strategy']}: launches {trace.launches}, bytes up {trace.bytes_up}, down {trace.bytes_down}, "
+        f"waits for the device {trace.waits}"
+    )
 
 
 def _print_outputs(console: Console, names: list[str], results: list[Any]) -> None:
@@ -144,7 +171,7 @@ def _kind(value: Any) -> str:
     return f"of type {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
-def _print_times(console: Console, first: Any, rows: list[Any]) -> None:
+def _print_times(console: Console, first: RunTrace, rows: list[RunTrace]) -> None:
     table = Table(box=None)
     for title in ("", "import", "build", "upload", "compute", "download", "host", "total"):
         table.add_column(title, justify="right")

@@ -29,7 +29,7 @@ from ..ops.elementwise import PlaceCast
 from ..ops.host import HostOp
 from ..ops.movement import Concat
 from ..place.casts import stored_array
-from .memory import STRATEGIES, Request, lower_bound, plan_memory
+from .arena import STRATEGIES, Request, lower_bound, plan_memory
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
     DownloadStep,

@@ -20,7 +20,7 @@ from ..kernels.base import Launch, Scratch
 from ..ops.elementwise import PlaceCast
 from ..ops.movement import Concat, Reshape, Slice
 from ..place.pick import is_free_cast
-from .memory import align_up
+from .arena import align_up
 
 GROWTH = 1.02
 """Nesting may raise the most bytes alive at once by this factor, or by SMALL bytes."""

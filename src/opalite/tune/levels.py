@@ -20,7 +20,7 @@ from ..kernels.base import Binding, Grid, Kernel
 from ..kernels.launches import launches_of
 from ..kernels.workgroups import default_group, open_launch
 from . import workgroups as wg
-from .candidate import Candidate
+from .kernel_candidate import KernelCandidate
 
 SEED = 20240229
 
@@ -88,7 +88,7 @@ class Trial:
 
 
 Point = Mapping[str, Any]
-_Points = Callable[[Candidate, DeviceInfo], Sequence[Point]]
+_Points = Callable[[KernelCandidate, DeviceInfo], Sequence[Point]]
 _Groups = Callable[[Grid, wg.Limits, DeviceInfo], Sequence[wg.Group]]
 
 GroupLimit = Callable[[Trial], int | None]
@@ -96,7 +96,10 @@ GroupLimit = Callable[[Trial], int | None]
 
 
 def make_trials(
-    candidates: Sequence[Candidate], device: DeviceInfo, level: Level, group_limit: GroupLimit = lambda trial: None
+    candidates: Sequence[KernelCandidate],
+    device: DeviceInfo,
+    level: Level,
+    group_limit: GroupLimit = lambda trial: None,
 ) -> Iterator[Trial]:
     """Trials of `level` in the order to measure them, none twice. The first is the untuned first candidate.
 
@@ -123,7 +126,7 @@ def make_trials(
                     yield from _fresh(_trial(c, params, group), seen)
 
 
-def _trial(c: Candidate, params: Point, group: Grid | None) -> Trial:
+def _trial(c: KernelCandidate, params: Point, group: Grid | None) -> Trial:
     return Trial(c.kernel, c.binding, tuple(sorted(params.items())), group)
 
 
@@ -134,7 +137,7 @@ def _fresh(trial: Trial, seen: set[Trial]) -> Iterator[Trial]:
 
 
 def _own(
-    c: Candidate,
+    c: KernelCandidate,
     params: Point,
     device: DeviceInfo,
     groups_of: _Groups | None,
@@ -155,11 +158,11 @@ def _own(
             yield group
 
 
-def _untuned(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
+def _untuned(c: KernelCandidate, device: DeviceInfo) -> Sequence[Point]:
     return [c.kernel.defaults(c.kernel.problem(c.node, device))]
 
 
-def _next_to(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
+def _next_to(c: KernelCandidate, device: DeviceInfo) -> Sequence[Point]:
     """Untuned parameters with one value moved to the next smaller or larger one; names and flags take any other."""
     found = []
     for name, value in c.kernel.defaults(c.kernel.problem(c.node, device)).items():
@@ -172,11 +175,11 @@ def _next_to(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
     return found
 
 
-def _one_changed(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
+def _one_changed(c: KernelCandidate, device: DeviceInfo) -> Sequence[Point]:
     return [p for name, values in c.kernel.space.items() for p in _changed(c, device, name, values)]
 
 
-def _changed(c: Candidate, device: DeviceInfo, name: str, values: Sequence[Any]) -> list[Point]:
+def _changed(c: KernelCandidate, device: DeviceInfo, name: str, values: Sequence[Any]) -> list[Point]:
     points = [{**c.kernel.defaults(c.kernel.problem(c.node, device)), name: value} for value in values]
     return [p for p in points if c.kernel.illegal(c.kernel.problem(c.node, device), p) is None]
 
@@ -185,11 +188,11 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
 
 
-def _every(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
+def _every(c: KernelCandidate, device: DeviceInfo) -> Sequence[Point]:
     return list(c.kernel.points(c.kernel.problem(c.node, device)))
 
 
-def _sample(c: Candidate, device: DeviceInfo) -> Sequence[Point]:
+def _sample(c: KernelCandidate, device: DeviceInfo) -> Sequence[Point]:
     points = _every(c, device)
     return points if len(points) <= WIDE_POINTS else random.Random(SEED).sample(points, WIDE_POINTS)
 

@@ -18,7 +18,7 @@ from ..ir.tolerances import column, tolerance
 from ..kernels.base import Binding
 from ..ops.elementwise import PlaceCast
 from ..run.execute.one_node import NodeRun, OneNode
-from .candidate import place_node
+from .kernel_candidate import place_node
 from .levels import Trial
 from .stopwatch import time_launches
 

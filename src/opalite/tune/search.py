@@ -24,7 +24,7 @@ it does not build, or the device does not run it."""
 
 
 @dataclass
-class Found:
+class SearchResult:
     """Outcome for one node: the winner, its time and the default's, and what was tried.
 
     `best` is None if not even the default ran.
@@ -53,13 +53,13 @@ def search(
     clock: Callable[[], float] = time.perf_counter,
     known: Mapping[Trial, float | None] | None = None,
     on_trial: Callable[[Trial, float | None], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """The fastest of `trials` in their order. The first is the default: always measured, kept unless beaten.
 
     `known` times of an earlier search are taken over. `on_trial` is told of each new one.
     """
     known = known or {}
-    found = Found(None, math.inf, math.inf)
+    found = SearchResult(None, math.inf, math.inf)
     times = found.times
     first: Trial | None = None
     started = clock()

@@ -11,13 +11,13 @@ from typing import Protocol
 from ..ir.graph import Node
 from ..ir.place import Layout
 from ..kernels.base import Binding, Kernel
-from .candidate import Candidate, crossing, place_node
 from .database import Entry, Key, settings_text
 from .digest import kernel_digest
+from .kernel_candidate import KernelCandidate, crossing, place_node
 from .levels import BUDGETS, Level, Trial, make_trials
 from .lookup import Lookup
 from .report import LayerTuning, State
-from .search import Found, drop_outliers, search
+from .search import SearchResult, drop_outliers, search
 from .signature import binding_signature
 
 
@@ -50,7 +50,7 @@ class Job:
 
     node: Node
     names: list[str]
-    candidates: list[Candidate]
+    candidates: list[KernelCandidate]
     chosen: bool
     expected_s: float = 0.0  # of all nodes that the job stands for
 
@@ -167,7 +167,7 @@ class Tuner:
                 found[Trial(c.kernel, c.binding, tuple(sorted(json.loads(params).items())), shape)] = seconds
         return found
 
-    def _store(self, job: Job, key: str, found: Found) -> None:
+    def _store(self, job: Job, key: str, found: SearchResult) -> None:
         """One entry for each kernel. None is put before the confirmed winner, whatever its unconfirmed time was."""
         believed = drop_outliers(found.times, self.lookup.device)
         for c in job.candidates:
@@ -211,7 +211,7 @@ def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
                 continue
             job = table.get((key, layouts))
             if job is None:
-                candidates = [Candidate(k, b, place_node(node, b)) for k, b, _ in ways]
+                candidates = [KernelCandidate(k, b, place_node(node, b)) for k, b, _ in ways]
                 job = table[key, layouts] = Job(node, [], candidates, layouts == own)
             job.names.append(node.name)
             job.expected_s += ways[0][2]

@@ -21,7 +21,7 @@ from opalite.kernels.sources import option_text, program_text
 from opalite.passes.pipeline import optimise, place
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
-from opalite.tune.candidate import place_node
+from opalite.tune.kernel_candidate import place_node
 
 from ...helpers.graphs import GraphMaker
 from ..place.test_image_plans import ADRENO, MALI, load, small_net

@@ -27,7 +27,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
 from opalite.place.precision import set_precision
-from opalite.plan.memory import STRATEGIES
+from opalite.plan.arena import STRATEGIES
 from opalite.plan.sizes import check_sizes, size_text
 from opalite.run.api.host_memory import host_memory
 from opalite.tune.levels import Level

@@ -11,8 +11,8 @@ import pytest
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
 from opalite.kernels.workgroups import default_group, open_launch, size_launches
-from opalite.tune.candidate import Candidate
 from opalite.tune.database import TuningDatabase
+from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.levels import BUDGETS, Level, Trial, make_trials
 from opalite.tune.lookup import Lookup
 from opalite.tune.workgroups import Limits, default, fast, fast_conv, paddle
@@ -34,7 +34,7 @@ def pool_graph() -> Graph:
     return g.done(g.add("pool", "Pool", x, **attrs, **kind, storage_order=0))
 
 
-def candidates(graph: Graph, op: str, device: DeviceInfo) -> list[Candidate]:
+def candidates(graph: Graph, op: str, device: DeviceInfo) -> list[KernelCandidate]:
     return candidates_of(graph, op, device, Lookup(TuningDatabase(None), device))
 
 
@@ -81,7 +81,7 @@ def test_every_trial_can_be_launched(make: object, op: str, device: DeviceInfo) 
             assert all(extent % g == 0 for extent, g in zip(grid, group, strict=True))
 
 
-def untuned(c: Candidate, device: DeviceInfo) -> Trial:
+def untuned(c: KernelCandidate, device: DeviceInfo) -> Trial:
     return Trial(c.kernel, c.binding, tuple(sorted(c.kernel.defaults(c.kernel.problem(c.node, device)).items())))
 
 

@@ -31,7 +31,7 @@ class StopError(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPolicy:
     """What a search ends with. model: one compiled by the choice's policy, ready to run; None where it is fp32."""
 
     choice: Choice
@@ -62,7 +62,7 @@ class PolicySearch:
         self._edits, self._keep, self._compares_speed = edits, keep, compares_speed
         self.stop = threading.Event()
         self.step = "begun"
-        self.found: Found | None = None
+        self.found: FoundPolicy | None = None
         self._thread = threading.Thread(target=self._run, name="opalite-precision")
         self._thread.start()
 
@@ -88,17 +88,19 @@ class PolicySearch:
         except StopError:
             return
         except (OpaliteError, MemoryError) as e:
-            found = Found(Choice(FP32, f"the search for nodes that can be stored in half failed: {e}"), lasts=False)
+            found = FoundPolicy(
+                Choice(FP32, f"the search for nodes that can be stored in half failed: {e}"), lasts=False
+            )
         except Exception as e:
             if not threading.main_thread().is_alive():
                 return  # the interpreter shuts down, and lends no threads to builds any more
             _log.exception("the search for a precision policy failed")
-            found = Found(Choice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), lasts=False)
+            found = FoundPolicy(Choice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), lasts=False)
         if found.lasts:
             self._keep(found.choice)
         self.found = found
 
-    def _find(self) -> Found:
+    def _find(self) -> FoundPolicy:
         from ..model.imported import ImportedModel
         from .mixed import find_policy_on  # imports onnx
 
@@ -114,8 +116,8 @@ class PolicySearch:
         policy, plain = mixed.policy, Worst(mixed.plain)
         types = types_of(self._feeds)
 
-        def wide(why: str) -> Found:
-            return Found(Choice(FP32, why, {types: Worst()}, plain, mixed.nodes, mixed.trials))
+        def wide(why: str) -> FoundPolicy:
+            return FoundPolicy(Choice(FP32, why, {types: Worst()}, plain, mixed.nodes, mixed.trials))
 
         if len(policy.fp32) >= mixed.nodes:
             return wide(
@@ -138,7 +140,7 @@ class PolicySearch:
                     f"in fp32 by {worst}, but a run takes {1e3 * half_s:.3g} ms then, in fp32 {1e3 * wide_s:.3g}"
                 )
         choice = Choice(policy, "", {types: worst}, plain, mixed.nodes, mixed.trials, half_s, wide_s)
-        return Found(choice, narrow)
+        return FoundPolicy(choice, narrow)
 
 
 class Trial:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opalite.plan.memory import STRATEGIES, Plan, Request, lower_bound, plan_memory, verify_plan
+from opalite.plan.arena import STRATEGIES, Plan, Request, lower_bound, plan_memory, verify_plan
 
 
 @st.composite

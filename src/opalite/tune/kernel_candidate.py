@@ -1,4 +1,4 @@
-"""Candidate: a kernel with a binding, and a stand-alone copy of the node whose values lie in that binding's layouts."""
+"""KernelCandidate: a kernel with a binding, and a copy of the node by itself, its values in that binding's layouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..ops.elementwise import PlaceCast
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class KernelCandidate:
     """One way to compute a node, with the node as that way finds it."""
 
     kernel: Kernel
