@@ -113,7 +113,7 @@ def run(
         rt.allocate(t.nbytes),
         *map(np.int32, sizes),
     ]
-    for a in made.args:
+    for a in made.args.values():
         if isinstance(a, Weight):
             args.append(upload(a.fn(a.value.data)))
         elif isinstance(a, Value):
