@@ -17,16 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...expr.core import Expr, evaluate
+from ...expr.core import Expr, Lit, evaluate
 from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.place import FLAT, IMAGE, Layout, packed
+from ...ir.place import FLAT, IMAGE, Layout, Place, packed
 from ..base import Arg, Weight
 from .generate import generate
 from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
@@ -298,7 +299,46 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         i: _operand(v, f"e{i}", node.y.shape, kind, columns, pack) for i, v in enumerate(values, 1) if i not in literals
     }
     operands = {i: replace(o, aligned=aligned) for i, o in operands.items()}
-    coords = _COORDS[kind]
+    text = _text(
+        _Chain(
+            expr,
+            tuple(str(a) for a in (*(a for i in expr.instrs for a in i.args), expr.result) if isinstance(a, Lit)),
+            tuple((i, o.params, o.access, o.value.dtype, o.value.type.place, aligned) for i, o in operands.items()),
+            kind,
+            0 if kind == "rows" or node.y.type.layout.is_row_major else pack,
+            node.op.sums,
+            node.y.dtype,
+            device,
+            {i: replace(o, args=(), value=Value("", o.value.type)) for i, o in operands.items()},
+        )
+    )
+    return Epilogue(text, {_name_of(p): a for o in operands.values() for p, a in zip(o.params, o.args, strict=True)})
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """All that an epilogue's text depends on, which many layers of a model share.
+
+    literals: what tells -0.0 from 0.0, which are equal in `expr`. forms: what of the operands the text shows. block:
+    width of channel blocks of the output, 0 where it has none.
+    """
+
+    expr: Expr
+    literals: tuple[str, ...]
+    forms: tuple[tuple[int, tuple[str, ...], Access | None, DType, Place, bool], ...]
+    kind: str
+    block: int
+    sums: DType | None
+    dtype: DType
+    device: DeviceInfo
+    operands: Mapping[int, _Operand] = field(compare=False)
+
+
+@lru_cache(maxsize=512)
+def _text(chain: _Chain) -> str:
+    """The macros, and the functions that they call."""
+    expr, operands, device = chain.expr, chain.operands, chain.device
+    coords = _COORDS[chain.kind]
     params = "".join(f", {p}" for o in operands.values() for p in o.params)
     names = "".join(f", {_name_of(p)}" for o in operands.values() for p in o.params)
     helpers: dict[str, str] = {}
@@ -307,8 +347,8 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
     inline = "__attribute__((always_inline)) static inline" if has_images else "static inline"
 
     def function(name: str, acc: str, width: int) -> str:
-        t = compute_type(node.op.sums or node.y.dtype, width)
-        own = acc if node.op.sums is None else str(t)
+        t = compute_type(chain.sums or chain.dtype, width)
+        own = acc if chain.sums is None else str(t)
         code = generate(expr, width, [f"x{i}" for i in range(len(expr.dtypes))], device=device)
         helpers.update(code.helpers)
         reads = "".join(
@@ -326,15 +366,14 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         f"#define EPILOGUE_ARGS {names}",
         f"#define EPILOGUE(v, {', '.join(coords)}) epilogue{call}",
     ]
-    if kind != "rows" and not node.y.type.layout.is_row_major:
-        body = function("epilogue", "ACCV", pack)
+    if chain.block:
+        body = function("epilogue", "ACCV", chain.block)
     else:
         macros.append(f"#define EPILOGUE1(v, {', '.join(coords)}) epilogue1{call}")
         body = function("epilogue1", "ACC", 1)
         for width in WIDTHS:
             body += f"#if PACK == {width}\n{function('epilogue', 'ACCV', width)}#endif\n"
-    text = "".join(helpers.values()) + body + "\n".join(macros) + "\n"
-    return Epilogue(text, {_name_of(p): a for o in operands.values() for p, a in zip(o.params, o.args, strict=True)})
+    return "".join(helpers.values()) + body + "\n".join(macros) + "\n"
 
 
 def _name_of(param: str) -> str:
