@@ -1,5 +1,7 @@
 """The epilogue: a fused elementwise chain as macros that a kernel calls just before it stores.
 
+Longer than 400 lines: which operands fit, and how their text reads them, follow the same coordinates.
+
 The kernel's signature ends with EPILOGUE_PARAMS and takes `Epilogue.args`; EPILOGUE is the chain on ACCV and
 EPILOGUE1 on one ACC. Three families of coordinates exist:
 
