@@ -17,12 +17,9 @@ from rich.table import Table
 
 from opalite.cli.options import parse_shapes
 from opalite.ir import DeviceInfo
-from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.types import TensorType
-from opalite.passes.pipeline import optimise, place
-from opalite.place.precision import set_precision
-from opalite.plan.emit import emit
+from opalite.plan import planner
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported import ImportedModel
@@ -36,10 +33,7 @@ def plan(source: ImportedModel, shapes: dict[str, tuple[int, ...]], device: Devi
     graph = source.only_segment(types).graph
     source.reset()
     policy = PrecisionPolicy(Precision.FP16 if device.fast_half else Precision.FP32)
-    optimise(graph, device=device, policy=policy)
-    set_precision(graph, policy)
-    place(graph, device, memory=None if device.prefers_images else Memory.BUFFER)
-    return emit(graph, device)
+    return planner.plan(graph, planner.PlanOptions(policy), planner.Knowledge(device)).program
 
 
 @click.command(help=__doc__)

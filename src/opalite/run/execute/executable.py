@@ -172,11 +172,6 @@ class Executable:
         return True
 
     @property
-    def strategy(self) -> Strategy:
-        """What plain runs go by from now on, as far as is known."""
-        return self.plain if self._loop is None else self._repeat or self._loop
-
-    @property
     def queueing(self) -> str:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
         usual = self._loop or self.plain
