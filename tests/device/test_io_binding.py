@@ -20,7 +20,8 @@ from onnx import TensorProto, helper
 from opalite import OrtValue
 from opalite.cl.counters import Counters
 from opalite.cl.runtime import Runtime
-from opalite.cl.tensor import Crossing, DeviceTensor
+from opalite.cl.tensor import DeviceTensor
+from opalite.cl.transfer import Crossing
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
 from opalite.run.api.compile import compile_model
 from opalite.run.execute import loop_builder

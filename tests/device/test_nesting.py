@@ -45,7 +45,7 @@ def copies(program: Program) -> int:
 
 
 def run(rt: Runtime, program: Program, feeds: dict[str, Any]) -> list[Any]:
-    executable = Executable(rt, program, step_loops=False)
+    executable = Executable(rt, program, is_trial=True)
     arrays = [feeds[port.name] for port in program.inputs]
     executable.run([np.full_like(a, 1e4) for a in arrays])  # leaves stale values in the arena
     return executable.run(arrays)[0]

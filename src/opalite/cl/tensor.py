@@ -1,4 +1,4 @@
-"""Memory that values cross between host and device through, and arrays that stay on the device.
+"""Arrays that stay on the device, and host memory that it reaches by itself.
 
 A CPU device works on host memory itself: there a value crosses by a plain copy, without a command on the queue, which
 on PoCL costs 16 to 50 µs each (docs/running.md). `shares_memory` finds out by trial.
@@ -6,7 +6,6 @@ on PoCL costs 16 to 50 µs each (docs/running.md). `shares_memory` finds out by 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +14,13 @@ import pyopencl as cl
 
 from ..errors import DeviceError
 from .failures import cl_errors
-from .forks import check_fork, keep_in_children
+from .forks import check_fork
+from .transfer import PAGE, Crossing, aligned_bytes
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 Array = np.ndarray[Any, Any]
-_PAGE = 4096
-
-
-def aligned_bytes(nbytes: int, alignment: int = _PAGE) -> Array:
-    """Zeroed host memory that starts at a multiple of `alignment`."""
-    raw = np.zeros(nbytes + alignment, np.uint8)
-    start = -raw.__array_interface__["data"][0] % alignment
-    return raw[start : start + nbytes]
 
 
 def pinned_bytes(rt: Runtime, nbytes: int) -> Array:
@@ -55,7 +47,7 @@ def shares_memory(context: cl.Context, queue: cl.CommandQueue, is_cpu: bool) -> 
     """
     if not is_cpu:
         return False
-    host = aligned_bytes(_PAGE)
+    host = aligned_bytes(PAGE)
     got = np.zeros_like(host)
     flags = cl.mem_flags
     try:
@@ -71,59 +63,6 @@ def shares_memory(context: cl.Context, queue: cl.CommandQueue, is_cpu: bool) -> 
     except cl.Error:
         return False
     return bool(np.all(got == 9))
-
-
-class Crossing:
-    """A buffer of `nbytes` that arrays are written to and read from; `buffer` is what kernels are given.
-
-    The caller sees to it that no enqueued launch uses the buffer at that time.
-    """
-
-    __slots__ = ("__weakref__", "_host", "_rt", "buffer", "nbytes")
-
-    def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
-        """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
-        check_fork()
-        keep_in_children(self)
-        self._rt = rt
-        self._host: Array | None = None
-        self.nbytes = nbytes
-        if buffer is None and nbytes and rt.shares_memory:
-            self._host = aligned_bytes(nbytes)
-            buffer = rt.memory.wrapped(self._host, writable=True)
-            if buffer is None:
-                self._host = None
-        self.buffer = rt.allocate(nbytes) if buffer is None else buffer
-
-    def write(self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None) -> Any:
-        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished."""
-        source = np.asarray(array)
-        if source.size == 0:
-            return None
-        if self._host is None:
-            return self._rt.write(self.buffer, np.ascontiguousarray(source, dtype), wait=False, queue=queue)
-        self._rt.counters.transfers += 1
-        np.copyto(
-            self._host[: source.size * dtype.itemsize].view(dtype).reshape(source.shape), source, casting="unsafe"
-        )
-        return None
-
-    def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
-        """The memory as a row-major array, which is not empty, where host and device share it."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        if self._host is None or not nbytes:
-            return None
-        return self._host[:nbytes].view(dtype).reshape(tuple(shape))
-
-    def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
-        """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""
-        if array.size == 0:
-            return None
-        if self._host is None:
-            return self._rt.read(self.buffer, array, wait=False, queue=queue)
-        self._rt.counters.transfers += 1
-        np.copyto(array, self._host[: array.nbytes].view(array.dtype).reshape(array.shape))
-        return None
 
 
 class DeviceTensor:

@@ -1,16 +1,26 @@
-"""Copies between NumPy arrays and device memory. Arrays must be C-contiguous; sizes are bytes, offsets too."""
+"""Copies between NumPy arrays and device memory, and the memory that a run's values cross through.
+
+Arrays of the functions must be C-contiguous; sizes are bytes, offsets too.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyopencl as cl
 
 from ..errors import InputError
-from .failures import cl_errors
+from .failures import cl_errors, translate
+from .forks import check_fork, keep_in_children
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 Array = np.ndarray[Any, Any]
+PAGE = 4096
 
 
 def write_buffer(
@@ -19,8 +29,10 @@ def write_buffer(
     """Copy `array` into `buffer` at `offset`. Without `wait` the array must stay unchanged until the queue finishes."""
     if array.nbytes == 0:
         return None
-    with cl_errors(f"Writing {array.nbytes} bytes", device):
+    try:  # not cl_errors, for every run comes by here
         return cl.enqueue_copy(queue, buffer, _contiguous(array), dst_offset=offset, is_blocking=wait)
+    except cl.Error as e:
+        raise translate(e, f"Writing {array.nbytes} bytes", device) from e
 
 
 def read_buffer(
@@ -29,8 +41,10 @@ def read_buffer(
     """Copy `array.nbytes` bytes of `buffer` from `offset` on into `array`."""
     if array.nbytes == 0:
         return None
-    with cl_errors(f"Reading {array.nbytes} bytes", device):
+    try:
         return cl.enqueue_copy(queue, _contiguous(array), buffer, src_offset=offset, is_blocking=wait)
+    except cl.Error as e:
+        raise translate(e, f"Reading {array.nbytes} bytes", device) from e
 
 
 def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, byte: int, nbytes: int, offset: int, device: str) -> None:
@@ -85,3 +99,63 @@ def _contiguous(array: Array) -> Array:
         raise InputError(f"an array of shape {array.shape} is not C-contiguous; copy it with np.ascontiguousarray")
     # NumPy gives no buffer for types that it did not define itself, such as bfloat16.
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)
+
+
+def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
+    """Zeroed host memory that starts at a multiple of `alignment`."""
+    raw = np.zeros(nbytes + alignment, np.uint8)
+    start = -raw.__array_interface__["data"][0] % alignment
+    return raw[start : start + nbytes]
+
+
+class Crossing:
+    """A buffer of `nbytes` that arrays are written to and read from; `buffer` is what kernels are given.
+
+    The caller sees to it that no enqueued launch uses the buffer at that time.
+    """
+
+    __slots__ = ("__weakref__", "_host", "_rt", "buffer", "nbytes")
+
+    def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
+        """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
+        check_fork()
+        keep_in_children(self)
+        self._rt = rt
+        self._host: Array | None = None
+        self.nbytes = nbytes
+        if buffer is None and nbytes and rt.shares_memory:
+            self._host = aligned_bytes(nbytes)
+            buffer = rt.memory.wrapped(self._host, writable=True)
+            if buffer is None:
+                self._host = None
+        self.buffer = rt.allocate(nbytes) if buffer is None else buffer
+
+    def write(self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None) -> Any:
+        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished."""
+        source = np.asarray(array)
+        if source.size == 0:
+            return None
+        if self._host is None:
+            return self._rt.write(self.buffer, np.ascontiguousarray(source, dtype), wait=False, queue=queue)
+        self._rt.counters.transfers += 1
+        np.copyto(
+            self._host[: source.size * dtype.itemsize].view(dtype).reshape(source.shape), source, casting="unsafe"
+        )
+        return None
+
+    def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
+        """The memory as a row-major array, which is not empty, where host and device share it."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._host is None or not nbytes:
+            return None
+        return self._host[:nbytes].view(dtype).reshape(tuple(shape))
+
+    def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
+        """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""
+        if array.size == 0:
+            return None
+        if self._host is None:
+            return self._rt.read(self.buffer, array, wait=False, queue=queue)
+        self._rt.counters.transfers += 1
+        np.copyto(array, self._host[: array.nbytes].view(array.dtype).reshape(array.shape))
+        return None

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
-from ...cl.tensor import aligned_bytes
+from ...cl.transfer import aligned_bytes
 from .host_code import find_host_code
 from .host_loop import HostLoop
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
-from ...cl.tensor import Crossing, DeviceTensor
+from ...cl.tensor import DeviceTensor
+from ...cl.transfer import Crossing
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Port, Program, ReferenceStep, SlotArg, Step, UploadStep
 
 Target = Callable[[Port], DeviceTensor]

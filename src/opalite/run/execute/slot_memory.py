@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ...cl.pools import BufferPool
 from ...cl.runtime import Runtime
-from ...cl.tensor import Crossing
+from ...cl.transfer import Crossing
 from ...cl.weights import SharedWeight
 from ...ir.device_family import SLOW_SUB_BUFFERS
 from ...plan.program import DownloadStep, LaunchStep, Program, SlotArg, Step, Storage, UploadStep
