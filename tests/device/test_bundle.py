@@ -426,7 +426,7 @@ def test_weights_are_used_where_they_are_read(rt: Runtime, bundle: Path) -> None
     if not rt.info.on_host:
         pytest.skip("device memory is not host memory")
     for weight in load_bundle(bundle).find(rt.info).program.weights.values():
-        assert rt.memory.wrapped(weight) is not None
+        assert rt.allocator.wrapped(weight) is not None
 
 
 # Files that change behind a session

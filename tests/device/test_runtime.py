@@ -320,7 +320,7 @@ def test_aligned_host_memory_needs_no_copy_on_a_cpu(rt: Runtime, program: Any) -
     assert (rt.counters.bytes_allocated == before) == rt.info.on_host
     assert np.all(read(rt, held.memory) == 3)
     if rt.info.on_host:
-        assert rt.memory.wrapped(raw[offset + 4 : offset + 8]) is None
+        assert rt.allocator.wrapped(raw[offset + 4 : offset + 8]) is None
 
 
 # Devices

@@ -55,7 +55,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """What came of one seed."""
 
     seed: int
@@ -109,7 +109,7 @@ class Campaign:
         self._batch = 1 if what == "cache" else 100  # of a cache a new process is to be asked
         self._box = folder / "box"  # all that a child may write to
         self._template = folder / "template"
-        self.found: list[Found] = []
+        self.found: list[Finding] = []
         for name in ("home", "tmp", "here", "files", "cache"):
             (self._box / name).mkdir(parents=True, exist_ok=True)
         self._template.mkdir(exist_ok=True)
@@ -150,11 +150,11 @@ class Campaign:
             status = self._in_child(lambda b=batch: self._work(b, until), self._box / "cache", results)
             with results.open("rb") as f:
                 f.seek(said)
-                found = [Found(**json.loads(line)) for line in f]
+                found = [Finding(**json.loads(line)) for line in f]
             if status:  # the seed that has no result
                 seed += len(found)
                 subject, what, path = self._make(seed)
-                found.append(Found(seed, subject.name, what, status.split(" ", 1)[0], status))
+                found.append(Finding(seed, subject.name, what, status.split(" ", 1)[0], status))
                 self._keep(seed, path)
                 with results.open("a") as f:
                     f.write(json.dumps(found[-1].__dict__) + "\n")
@@ -183,7 +183,7 @@ class Campaign:
                     kind = "slow"
                 if kind in FAULTS:
                     self._keep(seed, path)
-                results.write(json.dumps(Found(seed, subject.name, what, kind, text, spent).__dict__) + "\n")
+                results.write(json.dumps(Finding(seed, subject.name, what, kind, text, spent).__dict__) + "\n")
                 results.flush()
 
     def _make(self, seed: int) -> tuple[Subject, str, Path]:
@@ -307,7 +307,7 @@ class Campaign:
             shutil.copy(path, kept.with_suffix(path.suffix))
 
     @property
-    def faults(self) -> list[Found]:
+    def faults(self) -> list[Finding]:
         """Seeds that must not have ended as they did."""
         return [f for f in self.found if f.kind in FAULTS]
 
@@ -398,7 +398,7 @@ def main() -> int:
             raise SystemExit("--jobs needs --count, which it shares out")
         options = ["--what", a.what, "--seconds", str(seconds), *(["--tune"] if a.tune else [])]
         records = run_jobs("tests.fuzz.corrupt", options, shares(a.seed, a.count, a.jobs), folder, a.threads)
-        found = [Found(**r) for r in records]
+        found = [Finding(**r) for r in records]
     else:
         preload()
         campaign = Campaign(a.what, folder, tunes=a.tune)

@@ -24,7 +24,7 @@ import numpy as np
 import pyopencl as cl
 
 from opalite.cl import memory, tensor, transfer
-from opalite.cl.memory import Allocator
+from opalite.cl.allocator import Allocator
 from opalite.run.execute import one_node
 
 _SOURCE = """

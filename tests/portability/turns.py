@@ -17,7 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from opalite.cl.devices import Found
+from opalite.cl.devices import FoundDevice
 from opalite.cl.runtime import Runtime
 
 _NAME = "simulator"
@@ -51,7 +51,7 @@ def take_turns() -> None:
 
     begin = Runtime.__init__
 
-    def made(self: Runtime, found: Found) -> None:
+    def made(self: Runtime, found: FoundDevice) -> None:
         _by_one_thread(begin, self, found)
 
     Runtime.__init__ = made  # type: ignore[method-assign]

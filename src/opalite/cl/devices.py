@@ -17,13 +17,13 @@ from . import intel
 from .describe import describe, location, with_trials
 from .failures import code_name
 from .forks import check_fork
-from .select import Candidate, select, stable_ids
+from .select import DeviceEntry, select, stable_ids
 
 _PYOPENCL_ROOM = 1 << 20  # bytes on the disk for pyopencl's own cache
 
 
 @dataclass(frozen=True)
-class Found(Candidate):
+class FoundDevice(DeviceEntry):
     """A candidate with its OpenCL device."""
 
     device: cl.Device = None
@@ -42,7 +42,7 @@ class BrokenPlatform:
 class Listing:
     """Every device of every platform, and the platforms that failed."""
 
-    devices: list[Found] = field(default_factory=list)
+    devices: list[FoundDevice] = field(default_factory=list)
     broken: list[BrokenPlatform] = field(default_factory=list)
     platforms: list[str] = field(default_factory=list)  # name and version, in the loader's order
     faults: list[str] = field(default_factory=list)  # of the machine, by which devices may be missing
@@ -98,7 +98,7 @@ def devices() -> list[DeviceInfo]:
     return [with_trials(found.device, found.info) for found in list_all().devices]
 
 
-def find_device(request: str | None = None) -> Found:
+def find_device(request: str | None = None) -> FoundDevice:
     """The device that `request` means (see `select`); None takes OPALITE_DEVICE, else the best GPU, else the CPU.
 
     NoDeviceError lists the devices and platforms found and says what to do.
@@ -112,13 +112,13 @@ def find_device(request: str | None = None) -> Found:
         for fault in listing.faults:
             e.add_context(fault)
         raise
-    assert isinstance(chosen, Found)
+    assert isinstance(chosen, FoundDevice)
     return replace(chosen, info=with_trials(chosen.device, chosen.info))
 
 
-def _found(device: cl.Device, index: str) -> Found:
+def _found(device: cl.Device, index: str) -> FoundDevice:
     try:
         usable = bool(device.available) and bool(device.compiler_available)
     except cl.Error:
         usable = False
-    return Found(describe(device), index, location(device), usable, device)
+    return FoundDevice(describe(device), index, location(device), usable, device)

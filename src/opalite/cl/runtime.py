@@ -21,13 +21,13 @@ from ..ir.device_family import SHORT_LOOPS, SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from ..pocl import repair as pocl
 from . import tensor, transfer
+from .allocator import Allocator, Arena
 from .counters import Counters
 from .describe import fingerprint
-from .devices import Found, find_device
+from .devices import FoundDevice, find_device
 from .failures import cl_errors, translate
 from .forks import check_fork, keep_in_children, process
 from .launch import Grid, KernelArg, PreparedLaunch, Recording
-from .memory import Allocator, Arena
 from .pools import BufferPool
 from .programs import ProgramCache, Spec
 from .replay import Replay, find_replay
@@ -45,7 +45,7 @@ class Runtime:
     to one thread at a time.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: FoundDevice) -> None:
         """DeviceError if the driver refuses a context."""
         device = found.device
         if pocl.needs_repair(found.info.platform, found.info.version):
@@ -67,7 +67,7 @@ class Runtime:
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index
         )
-        self.memory = Allocator(self.context, self.info, self.counters)
+        self.allocator = Allocator(self.context, self.info, self.counters)
         self.weights = WeightStore(self._upload_weight)
         keep_in_children(self)
 
@@ -177,7 +177,7 @@ class Runtime:
 
     def allocate(self, nbytes: int) -> cl.Buffer:
         """A read-write buffer of at least `nbytes`. DeviceMemoryError if there is no room."""
-        return self.memory.buffer(nbytes)
+        return self.allocator.buffer(nbytes)
 
     def pinned(self, nbytes: int) -> Array:
         """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
@@ -185,15 +185,15 @@ class Runtime:
 
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
         """A read-write image2d of RGBA texels, channels FLOAT32 or FLOAT16."""
-        return self.memory.image(width, height, dtype)
+        return self.allocator.image(width, height, dtype)
 
     def make_arena(self, regions: Sequence[tuple[int, int]]) -> Arena:
         """Memory for regions (offset, nbytes) of one address space; `Arena.region` gives each."""
-        return Arena(self.memory, regions)
+        return Arena(self.allocator, regions)
 
     def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
         """A pool of buffers of this device."""
-        return BufferPool(self.memory.buffer)
+        return BufferPool(self.allocator.buffer)
 
     def share_weight(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant that all sessions share (see WeightStore.get)."""
@@ -205,7 +205,7 @@ class Runtime:
             texture = self.make_image(width, height, DType.of(array))
             self.write_image(texture, np.ascontiguousarray(array))
             return SharedWeight(texture, None)
-        wrapped = self.memory.wrapped(array)
+        wrapped = self.allocator.wrapped(array)
         if wrapped is not None:
             return SharedWeight(wrapped, array)
         buffer = self.allocate(array.nbytes)

@@ -31,7 +31,7 @@ _SECOND_CHOICE = ("rusticl", "clover", "clvk", "oclgrind")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DeviceEntry:
     """A device that a request may mean. `index` is 'platform:device' in the order that the drivers report."""
 
     info: DeviceInfo
@@ -52,7 +52,7 @@ def platform_slug(platform: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", lowered).strip("-") or "opencl"
 
 
-def stable_ids(candidates: Sequence[Candidate]) -> list[str]:
+def stable_ids(candidates: Sequence[DeviceEntry]) -> list[str]:
     """An id such as 'nvidia:gpu:0' for each candidate, in their order.
 
     The number counts devices of one platform and kind by PCI address, then name, then the driver's order: it stays
@@ -69,7 +69,7 @@ def stable_ids(candidates: Sequence[Candidate]) -> list[str]:
     return ids
 
 
-def select(request: str | None, candidates: Sequence[Candidate]) -> Candidate:
+def select(request: str | None, candidates: Sequence[DeviceEntry]) -> DeviceEntry:
     """The candidate that `request` means.
 
     An id ('nvidia:gpu:0'), an index ('0:1'), a kind ('cpu', 'gpu', 'accelerator'), else a vendor, family, platform or
@@ -95,7 +95,7 @@ def select(request: str | None, candidates: Sequence[Candidate]) -> Candidate:
     return max(found, key=_rank)
 
 
-def _matching(wanted: str, usable: Sequence[Candidate]) -> list[Candidate]:
+def _matching(wanted: str, usable: Sequence[DeviceEntry]) -> list[DeviceEntry]:
     exact = [c for c in usable if wanted in (c.info.id, c.index)]
     if exact or re.fullmatch(r"\d+:\d+", wanted):
         return exact
@@ -109,7 +109,7 @@ def _matching(wanted: str, usable: Sequence[Candidate]) -> list[Candidate]:
     return []
 
 
-def _rank(candidate: Candidate) -> tuple[int, bool, bool, float]:
+def _rank(candidate: DeviceEntry) -> tuple[int, bool, bool, float]:
     info = candidate.info
     kind = {"gpu": 2, "accelerator": 1}.get(info.kind, 0)
     first_choice = platform_slug(info.platform) not in _SECOND_CHOICE

@@ -125,7 +125,7 @@ class Crossing:
         self.nbytes = nbytes
         if buffer is None and nbytes and rt.shares_memory:
             self._host = aligned_bytes(nbytes)
-            buffer = rt.memory.wrapped(self._host, writable=True)
+            buffer = rt.allocator.wrapped(self._host, writable=True)
             if buffer is None:
                 self._host = None
         self.buffer = rt.allocate(nbytes) if buffer is None else buffer

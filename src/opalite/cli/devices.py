@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from ..cl.describe import with_trials
-from ..cl.devices import Found, Listing, list_all
+from ..cl.devices import FoundDevice, Listing, list_all
 from ..cl.select import select
 from ..errors import NoDeviceError
 from .console import make_console
@@ -66,7 +66,7 @@ def _table(listing: Listing, default: str) -> Table:
     return table
 
 
-def _abilities(found: Found) -> list[str]:
+def _abilities(found: FoundDevice) -> list[str]:
     if not found.usable:
         return ["nothing: not available"]
     info = found.info

@@ -55,7 +55,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class _Memory:
+class _Lifetime:
     """A device value's needs before offsets are known."""
 
     nbytes: int
@@ -83,7 +83,7 @@ class Emitter:
     launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
     nesting: Nesting = field(default_factory=Nesting)
     slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
-    memory: list[_Memory] = field(default_factory=list)
+    lifetimes: list[_Lifetime] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
     now: int = 0
@@ -110,12 +110,12 @@ class Emitter:
             else:
                 self.slots[v] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
                 if v.type.layout.is_image:
-                    memory = self.memory[self.slots[v]]
+                    memory = self.lifetimes[self.slots[v]]
                     memory.image, memory.dtype = v.type.layout.image_size(v.shape), v.type.storage
         number = self.slots[v]
-        self.memory[number].last = self.now
-        if (within := self.memory[number].within) is not None:
-            self.memory[within[0]].last = self.now
+        self.lifetimes[number].last = self.now
+        if (within := self.lifetimes[number].within) is not None:
+            self.lifetimes[within[0]].last = self.now
         return number
 
     def part(self, v: Value, spot: Spot) -> int:
@@ -126,21 +126,21 @@ class Emitter:
         key = (spot, v.type.nbytes)
         if key not in self.slots:
             self.slots[key] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
-            self.memory[self.slots[key]].within = holder, spot.offset
+            self.lifetimes[self.slots[key]].within = holder, spot.offset
         return self.slots[key]
 
     def new_slot(self, nbytes: int, storage: Storage, label: str) -> int:
         """A slot first used now."""
-        self.memory.append(_Memory(nbytes, self.now, self.now, storage, label))
-        return len(self.memory) - 1
+        self.lifetimes.append(_Lifetime(nbytes, self.now, self.now, storage, label))
+        return len(self.lifetimes) - 1
 
     def add_weight(self, array: Array, label: str, image: bool = False) -> int:
         """A STATIC slot holding `array`."""
         array = np.ascontiguousarray(array)
         number = self.new_slot(array.nbytes, Storage.STATIC, label)
         if image:
-            self.memory[number].image = (array.shape[1], array.shape[0])
-            self.memory[number].dtype = DType.of(array)
+            self.lifetimes[number].image = (array.shape[1], array.shape[0])
+            self.lifetimes[number].dtype = DType.of(array)
         self.program.weights[number] = array
         return number
 
@@ -266,11 +266,11 @@ def _emit_node(e: Emitter, node: Node) -> int:
         source, target = x.type.place.target, y.type.place.target
         if target is Target.HOST:
             steps.append(DownloadStep(e.slot(x), e.host(y), y.dtype, y.shape, x.name))
-            e.memory[e.slot(x)].storage = _separate(e, e.slot(x))
+            e.lifetimes[e.slot(x)].storage = _separate(e, e.slot(x))
             return 0
         if source is Target.HOST:
             number = e.slot(y)
-            e.memory[number].storage = Storage.SEPARATE
+            e.lifetimes[number].storage = Storage.SEPARATE
             steps.append(UploadStep(e.host(x), number, y.type.storage, x.name))
             return 0
     if node.chosen.host_reason:
@@ -281,7 +281,7 @@ def _emit_node(e: Emitter, node: Node) -> int:
 
 def _separate(e: Emitter, number: int) -> Storage:
     """Outputs get memory of their own unless they are weights."""
-    now = e.memory[number].storage
+    now = e.lifetimes[number].storage
     return Storage.SEPARATE if now is Storage.DYNAMIC else now
 
 
@@ -425,13 +425,13 @@ def assign_memory(e: Emitter, strategy: str) -> None:
     align = _alignment(e.device)
     requests = [
         Request(i, m.nbytes, m.first, m.last)
-        for i, m in enumerate(e.memory)
+        for i, m in enumerate(e.lifetimes)
         if m.storage is Storage.DYNAMIC and m.image is None and m.within is None
     ]
     plan, totals = plan_memory(requests, align, strategy)
     images = _assign_images(e)
     program = e.program
-    for i, m in enumerate(e.memory):
+    for i, m in enumerate(e.lifetimes):
         holder, start = m.within or (-1, 0)
         offset = start + plan.offsets.get(i if m.within is None else holder, 0)
         program.slots.append(Slot(i, m.nbytes, m.storage, offset, m.image, m.dtype, images.get(i, 0), m.label, holder))
@@ -440,10 +440,10 @@ def assign_memory(e: Emitter, strategy: str) -> None:
         plan.strategy,
         totals,
         lower_bound(requests, align),
-        sum(m.nbytes for m in e.memory if m.storage is Storage.STATIC),
-        sum(m.nbytes for m in e.memory if m.storage is Storage.SEPARATE),
+        sum(m.nbytes for m in e.lifetimes if m.storage is Storage.STATIC),
+        sum(m.nbytes for m in e.lifetimes if m.storage is Storage.SEPARATE),
         sum(w * h * 4 * dtype.size for w, h, dtype in program.image_pool),
-        sum(m.within is not None for m in e.memory),
+        sum(m.within is not None for m in e.lifetimes),
     )
 
 
@@ -454,9 +454,9 @@ def _assign_images(e: Emitter) -> dict[int, int]:
     """
     pool: list[list[Any]] = []  # width, height, dtype, busy until step
     number: dict[int, int] = {}
-    order = [i for i, m in enumerate(e.memory) if m.image is not None and m.storage is not Storage.STATIC]
-    for i in sorted(order, key=lambda i: e.memory[i].first):
-        m = e.memory[i]
+    order = [i for i, m in enumerate(e.lifetimes) if m.image is not None and m.storage is not Storage.STATIC]
+    for i in sorted(order, key=lambda i: e.lifetimes[i].first):
+        m = e.lifetimes[i]
         assert m.image is not None
         w, h = m.image
         free = [p for p in range(len(pool)) if pool[p][3] < m.first and pool[p][2] is m.dtype]

@@ -65,7 +65,7 @@ def plan_node(
     outputs = []
     for v in node.outputs:
         number = e.slot(v)
-        memory = e.memory[number]
+        memory = e.lifetimes[number]
         memory.storage = Storage.SEPARATE
         if memory.image is None:
             memory.nbytes += guard

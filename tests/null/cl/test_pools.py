@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cl.memory import split_regions
+from opalite.cl.allocator import split_regions
 from opalite.cl.pools import BufferPool
 from opalite.cl.weights import SharedWeight, WeightStore
 from opalite.ir.content import content_key

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.select import Candidate, platform_slug, select, stable_ids
+from opalite.cl.select import DeviceEntry, platform_slug, select, stable_ids
 from opalite.errors import NoDeviceError
 from opalite.ir.device import DeviceInfo
 
@@ -19,8 +19,8 @@ def load(name: str) -> DeviceInfo:
     return DeviceInfo.from_json((FOLDER / f"{name}.json").read_text())
 
 
-def listing(*platforms: list[DeviceInfo]) -> list[Candidate]:
-    found = [Candidate(d, f"{p}:{i}") for p, devices in enumerate(platforms) for i, d in enumerate(devices)]
+def listing(*platforms: list[DeviceInfo]) -> list[DeviceEntry]:
+    found = [DeviceEntry(d, f"{p}:{i}") for p, devices in enumerate(platforms) for i, d in enumerate(devices)]
     return [replace(c, info=replace(c.info, id=i)) for c, i in zip(found, stable_ids(found), strict=True)]
 
 
@@ -96,7 +96,7 @@ def test_ids_survive_any_order_of_drivers() -> None:
 
 
 def test_equal_devices_are_ordered_by_their_place_on_the_bus() -> None:
-    there = [Candidate(NVIDIA, f"0:{i}", location) for i, location in enumerate(["0000:81:00", "0000:02:00"])]
+    there = [DeviceEntry(NVIDIA, f"0:{i}", location) for i, location in enumerate(["0000:81:00", "0000:02:00"])]
     assert stable_ids(there) == ["nvidia:gpu:1", "nvidia:gpu:0"]
 
 

@@ -49,7 +49,7 @@ class Same:
     name: str
 
 
-Source = Output | Same | Array
+ExportSource = Output | Same | Array
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Segment:
     graph: Graph
     inputs: tuple[str, ...]
     on_host: tuple[bool, ...]
-    exports: dict[str, Source]
+    exports: dict[str, ExportSource]
     tasks: tuple[Task, ...]
     following: Stage | None
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
@@ -178,7 +178,7 @@ class Stage:
         host = [*self.wanted, *inner, *walk.needs]
         return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
 
-    def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, Source]) -> dict[str, Item]:
+    def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, ExportSource]) -> dict[str, Item]:
         """Transposes that move to the stage that reads them, by output: it often takes a few rows of their results."""
         if not walk.pending:
             return {}
@@ -197,10 +197,10 @@ class Stage:
 
 def _collect(
     walk: Walk, names: Sequence[str], outputs: dict[Value, int] | None = None
-) -> tuple[dict[str, Source], dict[Value, int]]:
+) -> tuple[dict[str, ExportSource], dict[Value, int]]:
     """Where the values called `names` come from, and the graph outputs (by number) that this takes."""
     outputs = {} if outputs is None else outputs
-    exports: dict[str, Source] = {}
+    exports: dict[str, ExportSource] = {}
     for name in names:
         if name in exports or walk.from_outside(name):
             continue
@@ -218,7 +218,7 @@ def _collect(
 
 def _make_segment(
     walk: Walk,
-    exports: dict[str, Source],
+    exports: dict[str, ExportSource],
     outputs: Mapping[Value, int],
     host_names: Sequence[str],
     tasks: tuple[Task, ...],

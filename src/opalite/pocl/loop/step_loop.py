@@ -72,7 +72,7 @@ class StepTable:
         """
         rt, others = self._rt, self._rt.info.compute_units - 1
         control, call = aligned_bytes(64 * len(words)).view(np.uint32), aligned_bytes(64 * len(fields)).view(np.uint64)
-        memory, given = rt.memory.wrapped(control, writable=True), rt.memory.wrapped(call, writable=True)
+        memory, given = rt.allocator.wrapped(control, writable=True), rt.allocator.wrapped(call, writable=True)
         assert memory is not None, "asked for on a device that does not share memory"
         assert given is not None, "asked for on a device that does not share memory"
         tables = [self._args, self._shapes, self._counters, memory]
