@@ -95,8 +95,8 @@ def test_a_wrong_engine_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> 
     """With a pool that forgets its last row, some seed fails, and what is left of it is a pool."""
     right = Pool.reference
 
-    def wrong(self, attrs, arrays):
-        found = right(self, attrs, arrays)
+    def wrong(self, arrays):
+        found = right(self, arrays)
         found[0] = found[0].copy()
         found[0][..., -1:] = 0
         return found

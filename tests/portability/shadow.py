@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from opalite.cl import memory, tensor, transfer
+from opalite.cl import allocator, tensor, transfer
 from opalite.cl.allocator import Allocator
 from opalite.run.execute import one_node
 
@@ -47,7 +47,7 @@ _kept: list[cl.MemoryObject] = []
 
 def exactly() -> None:
     """Have kernel tests allocate what tensors have to the byte, so that no access past an end goes unseen."""
-    memory._SMALLEST = 1
+    allocator._SMALLEST = 1
     one_node.GUARD = 0
 
 

@@ -86,6 +86,7 @@ class NodeRun:
                 rt.write_image(memory, np.full((h, w, 4), np.nan, v.type.storage.np))
             elif v.type.nbytes + GUARD:
                 rt.fill(memory, _PATTERN, v.type.nbytes + GUARD)
+        rt.finish()  # the host's memory, which a CPU fills, goes with the run, perhaps before anything is launched
 
     def run(self) -> list[Array]:
         """Run it, and give the logical outputs."""
