@@ -298,7 +298,12 @@ def test_both_ways_to_cross(rt: Runtime, shared: bool) -> None:
     if shared and not rt.shares_memory:
         pytest.skip(f"{rt.info.name} has memory of its own")
     stand_in = SimpleNamespace(
-        shares_memory=shared, memory=rt.memory, allocate=rt.allocate, counters=rt.counters, write=rt.write, read=rt.read
+        shares_memory=shared,
+        allocator=rt.allocator,
+        allocate=rt.allocate,
+        counters=rt.counters,
+        write=rt.write,
+        read=rt.read,
     )
     crossing = Crossing(stand_in, 60)  # type: ignore[arg-type]
     array = np.arange(30, dtype=np.float64).reshape(5, 6)[:, ::2]

@@ -540,7 +540,7 @@ def test_loop_holds_its_tables(linking: Runtime, monkeypatch: pytest.MonkeyPatch
     made: list[Any] = []
 
     def allocate(nbytes: int) -> Any:
-        buffer = linking.memory.buffer(nbytes)
+        buffer = linking.allocator.buffer(nbytes)
         made.append(buffer)
         return buffer
 
