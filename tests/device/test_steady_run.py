@@ -82,7 +82,7 @@ def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
         session.run(None, X)
     with called() as files:
         session.run(None, X)
-    assert len({f for f in files if f != "cl/replay.py"}) <= MOST_FILES
+    assert len(set(files)) <= MOST_FILES + 1, "one more than without: the driver's calls of command buffers"
     assert session.last_trace.strategy == "replay"
 
 

@@ -172,8 +172,11 @@ class Recording:
         """To be called after an argument of a launch was set: what was recorded holds the argument before it."""
         self._buffer, self._has_run = None, False
 
-    def run(self) -> None:
-        """Enqueue every launch; does not wait. DeviceError names the launch that the driver refused."""
+    def run(self) -> bool:
+        """Enqueue every launch; does not wait. Returns whether it was a replay.
+
+        DeviceError names the launch that the driver refused.
+        """
         # Recorded after a plain run only: it pays for those that are run again, and a launch that cannot run never gets
         # there, on which PoCL 5.0 crashes.
         if self._replay is not None and self._buffer is None and self._has_run:
@@ -188,6 +191,7 @@ class Recording:
             self._run_pyopencl()
         self._has_run = True
         self._counters.enqueues += len(self.launches)
+        return self._buffer is not None
 
     def _record(self, replay: Replay) -> None:
         try:

@@ -58,10 +58,10 @@ class Queue:
         waits = 0
         clock = time.perf_counter
         mark = clock()
-        finished = True
+        finished, replayed = True, False
         for phase in self.phases:
             if isinstance(phase, Recording):
-                self._launch(phase, idle)
+                replayed = self._launch(phase, idle) or replayed
                 idle = None
                 finished = False
                 continue
@@ -117,17 +117,19 @@ class Queue:
             compute_s=compute_s,
             download_s=download_s,
             host_s=host_s,
-            strategy=self.name,
+            strategy="replay" if replayed else self.name,
             launches=self._launches,
             bytes_up=exchange.bytes_up,
             bytes_down=exchange.bytes_down,
             waits=waits,
         )
 
-    def _launch(self, recording: Recording, idle: HostLoop | None) -> None:
-        recording.run()
+    def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
+        """Whether the launches were replayed."""
+        replayed = recording.run()
         if idle is not None:
             idle.leave()
+        return replayed
 
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
@@ -150,7 +152,7 @@ class Profiled(Queue):
         self._recorder = recorder
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
-    def _launch(self, recording: Recording, idle: HostLoop | None) -> None:
+    def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
         if idle is not None:
             idle.leave()
         rt = self.prepared.rt
@@ -162,3 +164,4 @@ class Profiled(Queue):
                 step = self._steps[id(launch)]
                 assert isinstance(step, LaunchStep)
                 self._recorder(step, read_times(event, rt.info.name))
+        return False
