@@ -11,7 +11,7 @@ from ...expr.core import Expr, In, Ref
 from ...expr.trace import Builder
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.place import packed
+from ...ir.place import Layout, packed
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
@@ -35,22 +35,10 @@ class ElementwisePacked(Kernel):
             return f"a tensor of rank {len(node.y.shape)} has no channels to pack"
         if node.y.dtype not in PACKED_TYPES:
             return f"packed tensors hold floats, not {node.y.dtype}"
-        if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
-            return "operands have other element types than the result"
-        expr: Expr = node.as_(Elementwise).expr
-        if expr.uses_coords:
-            return "the expression depends on coordinates"
-        main = main_operand(node)
-        if main is None:
-            return "no operand that is not constant has the output's shape"
-        return epilogue_refusal(as_epilogue(node, main), "packed")
+        return copy_refusal(node, "packed")
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
-        y = packed(p.device.pack)
-        main = main_operand(p.node)
-        assert main is not None
-        rest = iter(operand_layouts(as_epilogue(p.node, main), "packed", y))
-        return (Binding(tuple(y if i == main else next(rest) for i in range(len(p.node.inputs))), (y,)),)
+        return (copy_binding(p.node, "packed", packed(p.device.pack)),)
 
     def defaults(self, p: Problem) -> dict[str, Any]:
         return {"EACH": 32 if p.device.is_cpu else 1}
@@ -83,6 +71,26 @@ def main_operand(node: Node) -> int | None:
         if v is not None and v.shape == node.y.shape and not v.is_const:
             return i
     return None
+
+
+def copy_refusal(node: Node, kind: str) -> str | None:
+    """Why the node is no copy of an operand through its expression, for epilogues of `kind`; None if it is."""
+    if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
+        return "operands have other element types than the result"
+    if node.as_(Elementwise).expr.uses_coords:
+        return "the expression depends on coordinates"
+    main = main_operand(node)
+    if main is None:
+        return "no operand that is not constant has the output's shape"
+    return epilogue_refusal(as_epilogue(node, main), kind)
+
+
+def copy_binding(node: Node, kind: str, layout: Layout) -> Binding:
+    """The output and the operand that is copied in `layout`, the others as epilogues of `kind` take them."""
+    main = main_operand(node)
+    assert main is not None
+    rest = iter(operand_layouts(as_epilogue(node, main), kind, layout))
+    return Binding(tuple(layout if i == main else next(rest) for i in range(len(node.inputs))), (layout,))
 
 
 def as_epilogue(node: Node, main: int) -> Node:

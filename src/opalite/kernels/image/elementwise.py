@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...expr.core import Expr
 from ...ir.place import IMAGE
-from ...ops.elementwise import Elementwise
 from ..base import Arg, Binding, Launch, Params, Problem, ceil_div
-from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
-from ..elementwise.packed import as_epilogue, main_operand
+from ..codegen.epilogue import image_epilogue
+from ..elementwise.packed import as_epilogue, copy_binding, copy_refusal, main_operand
 from ..registry import register
 from .layout import ImageKernel, image_prelude, image_refusal
 
@@ -23,24 +21,10 @@ class ImageElementwise(ImageKernel):
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
-        why = image_refusal(p.device, node.y.type)
-        if why is not None:
-            return why
-        if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
-            return "operands have other element types than the result"
-        expr: Expr = node.as_(Elementwise).expr
-        if expr.uses_coords:
-            return "the expression depends on coordinates"
-        main = main_operand(node)
-        if main is None:
-            return "no operand that is not constant has the output's shape"
-        return epilogue_refusal(as_epilogue(node, main), "image")
+        return image_refusal(p.device, node.y.type) or copy_refusal(node, "image")
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
-        main = main_operand(p.node)
-        assert main is not None
-        rest = iter(operand_layouts(as_epilogue(p.node, main), "image", IMAGE))
-        return (Binding(tuple(IMAGE if i == main else next(rest) for i in range(len(p.node.inputs))), (IMAGE,)),)
+        return (copy_binding(p.node, "image", IMAGE),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

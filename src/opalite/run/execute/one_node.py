@@ -75,9 +75,9 @@ class NodeRun:
         self.launches: list[PreparedLaunch] = list(executable.launches.values())
         self.steps = [s for s in planned.program.steps if isinstance(s, LaunchStep)]
         self._outputs = [executable.memory.objects[number] for number in planned.outputs]
-        self.poison()
+        self._poison()
 
-    def poison(self) -> None:
+    def _poison(self) -> None:
         """Fill the outputs, guard bytes included, so that what a launch leaves undone shows."""
         rt = self.executable.rt
         for v, memory in zip(self.node.outputs, self._outputs, strict=True):

@@ -67,7 +67,7 @@ class Ran:
 class RunTrace(Timing):
     """A run's seconds, and what it did.
 
-    strategy: 'queue', 'replay', 'loop' or 'repeat' (execute/strategies.py), joined by '+' where the parts of a model
+    strategy: 'queue', 'replay', 'loop' or 'repeat' (execute/strategy.py), joined by '+' where the parts of a model
         went different ways; 'host' where no program ran.
     launches: kernels of the programs that ran, however they reached the device.
     bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
