@@ -48,6 +48,22 @@ SOURCES = [
     p for folder in ("src", "tests", "benchmarks", "examples") for p in sorted((REPOSITORY / folder).rglob("*.py"))
 ]
 
+TESTS = REPOSITORY / "tests"
+OF_NO_FOLDER = {
+    "device": {"test_every_device.py"},
+    "null": {
+        "test_architecture.py",
+        "test_bench_models.py",
+        "test_build_cache.py",
+        "test_docs.py",
+        "test_example_super_resolution.py",
+        "test_portability_matrix.py",
+        "test_programs.py",
+        "test_public_names.py",
+    },
+}
+"""Tests that no folder of the package could hold: of the repository, the suite itself and the package as a whole."""
+
 
 def part_of(parts: Sequence[str]) -> str:
     """The part that a path or a module's name below opalite belongs to: two folders deep where ALLOWED says so."""
@@ -102,3 +118,14 @@ def test_only_knobs_reads_the_environment() -> None:
         if path == ROOT / "knobs.py":
             continue
         assert "os.environ" not in path.read_text(), f"{path} reads the environment; declare a knob"
+
+
+@pytest.mark.parametrize("suite", ["device", "null"])
+def test_tests_mirror_the_package(suite: str) -> None:
+    top = TESTS / suite
+    files = sorted(top.rglob("test_*.py"))
+    strange = {str(p.parent.relative_to(TESTS)) for p in files if not (ROOT / p.parent.relative_to(top)).is_dir()}
+    assert not strange, f"folders of tests that src/opalite does not have: {sorted(strange)}"
+    assert {p.name for p in files if p.parent == top} == OF_NO_FOLDER[suite], "move the test to its folder, or list it"
+    missing = {str(p.parent) for p in files if not (p.parent / "__init__.py").exists()}
+    assert not missing, f"no __init__.py, so that two tests of one name collide: {sorted(missing)}"

@@ -14,7 +14,7 @@ from tests.portability import install, matrix, run, watch
 from tests.portability.implementations import IMPLEMENTATIONS, DebianSource
 from tests.portability.known import AVOIDED, FAULTS, OUT_OF_REACH, Fault
 
-TEST = "tests/device/test_conv_packed.py::test_float32[{}]"
+TEST = "tests/device/kernels/conv/test_conv_packed.py::test_float32[{}]"
 MODEL = "tests/models/test_shared_models.py::test_outputs_match[mosaic.case2]"
 
 

@@ -48,7 +48,7 @@ def run(
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
-    files = [str(p) for p in sorted((ROOT / "tests" / "device").glob("test_*.py")) if p.name not in NOT_OF_DRIVERS]
+    files = [str(p) for p in sorted((ROOT / "tests" / "device").rglob("test_*.py")) if p.name not in NOT_OF_DRIVERS]
     if implementation.models:
         files.insert(0, str(ROOT / "tests" / "models" / "test_shared_models.py"))
     command = [str(python), "-m", "pytest", "-p", "tests.portability.watch", "-p", "no:cacheprovider"]

@@ -1,0 +1,90 @@
+"""Convolution and pooling of images against their references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
+from opalite.ir.dtype import DType
+from opalite.run.execute.node import make_node
+
+from ..conv.test_conv_packed import CASES, make_case
+from ..conv_checks import find_kernel
+from ..pool.test_pool_direct import WINDOWS, make_attrs
+from .image_checks import check_image
+
+FLAT_CASES = [name for name, case in CASES.items() if len(case[3]) == 2 and name != "merged groups"]
+DEPTHWISE = {  # spatial, kernel, strides, pads, dilations
+    "3x3": ((11, 13), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    "stride": ((11, 29), (5, 3), (2, 2), (2, 0, 1, 1), (1, 1)),
+    "dilated": ((13, 31), (3, 3), (1, 1), (2, 3, 2, 3), (2, 3)),
+    "far dilated": ((5, 67), (1, 3), (1, 2), (0, 20, 0, 20), (1, 23)),
+    "one column": ((29, 1), (3, 1), (2, 1), (1, 0, 1, 0), (1, 1)),
+    "whole": ((7, 5), (7, 5), (1, 1), (0, 0, 0, 0), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", FLAT_CASES)
+def test_conv(rt: Runtime, name: str) -> None:
+    attrs, arrays = make_case(name)
+    check_image(rt, "Conv", "ImageConv", attrs, arrays, const=(1, 2))
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (2, 4), (8, 2)])
+@pytest.mark.parametrize("name", ["blocks", "whole groups"])
+def test_conv_tiles(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
+    attrs, arrays = make_case(name)
+    check_image(rt, "Conv", "ImageConv", attrs, arrays, const=(1, 2), TW=tile[0], TB=tile[1])
+
+
+def test_conv_without_bias(rt: Runtime) -> None:
+    attrs, arrays = make_case("3x3")
+    check_image(rt, "Conv", "ImageConv", attrs, arrays[:2], const=(1,))
+
+
+def test_half_images(rt: Runtime) -> None:
+    attrs, arrays = make_case("blocks")
+    check_image(rt, "Conv", "ImageConv", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
+
+
+def test_conv_epilogue_adds_a_residual_and_gates_channels(rt: Runtime) -> None:
+    attrs, arrays = make_case("blocks")
+    rng = np.random.default_rng(5)
+    y = make_node("Conv", attrs, arrays).y.shape
+    operands = [rng.standard_normal(s).astype(np.float32) for s in (y, (2, 53, 1, 1), (1, 53, 1, 1), (2, 1, 7, 1))]
+    expr = parse_expr("add($0, $1); mul(%0, $2); add(%1, $3); mul(%2, $4); exp(%3)", [DType.FLOAT32] * 5)
+    operands[1] *= 0.1
+    given = [np.asarray(a * 0.1, np.float32) for a in arrays]
+    check_image(rt, "Conv", "ImageConv", {**attrs, "epilogue": expr}, [*given, *operands], const=(1, 2, 5))
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise(rt: Runtime, name: str, precision: DType | None) -> None:
+    spatial, kernel, strides, pads, dilations = DEPTHWISE[name]
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 19, *spatial), (19, 1, *kernel), (19,))]
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": 19}
+    check_image(rt, "Conv", "ImageDepthwise", attrs, arrays, const=(1, 2), precision=precision)
+
+
+@pytest.mark.parametrize("window", [w for w in WINDOWS if len(w[0]) == 2])
+@pytest.mark.parametrize("kind", ["max", "average", "average+pad", "lp", "lp3"])
+@pytest.mark.parametrize("ceil", [False, True])
+def test_pool(rt: Runtime, window: Any, kind: str, ceil: bool) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 19, *window[0])).astype(np.float32)
+    check_image(rt, "Pool", "ImagePool", make_attrs(window, kind, ceil=ceil), [x])
+
+
+def test_other_ranks_and_types_are_refused(rt: Runtime) -> None:
+    attrs, arrays = make_case("rank 1")
+    kernel = find_kernel("Conv", "ImageConv")
+    assert kernel.refuse(kernel.problem(make_node("Conv", attrs, arrays, const=(1, 2)), rt.info))
+    x = np.ones((1, 4, 3, 3), np.int32)
+    pool = make_node("Pool", make_attrs(((3, 3), (2, 2), (1, 1), (0, 0, 0, 0), (1, 1)), "max"), [x])
+    kernel = find_kernel("Pool", "ImagePool")
+    assert kernel.refuse(kernel.problem(pool, rt.info))

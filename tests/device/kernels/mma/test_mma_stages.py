@@ -1,0 +1,169 @@
+"""Convolutions and matrix products on matrix units by way of local memory; processors stand in for the units."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.expr.text import parse_expr
+from opalite.ir.device_family import PTX_MMA
+from opalite.ir.dtype import DType
+from opalite.kernels.mma.stages import SPACE, legal_tiles
+from opalite.ops.view import Movement
+from opalite.run.execute.node import make_node
+
+from ..conv.test_conv_packed import check, make_case
+from ..conv_checks import check_kernel, find_kernel
+
+TILES = [
+    (4, 4, 2, 2, 1, 1, 3),
+    (2, 1, 2, 2, 2, 2, 4),
+    (1, 2, 1, 1, 4, 4, 2),
+    (1, 1, 4, 1, 1, 1, 3),
+    (4, 1, 1, 2, 1, 2, 2),
+]
+
+SIZED = [((65, 20, 520), values) for values in TILES]
+
+
+@pytest.fixture
+def units(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """The runtime with a device that has matrix units or whose processors can stand in for them."""
+    if PTX_MMA in rt.info.quirks:
+        return rt
+    if "Oclgrind" in rt.info.platform:
+        monkeypatch.setenv("OCLGRIND_BUILD_OPTIONS", "-D__x86_64__")
+    elif rt.info.family != "pocl":  # others compile for a machine of their own, which has no stand-ins
+        pytest.skip("the device builds no inline PTX")
+    other = copy.copy(rt)
+    other.info = dataclasses.replace(
+        rt.info, quirks=(*rt.info.quirks, PTX_MMA), local_mem=max(rt.info.local_mem, 49152)
+    )
+    return other
+
+
+def tile(values: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(SPACE, values, strict=True))
+
+
+@pytest.mark.parametrize("name", ["3x3", "stride", "far dilated", "cropping", "rank 3"])
+def test_convolution(units: Runtime, name: str) -> None:
+    check(units, "ConvStaged", *make_case(name), 4, DType.FLOAT16, **tile((1, 2, 2, 1, 1, 1, 3)))
+
+
+@pytest.mark.parametrize("values", TILES)
+@pytest.mark.parametrize("name", ["blocks"])
+def test_convolution_tiles(units: Runtime, name: str, values: tuple[int, ...]) -> None:
+    check(units, "ConvStaged", *make_case(name), 4, DType.FLOAT16, **tile(values))
+
+
+@pytest.mark.parametrize("values", TILES)
+def test_neighbours_move_together(units: Runtime, values: tuple[int, ...]) -> None:
+    """A pointwise convolution of images with an even number of positions, in several images."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((3, 70, 6, 7), (53, 70, 1, 1), (53,))]
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    check(units, "ConvStaged", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+
+
+def test_convolution_of_many_taps(units: Runtime) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 17, 19), (24, 3, 7, 7), (24,))]
+    attrs = {"strides": (2, 2), "pads": (3, 3, 3, 3), "dilations": (1, 1), "group": 1}
+    check(units, "ConvStaged", attrs, arrays, 4, DType.FLOAT16, **tile((2, 1, 1, 2, 1, 2, 2)))
+
+
+def test_convolution_epilogue(units: Runtime) -> None:
+    attrs, (x, w, _) = make_case("blocks")
+    shape = make_node("Conv", attrs, [x, w, None]).y.shape
+    residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
+    check(units, "ConvStaged", {**attrs, "epilogue": expr}, [x, w, None, residual], 4, DType.FLOAT16, **tile(TILES[1]))
+
+
+@pytest.mark.parametrize(("sizes", "values"), [((197, 132, 200), None), ((37, 52, 8), TILES[3]), *SIZED])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, values: tuple[int, ...] | None) -> None:
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    bias, residual = rng.standard_normal(n, np.float32), rng.standard_normal((m, n), np.float32)
+    expr = parse_expr("add($0, $1); add(%0, $2)", [DType.FLOAT32] * 3)
+    attrs: dict[str, Any] = {"trans_a": False, "trans_b": trans_b, "epilogue": expr}
+    arrays = [a, np.ascontiguousarray(b.T) if trans_b else b, bias, residual]
+    node = make_node("MatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
+    check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, arrays, None if values is None else tile(values))
+
+
+NORMAL_TILES = [None, (2, 1, 2, 2, 2, 2, 4), (1, 2, 1, 2, 2, 2, 3), (1, 1, 4, 1, 1, 1, 3), (1, 3, 2, 1, 4, 4, 2)]
+
+
+@pytest.mark.parametrize("values", NORMAL_TILES)
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_product_of_normalised_rows(units: Runtime, trans_b: bool, values: tuple[int, ...] | None) -> None:
+    """Rows of means and deviations of their own; one is constant."""
+    rng = np.random.default_rng(0)
+    m, n, k = 53, 68, 200
+    a = rng.standard_normal((m, k), np.float32) * rng.uniform(0.1, 3, (m, 1)).astype(np.float32)
+    a += rng.uniform(-4, 4, (m, 1)).astype(np.float32)
+    a[7] = 0.5
+    b = rng.standard_normal((k, n), np.float32) / k**0.5
+    a, b = a.astype(np.float16).astype(np.float32), b.astype(np.float16).astype(np.float32)
+    bias = rng.standard_normal(n, np.float32)
+    attrs: dict[str, Any] = {"trans_a": False, "trans_b": trans_b, "epsilon": 1e-5}
+    attrs["epilogue"] = parse_expr("add($0, $1)", [DType.FLOAT32] * 2)
+    arrays = [a, np.ascontiguousarray(b.T) if trans_b else b, bias]
+    node = make_node("NormalizedMatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
+    params = None if values is None else tile(values)
+    check_kernel(units, find_kernel("NormalizedMatMul", "MatmulNormalized"), node, arrays, params)
+
+
+ATTENTIONS = {  # q[B,H,S,D], heads and length of keys, mask, causal
+    "plain": ((1, 2, 37, 64), 2, 53, None, False),
+    "shared heads": ((2, 6, 70, 32), 2, 131, None, False),
+    "causal": ((1, 2, 69, 64), 2, 69, None, True),
+    "mask": ((2, 2, 37, 96), 1, 53, (2, 1, 37, 53), False),
+    "padding": ((2, 2, 5, 32), 2, 53, (2, 1, 1, 53), True),
+    "long rows": ((1, 1, 17, 128), 1, 70, None, False),
+}
+
+
+@pytest.mark.parametrize("values", [None, (1, 4, 16), (2, 1, 32)])
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention(units: Runtime, name: str, values: tuple[int, ...] | None) -> None:
+    q, shared, keys, mask, causal = ATTENTIONS[name]
+    rng = np.random.default_rng(3)
+    other = (q[0], shared, keys, q[3])
+    arrays: list[Any] = [rng.standard_normal(shape).astype(np.float32) for shape in (q, other, other)]
+    if mask is None:
+        arrays.append(None)
+    else:
+        arrays.append(np.where(rng.random(mask) < 0.3, -np.inf, rng.standard_normal(mask)).astype(np.float32))
+    attrs = {"scale": 0.3, "causal": causal, "softcap": 0.0}
+    node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
+    params = None if values is None else dict(zip(("QW", "KW", "KEYS"), values, strict=True))
+    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, arrays, params)
+
+
+def test_attention_in_place(units: Runtime) -> None:
+    """Queries, keys and values of one tensor [S,B,3,H,D], and an output [S,B,H,D]."""
+    joint = np.random.default_rng(3).standard_normal((37, 2, 3, 2, 32)).astype(np.float32)
+    views = tuple(Movement.of(joint.shape).pick(2, i).transpose((1, 2, 0, 3)).view for i in range(3))
+    attrs = {"scale": 0.2, "causal": False, "softcap": 0.0, "views": views, "out_axes": (2, 0, 1, 3)}
+    node = make_node("Attention", attrs, [joint, joint, joint, None], precision=DType.FLOAT16)
+    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, [joint, joint, joint, None])
+
+
+def test_tiles_that_are_chosen_from(units: Runtime) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((70, 264), np.float32), rng.standard_normal((264, 36), np.float32)
+    node = make_node("MatMul", {"trans_a": False, "trans_b": False}, [a, b], const=(1,), precision=DType.FLOAT16)
+    tiles = list(legal_tiles(units.info))
+    assert len(tiles) > 12
+    for params in tiles[::8]:
+        check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, [a, b], params)

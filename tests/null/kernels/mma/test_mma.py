@@ -1,0 +1,49 @@
+"""Packed weights of the matrix units, by what the hardware does with the registers of a warp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from opalite.ir import DeviceInfo
+from opalite.ir.device_family import PTX_MMA
+from opalite.kernels.mma.tiles import find_tile, pack_weights, tile_illegal
+
+H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
+
+
+def test_lanes_hold_what_the_instruction_expects() -> None:
+    """mma.m16n8k16 as the PTX manual defines it, fed as mma/tile.cl feeds it."""
+    rng = np.random.default_rng(0)
+    filters, rows = (rng.integers(-8, 8, (n, 9, 4)).astype(np.float16) for n in (20, 16))
+    packed = pack_weights(filters)
+    tiles, steps = packed.shape[:2]
+    quads = np.zeros((16, 4 * steps, 4))
+    quads[:, :9] = rows
+    got = np.zeros((16, 16 * tiles))
+    for t in range(tiles):
+        sums = np.zeros((2, 16, 8))
+        for s in range(steps):
+            for j in range(2):
+                a, b = np.zeros((16, 16)), np.zeros((16, 8))
+                for lane in range(32):
+                    group, thread = divmod(lane, 4)
+                    low, high = slice(2 * thread, 2 * thread + 2), slice(2 * thread + 8, 2 * thread + 10)
+                    for row in (group, group + 8):
+                        a[row, low], a[row, high] = np.split(quads[row, 4 * s + thread], 2)
+                    b[low, group], b[high, group] = np.split(packed[t, s, lane, 4 * j : 4 * j + 4], 2)
+                sums[j] += a @ b
+        for row in range(16):
+            for thread in range(4):
+                pair = slice(2 * thread, 2 * thread + 2)
+                got[row, 16 * t + 4 * thread :][:4] = [*sums[0, row, pair], *sums[1, row, pair]]
+    want = rows.reshape(16, -1).astype(np.float64) @ filters.reshape(20, -1).astype(np.float64).T
+    np.testing.assert_array_equal(got[:, :20], want)
+
+
+def test_found_tiles_are_legal() -> None:
+    device = replace(H200, quirks=(PTX_MMA,))
+    for sizes in ((49, 512, 288), (1, 1000, 80), (1, 4, 1), (100352, 256, 4)):
+        assert tile_illegal(find_tile(*sizes, device), device) is None
