@@ -1,0 +1,468 @@
+"""Dim and its Trace: integers that remember how they came from symbols, and what was decided about them.
+
+Longer than 400 lines: a number with all of its operators, which its trace makes.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .polynomial import Bounds, Monomial, Poly, add, constant, multiply, split
+from .real import Real
+
+_HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`text` is true of the sizes that a trace was made with, and has to be for those it is used with.
+
+    where: the line of code that asked. fixes: it holds a size to one value.
+    """
+
+    text: str
+    where: str
+    fixes: bool = False
+
+
+class Trace:
+    """Symbols and what was decided about them. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.symbols: list[Dim] = []
+        self.names: list[str] = []
+        self._guards: dict[str, Guard] = {}
+        self._texts: list[str] = []
+        self._bounds: list[Bounds] = []
+        self._hints: list[int] = []
+        self._atoms: dict[str, int] = {}
+        self._dims: dict[Poly, Dim] = {}
+
+    def symbol(self, hint: int, name: str = "") -> int:
+        """A size that may be any other; 0 and 1, which broadcasting and much else treats apart, stay themselves.
+
+        A symbol is at least 2, which is a condition of its trace. name: as the model calls it, for messages.
+        """
+        if hint < 2:
+            return hint
+        text = f"s{len(self.symbols)}"
+        number = self._atom(text, hint, (2, None))
+        made = self._dim((((number,), 1),))
+        assert isinstance(made, Dim)
+        self.symbols.append(made)
+        self.names.append(name or text)
+        self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", "symbols are at least 2"))
+        return made
+
+    @property
+    def guards(self) -> list[Guard]:
+        """What has to hold, in the order in which it was asked."""
+        return list(self._guards.values())
+
+    def guard(self, text: str, *, fixes: bool = False) -> None:
+        """Record a condition. It is true now."""
+        if text not in self._guards:
+            self._guards[text] = Guard(text, _caller(), fixes)
+
+    def _atom(self, text: str, hint: int, bounds: Bounds) -> int:
+        number = self._atoms.get(text)
+        if number is None:
+            number = self._atoms[text] = len(self._texts)
+            self._texts.append(text)
+            self._hints.append(hint)
+            self._bounds.append(bounds)
+        return number
+
+    def atom(self, text: str, hint: int, bounds: Bounds) -> int:
+        """An integer that is opaque but for its bounds, as a Dim."""
+        return self._dim((((self._atom(text, hint, bounds),), 1),))
+
+    def _dim(self, poly: Poly) -> int:
+        """The Dim of a polynomial; a plain integer for a constant."""
+        if not poly:
+            return 0
+        if len(poly) == 1 and not poly[0][0]:
+            return poly[0][1]
+        found = self._dims.get(poly)
+        if found is None:
+            hint = sum(c * math.prod(self._hints[a] for a in m) for m, c in poly)
+            found = self._dims[poly] = Dim(self, poly, hint)
+        return found  # type: ignore[return-value]
+
+    def bounds(self, poly: Poly) -> Bounds:
+        """What a polynomial is at least and at most; None where nothing is known."""
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, coefficient in poly:
+            least, most = self._monomial_bounds(monomial)
+            if coefficient < 0:
+                least, most = most, least
+            low = None if low is None or least is None else low + coefficient * least
+            high = None if high is None or most is None else high + coefficient * most
+        return low, high
+
+    def _monomial_bounds(self, monomial: Monomial) -> Bounds:
+        if len(monomial) == 1:
+            return self._bounds[monomial[0]]
+        low: int | None = 1
+        high: int | None = 1
+        for a in monomial:
+            least, most = self._bounds[a]
+            if least is None or least < 0:
+                return None, None
+            low = None if low is None else low * least
+            high = None if high is None or most is None else high * most
+        return low, high
+
+    def text(self, poly: Poly) -> str:
+        """A polynomial as an expression of Python."""
+        terms = []
+        for monomial, coefficient in sorted(poly, key=lambda term: not term[0]):  # the constant last
+            factors = [self._texts[a] for a in monomial]
+            if coefficient != 1 or not factors:
+                factors.append(str(coefficient))
+            terms.append("*".join(factors))
+        return " + ".join(terms).replace("+ -", "- ")
+
+
+def _caller() -> str:
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    path = Path(frame.f_code.co_filename)
+    return f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}"
+
+
+def _is_float(other: Any) -> bool:
+    return isinstance(other, float | Real)
+
+
+def real(value: Any) -> Any:
+    """A Dim as a Real, exactly (sizes are below 2^53); other numbers as they are."""
+    return Real(value.trace, f"({value.text})", float(value.hint)) if type(value) is Dim else value
+
+
+class Dim:
+    """An integer of a trace; see the module. Code that takes an `int` takes one: it says that it is one."""
+
+    __array_ufunc__ = None  # NumPy's scalars leave arithmetic to it
+    __slots__ = ("_hash", "hint", "poly", "trace")
+
+    def __init__(self, trace: Trace, poly: Poly, hint: int) -> None:
+        self.trace, self.poly, self.hint = trace, poly, hint
+        self._hash = hash((id(trace), poly))
+
+    @property
+    def __class__(self) -> type:  # isinstance(d, int) is true; type(d) is Dim
+        return int
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise TypeError("the class of a Dim is not to be set")
+
+    @property
+    def text(self) -> str:
+        """The expression over the trace's symbols s0, s1, ..., in Python."""
+        return self.trace.text(self.poly)
+
+    def __repr__(self) -> str:
+        return f"<{self.text} = {self.hint}>"
+
+    def fix(self) -> int:
+        """The plain integer, to which this size is fixed from now on."""
+        self.trace.guard(f"{self.text} == {self.hint}", fixes=True)
+        return self.hint
+
+    __int__ = __index__ = __trunc__ = fix
+
+    def __str__(self) -> str:
+        return str(self.fix())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.fix(), spec)
+
+    def __float__(self) -> float:
+        return float(self.fix())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # Comparisons
+
+    def _difference(self, other: Any) -> Poly | None:
+        p = as_poly(other)
+        return None if p is None else add(self.poly, p, -1)
+
+    def _compare(self, other: Any, sign: str, decide: Callable[[int], bool]) -> bool:
+        """Whether `self - other` (sign) 0. decide: the same of a number."""
+        if _is_float(other):
+            return _order(self.hint, _hint(other), sign)
+        difference = self._difference(other)
+        if difference is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if not difference:
+            return decide(0)
+        low, high = self.trace.bounds(difference)
+        if (known := _known(low, high, sign)) is not None:
+            return known
+        is_so = decide(self.hint - _hint(other))
+        negated = {"<": ">=", "<=": ">", "==": "!="}[sign]
+        text = f"{self.trace.text(difference)} {sign if is_so else negated} 0"
+        self.trace.guard(text, fixes=is_so and sign == "==")
+        return is_so
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if _is_float(other):
+            return bool(real(self) == other)
+        return self._compare(other, "==", lambda v: v == 0)
+
+    def __ne__(self, other: object) -> bool:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(other, "<", lambda v: v < 0)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(other, "<=", lambda v: v <= 0)
+
+    def __gt__(self, other: Any) -> bool:
+        found = self.__le__(other)
+        return found if found is NotImplemented else not found
+
+    def __ge__(self, other: Any) -> bool:
+        found = self.__lt__(other)
+        return found if found is NotImplemented else not found
+
+    def __bool__(self) -> bool:
+        return not self.__eq__(0)
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        if _is_float(other):
+            return real(self) + other
+        p = as_poly(other)
+        return NotImplemented if p is None else self.trace._dim(add(self.poly, p))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if _is_float(other):
+            return real(self) - other
+        p = as_poly(other)
+        return NotImplemented if p is None else self.trace._dim(add(self.poly, p, -1))
+
+    def __rsub__(self, other: Any) -> Any:
+        if _is_float(other):
+            return other - real(self)
+        p = as_poly(other)
+        return NotImplemented if p is None else self.trace._dim(add(p, self.poly, -1))
+
+    def __mul__(self, other: Any) -> Any:
+        if _is_float(other):
+            return real(self) * other
+        p = as_poly(other)
+        if p is None:
+            return NotImplemented if not isinstance(other, str | list | tuple | bytes) else other * self.fix()
+        return self.trace._dim(multiply(self.poly, p))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self.trace._dim(multiply(self.poly, constant(-1)))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: Any) -> Any:
+        if _is_float(other):
+            return real(self) // other
+        return _divide(self.trace, self, other)[0]
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        if _is_float(other):
+            return other // real(self)
+        return _divide(self.trace, other, self)[0]
+
+    def __mod__(self, other: Any) -> Any:
+        if _is_float(other):
+            return real(self) % other
+        return _divide(self.trace, self, other)[1]
+
+    def __rmod__(self, other: Any) -> Any:
+        if isinstance(other, str):
+            return other % self.fix()
+        return _divide(self.trace, other, self)[1]
+
+    def __divmod__(self, other: Any) -> Any:
+        return _divide(self.trace, self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return _divide(self.trace, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return real(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / real(self)
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and 0 <= other <= 4:
+            return math.prod([self] * other)
+        return self.fix() ** (other.fix() if type(other) is Dim else other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.fix()
+
+    def __lshift__(self, other: Any) -> Any:
+        return self * (1 << other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return other << self.fix()
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // (1 << other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return other >> self.fix()
+
+    def __and__(self, other: Any) -> Any:
+        if type(other) is int and other >= 0 and other & (other + 1) == 0:
+            return self % (other + 1)
+        if type(other) is int and other < 0 and -other & (-other - 1) == 0:  # x & -8
+            return self - self % -other
+        return self.fix() & _fixed(other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self.__and__(other)
+
+    def __or__(self, other: Any) -> Any:
+        return self.fix() | _fixed(other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Any:
+        return self.fix() ^ _fixed(other)
+
+    __rxor__ = __xor__
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self
+
+    def __ceil__(self) -> Any:
+        return self
+
+    __floor__ = __ceil__
+
+    def bit_length(self) -> int:
+        """As int's."""
+        return self.fix().bit_length()
+
+    def is_integer(self) -> bool:
+        """As int's."""
+        return True
+
+    @property
+    def real(self) -> Any:
+        """As int's."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} belongs to its trace and cannot be pickled or copied")
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def as_poly(value: Any) -> Poly | None:
+    """An integer as a polynomial; None for what is none."""
+    if type(value) is Dim:
+        return value.poly
+    if isinstance(value, int) or type(value).__name__.startswith(("int", "uint")):
+        return constant(int(value))
+    return None
+
+
+def _hint(value: Any) -> Any:
+    return value.hint if type(value) in (Dim, Real) else value
+
+
+def _fixed(value: Any) -> Any:
+    return value.fix() if type(value) is Dim else value
+
+
+def _order(a: float, b: float, sign: str) -> bool:
+    return a < b if sign == "<" else a <= b
+
+
+def _known(low: int | None, high: int | None, sign: str) -> bool | None:
+    """Whether a number between `low` and `high` is (sign) 0, if that follows."""
+    if sign == "==":
+        return False if (low is not None and low > 0) or (high is not None and high < 0) else None
+    if sign == "<":
+        if high is not None and high < 0:
+            return True
+        return False if low is not None and low >= 0 else None
+    if high is not None and high <= 0:
+        return True
+    return False if low is not None and low > 0 else None
+
+
+def _divide(trace: Trace, a: Any, b: Any) -> tuple[Any, Any]:
+    """Quotient and remainder as Python rounds them. What the divisor divides exactly leaves both."""
+    p, q = as_poly(a), as_poly(b)
+    if p is None or q is None:
+        return NotImplemented, NotImplemented
+    if b == 0:
+        raise ZeroDivisionError("integer division or modulo by zero")
+    if p == q:
+        return 1, 0
+    whole, rest = split(p, q)
+    divisor = trace._dim(q)
+    left = trace._dim(rest)
+    if not rest:
+        return trace._dim(whole), 0
+    low, high = trace.bounds(rest)
+    if type(divisor) is int and divisor > 0 and low is not None and high is not None and low >= 0 and high < divisor:
+        return trace._dim(whole), left
+    if type(left) is int and type(divisor) is int:
+        quotient, remainder = divmod(left, divisor)
+        return trace._dim(whole) + quotient, remainder
+    quotient = trace.atom(
+        f"(({trace.text(rest)})//({trace.text(q)}))", _hint(left) // _hint(divisor), _quotient_bounds(trace, rest, q)
+    )
+    least, most = trace.bounds(q)
+    return trace._dim(whole) + quotient, trace.atom(
+        f"(({trace.text(rest)})%({trace.text(q)}))",
+        _hint(left) % _hint(divisor),
+        (0, None if most is None else most - 1) if least is not None and least > 0 else (None, None),
+    )
+
+
+def _quotient_bounds(trace: Trace, p: Poly, q: Poly) -> Bounds:
+    low, high = trace.bounds(p)
+    least, most = trace.bounds(q)
+    if least is None or least <= 0:
+        return None, None
+    if least == most:
+        return None if low is None else low // least, None if high is None else high // least
+    return 0 if low is not None and low >= 0 else None, None if high is None or high < 0 else high // least

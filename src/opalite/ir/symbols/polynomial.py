@@ -1,0 +1,56 @@
+"""Polynomials with integer coefficients over numbered atoms: the normal form of sizes."""
+
+from __future__ import annotations
+
+Monomial = tuple[int, ...]  # numbers of atoms, sorted; () for the constant
+Poly = tuple[tuple[Monomial, int], ...]  # sorted, without zeros
+Bounds = tuple[int | None, int | None]
+
+
+def add(a: Poly, b: Poly, factor: int = 1) -> Poly:
+    """a + factor * b."""
+    terms = dict(a)
+    for m, c in b:
+        terms[m] = terms.get(m, 0) + factor * c
+    return tuple(sorted((m, c) for m, c in terms.items() if c))
+
+
+def multiply(a: Poly, b: Poly) -> Poly:
+    """a * b."""
+    terms: dict[Monomial, int] = {}
+    for m, c in a:
+        for n, d in b:
+            key = tuple(sorted((*m, *n)))
+            terms[key] = terms.get(key, 0) + c * d
+    return tuple(sorted((m, c) for m, c in terms.items() if c))
+
+
+def constant(value: int) -> Poly:
+    """A plain integer."""
+    return (((), value),) if value else ()
+
+
+def split(p: Poly, q: Poly) -> tuple[Poly, Poly]:
+    """whole, rest with p = whole * q + rest; q a single monomial, else whole is 0."""
+    if len(q) != 1:
+        return (), p
+    ((factors, by),) = q
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in p:
+        left = list(m)
+        try:
+            for a in factors:
+                left.remove(a)
+        except ValueError:
+            rest[m] = c
+            continue
+        if m or not factors:
+            turns, over = divmod(c, by)
+            if over and m:
+                turns, over = 0, c  # 3*s0 // 2 stays together
+            if turns:
+                whole[tuple(left)] = turns
+            if over:
+                rest[m] = over
+    return tuple(sorted(whole.items())), tuple(sorted(rest.items()))

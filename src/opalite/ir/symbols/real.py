@@ -1,0 +1,165 @@
+"""Real: a float that came from sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .dim import Trace
+
+
+def _real_text(value: Any) -> str:
+    if type(value) is Real:
+        return value.text
+    if hasattr(value, "poly"):
+        return f"({value.text})"
+    return repr(float(value))
+
+
+class Real:
+    """A float that came from sizes: costs, scales, reciprocals.
+
+    Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
+    """
+
+    __array_ufunc__ = None
+    __slots__ = ("hint", "text", "trace")
+
+    def __init__(self, trace: Trace, text: str, hint: float) -> None:
+        self.trace, self.text, self.hint = trace, text, hint
+
+    @property
+    def __class__(self) -> type:
+        return float
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise TypeError("the class of a Real is not to be set")
+
+    def __repr__(self) -> str:
+        return f"<{self.text} = {self.hint}>"
+
+    def fix(self) -> float:
+        """The plain float, to which this is fixed from now on."""
+        self.trace.guard(f"{self.text} == {self.hint!r}", fixes=True)
+        return self.hint
+
+    __float__ = fix
+
+    def __int__(self) -> int:
+        return int(self.fix())
+
+    __trunc__ = __int__
+
+    def __str__(self) -> str:
+        return str(self.fix())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.fix(), spec)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __bool__(self) -> bool:
+        return self != 0.0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        text = _real_text(other)
+        if text == self.text:
+            return True
+        is_so = bool(self.hint == _at_hand(other))
+        self.trace.guard(f"{self.text} {'==' if is_so else '!='} {text}", fixes=is_so)
+        return is_so
+
+    def __ne__(self, other: object) -> bool:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.hint < _at_hand(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.hint <= _at_hand(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.hint > _at_hand(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.hint >= _at_hand(other))
+
+    def _with(self, other: Any, sign: str, fn: Callable[[Any, Any], Any], swap: bool = False) -> Any:
+        if not isinstance(other, int | float) and not type(other).__name__.startswith(("float", "int", "uint")):
+            return NotImplemented
+        a, b = (other, self) if swap else (self, other)
+        hint = fn(float(_at_hand(a)), float(_at_hand(b)))
+        return Real(self.trace, f"({_real_text(a)}{sign}{_real_text(b)})", hint)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, "+", lambda a, b: a + b)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, "+", lambda a, b: a + b, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, "-", lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, "-", lambda a, b: a - b, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, "*", lambda a, b: a * b)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, "*", lambda a, b: a * b, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, "/", lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, "/", lambda a, b: a / b, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", lambda a, b: a // b)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", lambda a, b: a // b, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, "%", lambda a, b: a % b)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._with(other, "**", lambda a, b: a**b)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._with(other, "**", lambda a, b: a**b, True)
+
+    def __neg__(self) -> Any:
+        return Real(self.trace, f"(-{self.text})", -self.hint)
+
+    def __abs__(self) -> Any:
+        return Real(self.trace, f"abs({self.text})", abs(self.hint))
+
+    def __ceil__(self) -> Any:
+        return self.trace.atom(f"ceil({self.text})", math.ceil(self.hint), (None, None))
+
+    def __floor__(self) -> Any:
+        return self.trace.atom(f"floor({self.text})", math.floor(self.hint), (None, None))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits:
+            return round(self.fix(), digits)
+        return self.trace.atom(f"round({self.text})", round(self.hint), (None, None))
+
+    def float32(self) -> Any:
+        """Rounded to float32, as NumPy's arithmetic in it is at every step."""
+        return Real(self.trace, f"float32({self.text})", float(np.float32(self.hint)))
+
+
+def _at_hand(value: Any) -> Any:
+    return getattr(value, "hint", value)

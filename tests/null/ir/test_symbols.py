@@ -1,0 +1,137 @@
+"""Sizes as symbols: expressions are right for every size for which their guards hold."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from opalite.ir.symbols import FUNCTIONS, Dim, Real, Trace, at_least, at_most, hint_of, is_symbolic
+
+
+def evaluate(value, sizes):
+    return eval(value.text, {}, {**FUNCTIONS, **sizes}) if type(value) in (Dim, Real) else value
+
+
+def draw(rng, depth):
+    if depth == 0:
+        return rng.choice(["s0", "s1", rng.randint(-3, 9)])
+    return rng.choice("+-*/%mMcifr"), draw(rng, depth - 1), draw(rng, depth - 1), rng.choice([1, 2, 3, 4, 8, 16])
+
+
+def compute(tree, sizes):
+    if not isinstance(tree, tuple):
+        return sizes.get(tree, tree)
+    sign, a, b, k = tree
+    a, b = compute(a, sizes), compute(b, sizes)
+    match sign:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            return a // k
+        case "%":
+            return a % k
+        case "m":
+            return at_most([a, b])
+        case "M":
+            return at_least([a, b])
+        case "c":
+            return -(-a // k)
+        case "i":
+            return a if a < b else b
+        case "f":
+            return math.floor(a * 0.37)
+        case _:
+            return [0, 1, 2][a % 3]  # an index is a plain number
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_expressions_hold_wherever_their_guards_do(seed):
+    rng = random.Random(seed)
+    held = 0
+    for _ in range(150):
+        tree = draw(rng, rng.randint(1, 4))
+        first = {"s0": rng.randint(2, 40), "s1": rng.randint(2, 40)}
+        trace = Trace()
+        result = compute(tree, {n: trace.symbol(v) for n, v in first.items()})
+        assert hint_of(result) == compute(tree, first)
+        for _ in range(4):
+            sizes = {"s0": rng.randint(2, 60), "s1": rng.randint(2, 60)}
+            if all(eval(g.text, {}, {**FUNCTIONS, **sizes}) for g in trace.guards):
+                held += 1
+                assert evaluate(result, sizes) == compute(tree, sizes), (tree, result, trace.guards)
+    assert held > 200
+
+
+def only(trace):
+    """Guards but for the symbols' own."""
+    return [g.text for g in trace.guards if not g.text.endswith(">= 2")]
+
+
+def test_what_follows_from_form_or_bounds_is_no_guard():
+    trace = Trace()
+    h, w = trace.symbol(32), trace.symbol(48)
+    assert h + 1 - 1 is h
+    assert (h * 4) // 4 is h
+    assert (h * 6) % 3 == 0
+    assert h != 1
+    assert h * w > 3
+    assert h % 8 < 8
+    assert -(-h // 8) > 0
+    assert (8 * h + 3) // 8 is h
+    assert 2 * h + w == w + h + h
+    assert only(trace) == []
+
+
+def test_decisions_and_plain_numbers_are_guards():
+    trace = Trace()
+    h = trace.symbol(32, "height")
+    assert h > 16
+    assert [*range(h)][-1] == 31
+    assert f"{h}" == "32"
+    assert only(trace) == ["s0 - 16 > 0", "s0 == 32"]
+    assert trace.guards[-1].fixes
+    assert "test_symbols.py" in trace.guards[-1].where
+
+
+def test_zero_and_one_stay_themselves():
+    trace = Trace()
+    assert trace.symbol(1) == 1
+    assert trace.symbol(0) == 0
+    assert not trace.symbols
+
+
+def test_reals_keep_expressions_and_their_order_is_free():
+    trace = Trace()
+    n = trace.symbol(49)
+    mean = 1.0 / n
+    assert type(mean) is Real
+    assert evaluate(mean, {"s0": 7}) == 1 / 7
+    assert mean < 0.5
+    assert only(trace) == []
+    assert float(mean) == 1 / 49
+    assert trace.guards[-1].fixes
+
+
+def test_it_passes_for_an_int_and_meets_numpy():
+    trace = Trace()
+    n = trace.symbol(5)
+    assert isinstance(n, int)
+    assert type(np.int64(3) * n) is Dim
+    assert is_symbolic((1, n))
+    assert only(trace) == []
+    assert np.zeros((n, 2)).shape == (5, 2)
+    assert only(trace) == ["s0 == 5"]
+
+
+def test_least_and_largest_drop_what_is_known():
+    trace = Trace()
+    n = trace.symbol(9)
+    assert at_least([n, 1]) is n
+    assert at_most([n, n + 3]) is n
+    assert evaluate(at_least([n, 20]), {"s0": 31}) == 31
+    assert only(trace) == []
