@@ -100,7 +100,7 @@ def test_imports_point_one_way(path: Path) -> None:
         if parts[0] == "opalite" and len(parts) > 1 and (other := part_of(parts[1:])) in ALLOWED:
             assert other == own or other in ALLOWED[own], f"{path}:{line}: {own} must not import {other}"
         if parts[0] == "pyopencl":
-            assert own in ("cl", "pocl", "pocl/loop"), f"{path}:{line}: only cl/ and pocl/ import pyopencl"
+            assert own == "cl", f"{path}:{line}: only cl/ imports pyopencl"
         if parts[0] == "onnx":
             assert own in ("importer", "backend"), f"{path}:{line}: only importer/ and backend.py import onnx"
 

@@ -1,10 +1,11 @@
-"""OpenCL through pyopencl, which only this folder and pocl/ import.
+"""OpenCL through pyopencl, which only this folder imports.
 
     devices   select describe checks   which devices there are, which one is meant, what each can do, what is broken
     runtime   counters                 one device's context and queues, and the things made on them
     programs  build_pool build_worker  compiling once, and keeping binaries between processes
     memory    subbuffers pools weights transfer tensor
     launch    rawcalls replay events   enqueueing with everything settled beforehand
+    handles                            the driver's objects, by name
     failures                           driver errors as sentences
     advice                             what to install where nothing is found
 

@@ -72,7 +72,7 @@ def compile_program(context: cl.Context, device: cl.Device, options: str, text: 
         program._build(options.encode(), [device])
         return program
 
-    return lighten(make, text, options)
+    return lighten(make, text, options, cl.Error)
 
 
 def link(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
@@ -83,7 +83,8 @@ def link(context: cl.Context, device: cl.Device, options: str, text: str) -> cl.
         part.compile(options.encode(), [device], [])
         return part
 
-    parts = [lighten(make, t, o) for t, o in zip(text.split(PART), options.split(PART), strict=True)]
+    sources = zip(text.split(PART), options.split(PART), strict=True)
+    parts = [lighten(make, *source, cl.Error) for source in sources]
     return cl._Program.link(context, parts, b"", [device])
 
 

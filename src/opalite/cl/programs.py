@@ -314,7 +314,8 @@ class ProgramCache:
             return program
 
         try:
-            program = lighten(make, text, self._given(options)) if self._serial else make(text, self._given(options))
+            given = self._given(options)
+            program = lighten(make, text, given, cl.Error) if self._serial else make(text, given)
         except cl.Error as e:
             assert program is not None
             log = self._compiler_output(program)

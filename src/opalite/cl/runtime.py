@@ -87,9 +87,13 @@ class Runtime:
         if self.info.on_host or self.info.unified_memory:
             return self.queue
         if self._transfer_queue is None:
-            with cl_errors("Opening a queue for transfers", self.info.name):
-                self._transfer_queue = cl.CommandQueue(self.context, self.device)
+            self._transfer_queue = self.make_queue()
         return self._transfer_queue
+
+    def make_queue(self) -> cl.CommandQueue:
+        """One more in-order queue, whose commands wait for nobody else's."""
+        with cl_errors("Opening a queue", self.info.name):
+            return cl.CommandQueue(self.context, self.device)
 
     # Programs and launches
 

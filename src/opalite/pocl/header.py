@@ -14,8 +14,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-import pyopencl as cl
-
 T = TypeVar("T")
 GUARD = "_OPENCL_H_"
 _FILES = ("opencl-c-base.h", "opencl-c.h")
@@ -85,12 +83,12 @@ def find_header() -> LightHeader | None:
     return None
 
 
-def lighten(make: Callable[[str, str], T], text: str, options: str) -> T:
-    """`make(text, options)` for PoCL: with the declarations that `text` needs, or where that fails, with all."""
+def lighten(make: Callable[[str, str], T], text: str, options: str, failure: type[Exception]) -> T:
+    """`make(text, options)` for PoCL: with the declarations that `text` needs, or with all if that raises `failure`."""
     header = find_header()
     if header is not None:
         try:
             return make(*header.program(text, options))
-        except cl.Error:
+        except failure:
             pass  # what is wrong, if anything, is for the ordinary build to say
     return make(text, options)

@@ -116,7 +116,7 @@ def test_what_does_not_build_lightly_is_built_in_the_ordinary_way(rt: Runtime) -
         return program
 
     pasted = "#define CAT(a, b) a##b\nkernel void k(global float *x) { x[0] = CAT(na, tive_sqrt)(x[1]); }"
-    lighten(make, pasted, "-w")
+    lighten(make, pasted, "-w", cl.Error)
     assert made == [f"-D{GUARD} -w", "-w"]
     with pytest.raises(BuildError, match="undeclared_name") as raised:
         rt.build("\nkernel void k(global int *x) { x[0] = undeclared_name; }", "-w", "wrong.cl")

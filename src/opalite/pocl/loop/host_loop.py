@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
 from ...cl.forks import hold, is_child, keep_in_children
+from ...cl.handles import Queue
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from .host_code import HostCode
@@ -62,7 +62,7 @@ class HostLoop:
         self._stay, self._leave = places["STAY"], places["LEAVE"]
         self._count = math.prod(others.grid)
         # A queue of its own: nobody else's commands wait behind a worker that stays.
-        self._queue = cl.CommandQueue(rt.context, rt.device)
+        self._queue = rt.make_queue()
         self._sent = 0
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if self._count else False  # a single core is the host's
@@ -138,7 +138,7 @@ def may_stay(rt: Runtime) -> bool:
     return rt.shares_memory and sys.platform == "linux" and platform.machine().lower() in ("x86_64", "amd64")
 
 
-def _dismiss(words: Array, leave: int, queue: cl.CommandQueue, *kept: Any) -> None:
+def _dismiss(words: Array, leave: int, queue: Queue, *kept: Any) -> None:
     """To be called when nobody can ask any more: memory and code must live as long as a worker is there."""
     if is_child():  # the workers are another process's
         hold(words, queue, kept)

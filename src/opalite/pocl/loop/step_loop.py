@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyopencl as cl
 
+from ...cl.handles import Buffer, Program
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...cl.transfer import aligned_bytes
@@ -32,14 +32,14 @@ class StepRow:
     function: int
     groups: tuple[int, int, int]
     items: tuple[int, int, int]
-    args: tuple[cl.Buffer | int, ...]  # memory, or the 64 bits of a number
+    args: tuple[Buffer | int, ...]  # memory, or the 64 bits of a number
 
 
 class StepTable:
     """The steps of one linked program on the device, from which loops over parts of them are made."""
 
     def __init__(
-        self, rt: Runtime, program: cl._Program, rows: Sequence[StepRow], shape: int, counters: int, label: str
+        self, rt: Runtime, program: Program, rows: Sequence[StepRow], shape: int, counters: int, label: str
     ) -> None:
         """`shape` and `counters` are the numbers of a row of the tables that the program reads."""
         self._rt, self._program, self._rows, self._label = rt, program, len(rows), label
@@ -94,12 +94,12 @@ class StepTable:
         places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
         return HostLoop(rt, code, serve, call, control, places, word, stay_s, tables)
 
-    def _upload(self, array: Array) -> cl.Buffer:
+    def _upload(self, array: Array) -> Buffer:
         buffer = self._rt.allocate(array.nbytes)
         self._rt.write(buffer, array)
         return buffer
 
-    def _find_addresses(self, memory: Sequence[cl.Buffer]) -> dict[int, int]:
+    def _find_addresses(self, memory: Sequence[Buffer]) -> dict[int, int]:
         """Where each buffer lies, by its id, as kernels see it."""
         rt, distinct = self._rt, list({id(m): m for m in memory}.values())
         found = rt.allocate(8 * max(len(distinct), 1))
@@ -113,4 +113,4 @@ class StepTable:
         return {id(m): int(a) for m, a in zip(distinct, addresses, strict=True)}
 
 
-StepArgument: TypeAlias = "cl.Buffer | np.generic"
+StepArgument: TypeAlias = "Buffer | np.generic"
