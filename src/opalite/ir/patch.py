@@ -21,6 +21,11 @@ class Patch:
     add: Sequence[Node] = ()
     replace: dict[Value, Value] = field(default_factory=dict)
 
+    @classmethod
+    def replacing(cls, node: Node, *made: Node, also: Sequence[Node] = ()) -> Patch:
+        """`made`, whose last node gives what `node` gave, in its place; the nodes `also` go with it."""
+        return cls([*also, node], made, {node.y: made[-1].y})
+
 
 def apply_patches(graph: Graph, patches: Sequence[Patch], rule: str) -> None:
     """Apply patches that touch disjoint nodes. CheckError names `rule` if a replacement changes a type.

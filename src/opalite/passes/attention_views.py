@@ -38,7 +38,7 @@ def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     of_q, of_k, of_v = views
     made = node.with_(op=replace(op, views=(of_q, of_k, of_v), scale=scale), inputs=inputs)
-    return Patch([node], [made], {node.y: made.y})
+    return Patch.replacing(node, made)
 
 
 def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
@@ -133,7 +133,7 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
     out = fresh_value(writer.y.name, TensorType(writer.y.dtype, shape))
     attention = writer.with_(op=replace(before, out_axes=(b, h, s, d)), outputs=[out])
     view = node.with_(op=Reshape(node.y.shape), inputs=[out])
-    return Patch([writer, node], [attention, view], {node.y: view.y})
+    return Patch.replacing(node, attention, view, also=[writer])
 
 
 def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:

@@ -86,7 +86,7 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     op = Normalize("layer", epsilon=added[1][1], axis=mean[1][0])
     made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
-    return Patch([node], [made], {node.y: made.y})
+    return Patch.replacing(node, made)
 
 
 def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -115,7 +115,7 @@ def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
         return "heads are broadcast"
     op = Attention(scale, causal=False, softcap=0.0, blind_nan=True)
     made = node.with_(op=op, inputs=[q, k, v, mask], origin=origins_between([q, kt, v, mask], node))
-    return Patch([node], [*added, made], {node.y: made.y})
+    return Patch.replacing(node, *added, made)
 
 
 def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, Value | None]:

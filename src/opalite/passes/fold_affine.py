@@ -68,11 +68,11 @@ def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None
     new_conv = _scaled_conv(conv, scale, shift, joined_origin(conv, node))
     rest = _without_prefix(expr, operand, current)
     if isinstance(expr.result, Tmp) and isinstance(current, Tmp) and expr.result.k == current.k:
-        return Patch([conv, node], [new_conv], {node.y: new_conv.y})
+        return Patch.replacing(node, new_conv, also=[conv])
     inputs = list(node.inputs)
     inputs[operand] = new_conv.y
     tail = with_expression(node, replace(op, expr=rest), inputs)
-    return Patch([conv, node], [new_conv, tail], {node.y: tail.y})
+    return Patch.replacing(node, new_conv, tail, also=[conv])
 
 
 def _next_affine(expr: Expr, current: Ref, node: Node, channels: int) -> tuple[int, str, Array, bool] | None:

@@ -37,4 +37,4 @@ def fold_pad(node: Node, sweep: Sweep) -> Patch | str | None:
     joined = tuple(o + p for o, p in zip(op.pads, (*pads[2:rank], *pads[rank + 2 :]), strict=True))
     wide = replace(op, pads=joined, count_include_pad=True) if isinstance(op, Pool) else replace(op, pads=joined)
     made = node.with_(op=wide, inputs=[pad.x, *node.inputs[1:]], origin=joined_origin(pad, node))
-    return Patch([pad, node], [made], {node.y: made.y})
+    return Patch.replacing(node, made, also=[pad])

@@ -32,7 +32,7 @@ def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
     b = Builder(expr.dtypes)
     joined = b.finish(b.inline(expr, operands))
     made = with_expression(node, Elementwise(joined, node.y.shape), node.inputs)
-    return Patch([node], [made], {node.y: made.y})
+    return Patch.replacing(node, made)
 
 
 def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -52,7 +52,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         joined = join(before, node, i)
         if joined is not None:
-            return Patch([before, node], [joined], {node.y: joined.y})
+            return Patch.replacing(node, joined, also=[before])
         reason = "the joined expression would be too large"
     return reason
 

@@ -52,8 +52,7 @@ def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule
         apart = sum(_least(n, device, memory) for n in (norm, node))
         if after[0].seconds >= apart:
             return f"apart they are expected to take {apart * 1e6:.1f} us, together {after[0].seconds * 1e6:.1f}"
-        removed = [norm, node] if between is None else [norm, between, node]
-        return Patch(removed, [*added, made], {node.y: made.y})
+        return Patch.replacing(node, *added, made, also=[norm] if between is None else [norm, between])
 
     return rule
 

@@ -146,7 +146,7 @@ def _as_integers(
 
     expr = trace(scaled, *(v.dtype for v in operands))
     tail = node.beside(Elementwise(expr), operands, like=node.y.name)
-    return Patch([node], [*added, made, tail], {node.y: tail.y})
+    return Patch.replacing(node, *added, made, tail)
 
 
 def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
@@ -207,11 +207,11 @@ def widen(device: DeviceInfo | None) -> Rule:
             widened = MatMul(op.trans_a, op.trans_b, exact)
         if not exact:
             made = node.with_(op=widened, inputs=wide)
-            return Patch([node], [*added, made], {node.y: made.y})
+            return Patch.replacing(node, *added, made)
         sums = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
         added.append(node.with_(op=widened, inputs=wide, outputs=[sums]))
         added.append(node.beside(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
-        return Patch([node], added, {node.y: added[-1].y})
+        return Patch.replacing(node, *added)
 
     return rule
 
@@ -224,7 +224,7 @@ def _pooled_floats(node: Node, op: Pool) -> Patch | None:
     most = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
     pooled = node.with_(inputs=[wide.y], outputs=[most])
     bytes_ = node.beside(Elementwise(trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)), [most])
-    return Patch([node], [wide, pooled, bytes_], {node.y: bytes_.y})
+    return Patch.replacing(node, wide, pooled, bytes_)
 
 
 def _largest_product(node: Node, first: int) -> float:
@@ -286,4 +286,4 @@ def _without_zero(node: Node, at: int) -> Patch | None:
     inputs = list(node.inputs)
     inputs[1], inputs[at] = _constant(w, less.astype(held)), None
     made = node.with_(inputs=inputs)
-    return Patch([node], [made], {node.y: made.y})
+    return Patch.replacing(node, made)

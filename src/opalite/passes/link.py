@@ -60,7 +60,7 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
             if not kept:
                 reason = "no kernel accepts the epilogue"
                 continue
-            return Patch([writer, node], [linked], {node.y: linked.y})
+            return Patch.replacing(node, linked, also=[writer])
         return reason
 
     return rule

@@ -94,7 +94,7 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
         inner = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
         added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
         added.append(node.beside(Reshape(node.y.shape), [inner]))
-        return Patch([node], added, {node.y: added[-1].y})
+        return Patch.replacing(node, *added)
     return None
 
 
@@ -115,4 +115,4 @@ def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> V
 
 def _replaced(node: Node, op: Op, inputs: Sequence[Value]) -> Patch:
     made = node.with_(op=op, inputs=inputs)
-    return Patch([node], [made], {node.y: made.y})
+    return Patch.replacing(node, made)

@@ -51,7 +51,7 @@ def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
         order[op.axis : op.axis + 1] = range(taken, taken + rank)
     value = _append(added, node, [value, *node.inputs[1:]], sunk)
     turned = node.beside(Transpose(tuple(order)), [value], like=node.y.name)
-    return Patch([*slices, node], [*added, turned], {node.y: turned.y})
+    return Patch.replacing(node, *added, turned, also=slices)
 
 
 def _sliced_before(op: Slice, perm: tuple[int, ...]) -> Slice:

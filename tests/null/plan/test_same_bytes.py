@@ -79,6 +79,6 @@ def test_new_names_avoid_those_of_the_model() -> None:
     for number in (1, 2):
         last = graph.nodes[-1]
         made = last.with_()
-        apply_patches(graph, [Patch([last], [made], {last.y: made.y})], "test")
+        apply_patches(graph, [Patch.replacing(last, made)], "test")
         assert (graph.inputs[0].name, graph.outputs[0].name) == ("x~", f"y~{number}")
     assert graph.copy().adopt(fresh_value("z", type_)).name == "z~3"
