@@ -71,9 +71,12 @@ class NodeBench:
         return seconds
 
     def group_limit(self, trial: Trial) -> int | None:
-        """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build."""
+        """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build.
+
+        What was prepared for that stays, so that measuring the trial, or the next one, uploads no weight again.
+        """
         try:
-            return self._one_node(trial.binding).group_limit(trial.kernel, trial.settings)
+            return self._prepared(trial).group_limit()
         except DeviceError:
             return None  # measuring the trial tells why
 

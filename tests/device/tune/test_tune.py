@@ -25,6 +25,7 @@ from opalite.kernels.base import Kernel, Launch, Params, Problem, flat_binding
 from opalite.kernels.registry import kernels_for
 from opalite.run.api.compile import compile_model
 from opalite.run.execute import one_node
+from opalite.run.execute.executable import Executable
 from opalite.run.execute.node import make_node
 from opalite.tune import levels, planning
 from opalite.tune.database import open_database
@@ -248,6 +249,23 @@ def test_no_work_group_is_tried_that_the_kernel_does_not_run_with(rt: Runtime, m
     above = [t for t in levels.make_trials([candidate], rt.info, Level.FAST) if t not in trials]
     assert above, "without it larger ones are proposed"
     assert all(bench(t) is None for t in above), "and refused"
+
+
+def test_what_tells_the_largest_group_is_measured_too(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Executable] = []
+
+    def make(*args: Any, **options: Any) -> Executable:
+        made.append(Executable(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(one_node, "Executable", make)
+    node = doubling_node(101)
+    kernel = Doubling.own
+    trial = Trial(kernel, flat_binding(node), tuple(kernel.defaults(kernel.problem(node, rt.info)).items()))
+    bench = NodeBench(rt, node)
+    assert bench.group_limit(trial)
+    assert bench(trial) is not None
+    assert len(made) == 1
 
 
 def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:

@@ -58,13 +58,6 @@ class OneNode:
                 raise DeviceError(f"{kernel.name} runs with work-groups up to {launch.group}, not {group}")
         return run
 
-    def group_limit(self, kernel: Kernel, params: Params) -> int | None:
-        """Most work-items in a group of the launch that leaves its own open, as it is built; None unless there is just
-        one."""
-        run = self.prepare(kernel, params)
-        found = [launch for step, launch in zip(run.steps, run.launches, strict=True) if step.open_group]
-        return found[0].work_group_limit(self.rt.device) if len(found) == 1 else None
-
 
 class NodeRun:
     """One way to compute a node, ready to run. launches: those that have work, in order, and their steps."""
@@ -76,6 +69,12 @@ class NodeRun:
         self.steps = [s for s in planned.program.steps if isinstance(s, LaunchStep)]
         self._outputs = [executable.memory.objects[number] for number in planned.outputs]
         self._poison()
+
+    def group_limit(self) -> int | None:
+        """Most work-items in a group of the launch that leaves its own open, as it is built; None unless there is just
+        one."""
+        found = [launch for step, launch in zip(self.steps, self.launches, strict=True) if step.open_group]
+        return found[0].work_group_limit(self.executable.rt.device) if len(found) == 1 else None
 
     def _poison(self) -> None:
         """Fill the outputs, guard bytes included, so that what a launch leaves undone shows."""
