@@ -19,7 +19,8 @@ from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
-from .plan_cache import PlanCache, fits, model_digest
+from .plan_cache import PlanCache, fits, is_current
+from .plan_key import model_digest
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun
 
@@ -162,8 +163,8 @@ class CachedModel:
             pass  # other shapes
         plan = self._plans.find(feeds)
         try:
-            if plan is not None:
-                plan.read(self.compiler.rt.info, shapes)
+            if plan is not None and not is_current(plan.read(self.compiler.rt.info, shapes), self.compiler.rt.info):
+                return None  # tuning has found other settings since
         except BundleError as e:
             self._plans.drop(feeds, e)
             return None
