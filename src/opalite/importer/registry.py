@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..ir.registered import watch
-
 if TYPE_CHECKING:
     from ..ir.graph import Value
     from .walk.context import NodeContext, Trimmed
@@ -20,7 +18,6 @@ _H = TypeVar("_H", bound=Handler)
 
 _DOMAINS = ("onnx", "ml", "microsoft")  # the folders of importer functions
 _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
-watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
 
 
 def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:

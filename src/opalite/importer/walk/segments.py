@@ -1,5 +1,7 @@
 """Stages and segments: how a model is imported piece by piece as values become known.
 
+Longer than 400 lines: stages, their segments and the run that goes through them are one mechanism.
+
 A Stage is what is left to import before the shapes of its incoming values are known. Selecting it with values gives a
 Segment: a Graph, the tasks that follow it on the host, and the next Stage. Segments are kept by the shapes and dtypes
 of the incoming values, and by the contents of those that something asked for.
@@ -9,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import ChainMap, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 import numpy as np
@@ -102,19 +104,34 @@ class Stage:
     wanted: tuple[str, ...]
     segments: OrderedDict[Any, Segment] = field(default_factory=OrderedDict)
 
-    def select(self, values: Mapping[str, Any]) -> Segment:
-        """The segment for `values`, imported now if it is not kept."""
+    def select(self, values: Mapping[str, Any], before_import: Callable[[], None] | None = None) -> Segment:
+        """The segment for `values`, imported now if it is not kept; `before_import` is called then.
+
+        One thread imports at a time; nobody waits for it to find a segment that is kept.
+        """
         key = tuple(
             _contents_key(as_array(n, values[n])) if n in self.fixed and is_tensor(values[n]) else _type_key(values[n])
             for n in self.incoming
         )
+        found = self._find(key)
+        if found is not None:
+            return found
+        if before_import is not None:
+            before_import()
+        with self.owner.importing:
+            found = self._find(key)  # another thread may have made it meanwhile
+            if found is None:
+                found = self._import({n: values[n] for n in self.incoming})
+                with self.owner.lock:
+                    self.segments[key] = found
+                    if len(self.segments) > SEGMENTS_KEPT:
+                        self.segments.popitem(last=False)
+        return found
+
+    def _find(self, key: Any) -> Segment | None:
         with self.owner.lock:
             found = self.segments.get(key)
-            if found is None:
-                found = self.segments[key] = self._import({n: values[n] for n in self.incoming})
-                if len(self.segments) > SEGMENTS_KEPT:
-                    self.segments.popitem(last=False)
-            else:
+            if found is not None:
                 self.segments.move_to_end(key)
         return found
 
@@ -262,18 +279,20 @@ class ModelImporter:
         self.name = graph.name or "model"
         self.functions = functions or {}
         self.outputs = tuple(v.name for v in graph.outputs)
-        self.lock = RLock()
+        self.lock = Lock()  # of what is kept
+        self.importing = RLock()
         self.separator = _free_separator(graph)
         self._constants: ChainMap[str, Array] = ChainMap(graph.constants, dict(constants or {}))
         self._items = tuple(make_item(node) for node in graph.nodes)
         self._roots: dict[frozenset[str], Stage] = {}
         self._nested: dict[Any, ModelImporter] = {}
 
-    def begin(self, feeds: Mapping[str, Any], runner: Runner) -> Run:
+    def begin(self, feeds: Mapping[str, Any], runner: Runner, before_import: Callable[[], None] | None = None) -> Run:
         """Start one run. `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
 
         An array may be anything with `shape` and `dtype`; one without `__array__` serves as long as no shape depends on
-        its contents. `runner` runs the bodies of loops.
+        its contents. `runner` runs the bodies of loops. `before_import` is called before a segment is imported, which
+        takes long.
         """
         key = frozenset(feeds)
         root = self._roots.get(key)
@@ -281,10 +300,9 @@ class ModelImporter:
             constants = self._constants
             if any(n in constants for n in feeds):
                 constants = ChainMap({n: a for n, a in constants.items() if n not in feeds})
-            root = self._roots[key] = Stage(
-                self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs
-            )
-        return Run(self, root, feeds, runner)
+            made = Stage(self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs)
+            root = self._roots.setdefault(key, made)
+        return Run(self, root, feeds, runner, before_import)
 
     def nested(self, item: Item, body: GraphDef, constants: Mapping[str, Array]) -> ModelImporter:
         """The importer of a body; the same one for every shape that the item is imported for."""
@@ -300,13 +318,21 @@ class Run:
     tasks_run: what has run on the host so far, in order.
     """
 
-    def __init__(self, importer: ModelImporter, root: Stage, feeds: Mapping[str, Any], runner: Runner) -> None:
+    def __init__(
+        self,
+        importer: ModelImporter,
+        root: Stage,
+        feeds: Mapping[str, Any],
+        runner: Runner,
+        before_import: Callable[[], None] | None = None,
+    ) -> None:
         self.segment: Segment | None = None
         self.tasks_run: dict[Task, None] = {}
         self._importer = importer
         self._values: dict[str, Any] = dict(feeds)
         self._borrowed = set(feeds)  # names of arrays that are the caller's or the model's own
         self._runner = runner
+        self._before_import = before_import
         self._absorbed = 0
         self._enter(root)
 
@@ -334,6 +360,12 @@ class Run:
         found = ((n, self._values[n]) for n in self._importer.outputs)
         return [v.copy() if n in self._borrowed and isinstance(v, np.ndarray) else v for n, v in found]
 
+    def replace(self, arrays: Mapping[int, Array]) -> None:
+        """Take `arrays` in place of values that outputs were handed in for, by the identity of those."""
+        for name, value in self._values.items():
+            if id(value) in arrays:
+                self._values[name] = arrays[id(value)]
+
     def advance(self, outputs: Sequence[Any]) -> None:
         """Hand in the outputs of the present segment's graph: run the tasks after it and go to the next segment.
 
@@ -345,7 +377,7 @@ class Run:
 
     def _enter(self, stage: Stage | None) -> None:
         while stage is not None:
-            segment = stage.select(self._values)
+            segment = stage.select(self._values, self._before_import)
             if segment.probe:
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
                 stage = self._absorb(segment, segment.evaluate(ins))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -29,13 +29,15 @@ from ...knobs import LEVELS
 from ...plan.bundle import is_bundle
 from ..execute.exchange import Target
 from ..execute.phases import Recorder
+from ..execute.short_turns import short_turns
 from ..execute.trace import Ran, RunTrace, Timing
 from ..model.compiler import Compiler
 from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.options import CompileOptions, parse_precision, parse_tolerance
 from ..model.request import RunRequest, TuneRequest
-from ..model.steady import SteadyRun
+from ..model.steady import SteadyRun, types_key
+from ..model.turn import RunLock
 from ..report.explain import Explanation, explain
 from .binding import IOBinding, check_device
 from .host_memory import host_memory, out_of_memory
@@ -59,6 +61,9 @@ Array = np.ndarray[Any, Any]
 
 class InferenceSession(SessionApi):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
+
+    Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
+    (docs/threads.md).
 
     path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
     sess_options: what onnxruntime's SessionOptions say (docs/dropin.md has what acts). providers, provider_options:
@@ -114,7 +119,8 @@ class InferenceSession(SessionApi):
             "trust": trust,
         }
         self._fallback = bool(enable_fallback)
-        self._lock = threading.RLock()
+        self._lock = RunLock()
+        self._age = 0  # how often it was closed, or loaded
         self._start(check_providers(providers, provider_options))
 
     def _start(self, asked: Asked) -> None:
@@ -150,6 +156,8 @@ class InferenceSession(SessionApi):
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
         self._steady: SteadyRun | None = None  # how runs like the last one go
+        self._known: WeakValueDictionary[Hashable, SteadyRun] = WeakValueDictionary()  # by the types of inputs
+        self._age += 1
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
         self._overflowed = False
@@ -192,13 +200,12 @@ class InferenceSession(SessionApi):
         told = None if run_options is None else check_run_options(run_options)
         if told is not None:
             check_not_terminated(told)
-        outputs = self._run_steady(input_feed) if self._steady is not None else None
-        if outputs is None:
-            outputs = self._execute(input_feed, self._request(told))
+        found = self._run_steady(input_feed) if self._steady is not None or self._known else None
+        outputs, trace = found or self._execute(input_feed, self._request(told))[:2]
         if told is not None:
             check_not_terminated(told)
         if told is not None or self._log.wants(logging.DEBUG):
-            tell_run(told, self._log, self._trace.total_s)
+            tell_run(told, self._log, trace.total_s)
         return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
 
     @property
@@ -229,26 +236,35 @@ class InferenceSession(SessionApi):
                 f"no output is bound; bind_output('{self._model.outputs[0].name}') leaves it to the host"
             )
         check_fork()
-        with self._lock:
-            targets = {o.name: o.target for o in outputs if o.on_device}
-            try:
-                found = self._execute(iobinding.fed(), self._request(told, targets))
-            except InputError as e:
-                raise BindingError(e.message) from e
-            for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
-                output.take(found[i])
+        targets = {o.name: o.target for o in outputs if o.on_device}
+        try:
+            found = self._execute(iobinding.fed(), self._request(told, targets))[0]
+        except InputError as e:
+            raise BindingError(e.message) from e
+        for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
+            output.take(found[i])
 
-    def _run_steady(self, input_feed: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, where this run is like the last one and that one needs no look at the model."""
+    def _run_steady(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
+        """All outputs, where this run is like an earlier one and that one needs no look at the model."""
         if process.is_child:
             check_fork()
-        with self._lock:
-            steady = self._steady
-            if steady is None or not isinstance(input_feed, Mapping):
+        lock = self._lock
+        if not lock.acquire_at_once(False):
+            lock.acquire()
+        elif lock.parked:
+            lock.fetch_parked()
+        try:
+            if not isinstance(input_feed, Mapping):
                 return None
+            steady = self._steady
             started = time.perf_counter()
             try:
-                found = steady.run(input_feed)
+                found = steady.run(input_feed) if steady is not None and steady.is_current else None
+                if found is None:
+                    steady = self._known.get(types_key(input_feed))
+                    if steady is None or not steady.is_current:
+                        return None
+                    found = steady.run(input_feed)
             except MemoryError as e:
                 raise out_of_memory(e, "running the model") from e
             if found is None:
@@ -256,8 +272,10 @@ class InferenceSession(SessionApi):
             outputs, trace = found
             trace.total_s = time.perf_counter() - started
             trace.first_s = self._first_s or 0.0
-            self._trace = trace
-            return outputs
+            self._steady, self._trace = steady, trace
+            return outputs, trace
+        finally:
+            lock.release()
 
     def _request(
         self,
@@ -272,13 +290,18 @@ class InferenceSession(SessionApi):
             recorder or self._profiler,
             None if told is None else partial(check_not_terminated, told),
             tuning or TuneRequest(tell=self._tunings.append),
+            lock=self._lock,
         )
 
     def _stop_recording(self) -> None:
-        self._steady = None  # until a run of the usual way has found one
+        self._forget_steady()  # until runs of the usual way have found them
 
-    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> list[Any]:
-        """All outputs in order: arrays, or DeviceTensors that were targets or fed."""
+    def _forget_steady(self) -> None:
+        self._steady = None
+        self._known = WeakValueDictionary()
+
+    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, Ran]:
+        """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
         check_fork()
         if not isinstance(input_feed, Mapping):
             example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
@@ -286,25 +309,31 @@ class InferenceSession(SessionApi):
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         for name, value in values.items():
             check_device("input", name, value, self._rt)
-        feeds = self._model.check_feeds(values)
-        with self._lock, host_memory("running the model"):
-            started, started_ns = time.perf_counter(), time.monotonic_ns()
-            self._steady = None
-            outputs, trace = self._model.run(feeds, request)
+        age, model, started, started_ns = self._age, self._model, time.perf_counter(), time.monotonic_ns()
+        with host_memory("running the model"), short_turns():
+            outputs, trace = model.run(model.check_feeds(values), request)
+        with self._lock:
             trace.total_s = time.perf_counter() - started
             if self._first_s is None:
                 self._first_s = trace.total_s + self._load_s
             trace.first_s = self._first_s
-            self._has_run = True
             # What the caller may keep holds no memory of the device.
-            self._ran, trace.ran = trace.ran or Ran(), None
+            ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
-            if request.recorder is None:
-                self._steady = self._model.steady()
+            if self._age == age:
+                self._take_up(ran, request)
             if self._profiler is not None:
                 self._profiler.add_run(started_ns)
-        return outputs
+        return outputs, trace, ran
+
+    def _take_up(self, ran: Ran, request: RunRequest) -> None:
+        """Go by what a run used, in those that are like it."""
+        self._ran, self._has_run = ran, True
+        steady: SteadyRun | None = ran.steady if request.recorder is None else None
+        self._steady = steady
+        if steady is not None and steady.key is not None:
+            self._known[steady.key] = steady
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait, at most `timeout` seconds, for what is done in the background.
@@ -354,36 +383,35 @@ class InferenceSession(SessionApi):
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
         """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
         check_fork()
-        with self._lock:
-            if input_feed is not None:
-                self.run(None, input_feed)
-            elif not self._has_run:
-                with self._unchecked():
-                    self.run(None, self._example_feeds())
-            found = explain(self.device.name, self._ran)
-            found.precision = self.explain_precision()
-            return found
+        if input_feed is not None:
+            ran = self._execute(input_feed, self._request())[2]
+        elif self._has_run:
+            ran = self._ran
+        else:
+            with self._unchecked():
+                ran = self._execute(self._example_feeds(), self._request())[2]
+        found = explain(self.device.name, ran)
+        found.precision = self.explain_precision()
+        return found
 
     def explain_precision(self) -> list[str]:
         """Sentences on how float32 values are stored, and with precision='auto' on what was measured and decided."""
-        with self._lock:
-            if self._auto is not None:
-                return self._auto.describe()
-            if self._is_bundle:
-                return ["precision: as the bundle was compiled"]
-            if self._compiler.options.precision == "auto":
-                from ..precision.auto_model import unsuited_sentences
+        if self._auto is not None:
+            return self._auto.describe()
+        if self._is_bundle:
+            return ["precision: as the bundle was compiled"]
+        if self._compiler.options.precision == "auto":
+            from ..precision.auto_model import unsuited_sentences
 
-                return unsuited_sentences(self.device)
-            from ..precision.choice import policy_sentence
+            return unsuited_sentences(self.device)
+        from ..precision.choice import policy_sentence
 
-            return [policy_sentence(self._compiler.policy)]
+        return [policy_sentence(self._compiler.policy)]
 
     @property
     def precision_policy(self) -> PrecisionPolicy:
         """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
-        with self._lock:
-            return self._compiler.policy if self._auto is None else self._auto.policy
+        return self._compiler.policy if self._auto is None else self._auto.policy
 
     @property
     def chooses_precision(self) -> bool:
@@ -400,9 +428,8 @@ class InferenceSession(SessionApi):
 
     @keeps_precision.setter
     def keeps_precision(self, keeps: bool) -> None:
-        with self._lock:
-            if self._auto is not None:
-                self._auto.keeps = keeps
+        if self._auto is not None:
+            self._auto.keeps = keeps
 
     @contextmanager
     def _unchecked(self) -> Iterator[None]:
@@ -418,22 +445,25 @@ class InferenceSession(SessionApi):
             auto.checks = True
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
-        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks."""
+        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.
+
+        Runs of other threads go on between them and count among what the machine does otherwise.
+        """
         from ..report.peaks import measure_peaks
         from ..report.profile import Profile, Recorder
 
         check_fork()
+        self.run(None, input_feed)
+        profile = Profile(self.device.name)
+        recorder = Recorder(profile)
+        with self._unchecked():
+            for i in range(max(iterations, 1)):
+                recorder.start(i)
+                _, trace, ran = self._execute(input_feed, self._request(recorder=recorder))
+                profile.wall_s.append(trace.total_s)
         with self._lock:
-            self.run(None, input_feed)
-            profile = Profile(self.device.name)
-            recorder = Recorder(profile)
-            with self._unchecked():
-                for i in range(max(iterations, 1)):
-                    recorder.start(i)
-                    self._execute(input_feed, self._request(recorder=recorder))
-                    profile.wall_s.append(self._trace.total_s)
             profile.peaks = measure_peaks(self._rt)
-            profile.queueing = [e.queueing for e in self._ran.executables]
+        profile.queueing = [e.queueing for e in ran.executables]
         return profile
 
     def tune(
@@ -451,11 +481,10 @@ class InferenceSession(SessionApi):
         if not isinstance(model, bytes) and is_bundle(model):
             raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
         check_fork()
-        with self._lock:
-            self.close()
-            self._tunings = []
-            self._execute(input_feed, self._request(tuning=TuneRequest(level, True, watch, self._tunings.append)))
-        return list(self._tunings)
+        self.close()
+        found = self._tunings = []
+        self._execute(input_feed, self._request(tuning=TuneRequest(level, True, watch, found.append)))
+        return list(found)
 
     @property
     def _is_bundle(self) -> bool:
@@ -495,9 +524,10 @@ class InferenceSession(SessionApi):
         """Release compiled programs and device memory; the session compiles again if it is run again."""
         if process.is_child:
             return  # another thread may have had the lock when this process was forked
+        self._model.reset()
         with self._lock:
-            self._model.reset()
-            self._steady = None
+            self._age += 1
+            self._forget_steady()
             self._ran = Ran()
             self._has_run = False
 

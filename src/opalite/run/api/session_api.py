@@ -12,6 +12,7 @@ from ...errors import InputTypeError, MissingInputError, PlacementError, Unsuppo
 from ...ir.device import DeviceInfo
 from ..model.model import Model
 from ..model.ports import ModelMetadata, NodeArg
+from ..model.turn import RunLock
 from ..report.explain import Explanation
 from .ortvalue import OrtValue
 from .providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
@@ -32,7 +33,7 @@ class SessionApi:
     _arguments: dict[str, Any]
     _choice: Choice
     _fallback: bool
-    _lock: threading.RLock
+    _lock: RunLock
     _profiler: Profiler | None
     _model: Model
 

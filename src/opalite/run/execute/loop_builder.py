@@ -2,11 +2,12 @@
 
 A Program is run by launches at first. Once it has been run often, a worker process links its kernels into the program
 of a step loop (plan/step_text.py); from then on each stretch of launches is one (step_loop.py). What cannot be a
-step stays a launch between two loops.
+step stays a launch between two loops. A thread sees to all of that, so that no run waits for it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 from ... import knobs
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
+from ...errors import OpaliteError
 from ...ir.device_family import FRAGILE_COMPILER
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
 from ...plan.step_text import (
@@ -33,6 +35,9 @@ from ...plan.step_text import (
 from ...pocl.loop.host_loop import HostLoop, may_stay
 from ...pocl.loop.step_loop import StepRow, StepTable
 from .exchange import steps_outside
+from .short_turns import short_turns
+
+_log = logging.getLogger(__name__)
 
 Loops: TypeAlias = "HostLoop | dict[int, list[PreparedLaunch]]"
 """One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
@@ -56,29 +61,38 @@ class LoopBuilder:
     def __init__(self, rt: Runtime, program: Program, memory: Mapping[int, Any]) -> None:
         self._rt, self._program, self._memory = rt, program, memory
         self._thread: threading.Thread | None = None
-        self._linked: Any = None
+        self._loops: Loops | None = None
         self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
         self.is_over = not self._steps
 
     def poll(self, hold: Callable[[Mapping[int, Any]], Mapping[int, Any]]) -> Loops | None:
         """What to run in place of launches from now on; None while nothing is ready.
 
-        hold: gives the memory by slot that the loops are to use, from the program's own.
+        hold: gives the memory by slot that the loops are to use, from the program's own; asked once, by the first poll.
         """
         if self.is_over:
             return None
         if self._thread is None:
-            self._plan()
-            self._thread = threading.Thread(target=self._link, name="opalite-link", daemon=True)
+            self._memory = hold(self._memory)
+            self._thread = threading.Thread(target=self._build, name="opalite-link", daemon=True)
             self._thread.start()
-            self._thread.join(0.05)  # a program that is stored is there at once
         if self._thread.is_alive():
             return None
         self.is_over = True
-        if self._linked is None:
-            return None
-        self._memory = hold(self._memory)
-        return self._make_loops()
+        found, self._loops = self._loops, None
+        return found
+
+    def _build(self) -> None:
+        """What the thread does."""
+        try:
+            with short_turns():
+                self._plan()
+            linked = self._link()
+            if linked is not None:
+                with short_turns():
+                    self._loops = self._make_loops(linked)
+        except OpaliteError as e:
+            _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the worker process, if it is at work; whether it is not any more."""
@@ -113,15 +127,16 @@ class LoopBuilder:
         sleeps = self._stays or FRAGILE_COMPILER not in self._rt.info.quirks
         self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units, sleeps), ""), *texts]
 
-    def _link(self) -> None:
+    def _link(self) -> Any:
         if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
-            self._linked = self._rt.programs.link(self._parts)
+            return self._rt.programs.link(self._parts)
+        return None
 
-    def _make_loops(self) -> Loops | None:
+    def _make_loops(self, linked: Any) -> Loops | None:
         rows = [self._row(i) for stretch in self._stretches for i in stretch]
         label = f"steps of {self._program.name or 'the model'}"
         counters = LINE * (1 + part_count(self._rt.info.compute_units))
-        table = StepTable(self._rt, self._linked, rows, SHAPE, counters, label)
+        table = StepTable(self._rt, linked, rows, SHAPE, counters, label)
         if self._stays:
             return table.stay(CONTROL, CALL, TICKS, 1e-6 * self._stay_us)
         found: dict[int, list[PreparedLaunch]] = {}

@@ -33,15 +33,17 @@ class Ran:
     """The programs that a run used, and what the host did between them.
 
     executables: in the order they ran, one as often as it ran. items: programs and reports of host steps, each once.
-    notes: sentences on how they came to be what they are.
+    notes: sentences on how they came to be what they are. steady: how runs like this one go without a look at the
+    model (run/model/steady.py), where that is known.
     """
 
-    __slots__ = ("_seen", "executables", "items", "notes")
+    __slots__ = ("_seen", "executables", "items", "notes", "steady")
 
     def __init__(self) -> None:
         self.executables: list[Executable] = []
         self.items: list[Program | NodeReport] = []
         self.notes: list[str] = []
+        self.steady: Any = None
         self._seen: set[Any] = set()
 
     def add(self, executable: Executable) -> None:

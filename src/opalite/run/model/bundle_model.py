@@ -23,6 +23,7 @@ from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun, Whole
+from .turn import Turn
 
 
 class BundleModel:
@@ -48,28 +49,27 @@ class BundleModel:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self.executables = ExecutableCache()
-        # Of the last run: what ran, for which inputs.
-        self._last: tuple[Compiled, Mapping[str, Any]] | None = None
         self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
 
     def _loaded(self) -> Bundle:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
-        if self._bundle is None:
+        bundle = self._bundle
+        if bundle is None:
             bundle = load_bundle(self._path)
             if not bundle.variants:
                 raise BundleError(f"{self._path} holds no program; compile the model again")
             if self._digest not in ("", bundle.digest):
                 raise BundleError(f"{self._path} has changed since the session was opened; open a new session")
             self._bundle, self._digest = bundle, bundle.digest
-        return self._bundle
+        return bundle
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The shapes that the first program for `device` was compiled for."""
         return dict(self._loaded().find(device).needs.shapes)
 
-    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        """The program for these shapes, decoded now. BundleError if there is none, or it is damaged."""
-        return self._find(device, shapes).program
+    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""
+        _ = self._find(device, shapes).program
 
     def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
         key = tuple(shapes.items())
@@ -78,11 +78,8 @@ class BundleModel:
             found = self._variants[key] = self._loaded().find(device, shapes)
         return found
 
-    def steady(self) -> SteadyRun | None:
-        """How runs like the last one go."""
-        if self._last is None:
-            return None
-        compiled, feeds = self._last
+    def _steady(self, compiled: Compiled, feeds: Mapping[str, Any]) -> SteadyRun | None:
+        """How runs like this one go."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return None
         if compiled.steady is None:
@@ -93,7 +90,6 @@ class BundleModel:
     def reset(self) -> None:
         """Forget what is on the device."""
         self.executables.clear()
-        self._last = None
         self._variants = {}
         self._bundle = None
 
@@ -111,24 +107,27 @@ class BundleModel:
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The outputs in order, and what the run did."""
         rt = self.compiler.rt
-        self._last = None
         ran = Ran()
         trace = RunTrace(ran=ran)
         variant = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
-        compiled = self.executables.find(variant) or self._build(variant, trace)
+        compiled = self.executables.find(variant)
+        if compiled is None:
+            compiled = self.executables.find_or_make(variant, lambda: self._build(variant, trace))
         executable, program, targets = compiled.executable, variant.program, request.targets
-        outputs, spent = executable.run(
-            [feeds[p.name] for p in program.inputs],
-            {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
-            if targets and compiled.is_proven
-            else None,
-            recorder=request.recorder,
-        )
+        with Turn(request.lock) as turn:
+            turn.take()
+            outputs, spent = executable.run(
+                [feeds[p.name] for p in program.inputs],
+                {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
+                if targets and compiled.is_proven
+                else None,
+                recorder=request.recorder,
+            )
         compiled.is_proven = True
         trace.add(spent)
         ran.add(executable)
         ran.note(*compiled.notes)
-        self._last = compiled, feeds
+        ran.steady = self._steady(compiled, feeds)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
         found = [
@@ -147,8 +146,7 @@ class BundleModel:
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
         executable = Executable(rt, program, onnx_runner())
         trace.build_s += executable.build_s
-        notes = (*self.notes, *_other_units(variant.device, rt.info))
-        return self.executables.keep(variant, Compiled(executable, notes))
+        return Compiled(executable, tuple(self.notes))
 
 
 def _refuse_hosts(program: Program) -> None:
@@ -156,16 +154,6 @@ def _refuse_hosts(program: Program) -> None:
     hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
     if hosted:
         raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
-
-
-def _other_units(planned: DeviceInfo, here: DeviceInfo) -> list[str]:
-    """A sentence where a program was planned with more or fewer compute units than there are."""
-    if planned.compute_units == here.compute_units:
-        return []
-    return [
-        f"planned for {planned.compute_units} compute units, and {here.compute_units} are here: the results are the "
-        "same, another plan may be faster"
-    ]
 
 
 def _arg(raw: Mapping[str, Any]) -> NodeArg:

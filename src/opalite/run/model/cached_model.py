@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +21,8 @@ from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
-from .plan_cache import PlanCache, fits, is_current
-from .plan_key import model_digest
+from .plan_cache import KEPT, PlanCache, fits, model_digest
 from .request import PLAIN, RunRequest
-from .steady import SteadyRun
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
@@ -47,10 +47,11 @@ class CachedModel:
         self.compiler = compiler
         self._edits = edits
         self._plans = plans
+        self._opening = threading.RLock()  # one thread opens a plan or the file
+        self._lock = threading.Lock()  # of what is open
         self._onnx: OnnxModel | None = None
-        self._plan: BundleModel | None = None
+        self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # plans by the types of their inputs
         self._keeps = True
-        self._stores_halves = False  # whether the plan that ran last does
         about = plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
@@ -72,15 +73,10 @@ class CachedModel:
         """Whether the bytes of the file and the inputs' types decide everything."""
         return self._onnx is None or self._onnx.repeats
 
-    def steady(self) -> SteadyRun | None:
-        """How runs like the last one go; with halves each one's outputs must be looked at."""
-        if self._onnx is not None:
-            return self._onnx.steady()
-        return None if self._plan is None or self._stores_halves else self._plan.steady()
-
     def reset(self) -> None:
         """Forget what was compiled."""
-        self._plan = None
+        with self._lock:
+            self._opened.clear()
         if self._onnx is not None:
             self._onnx.reset()
 
@@ -94,17 +90,22 @@ class CachedModel:
         """The model's outputs in order, and what the run did."""
         started = time.perf_counter()
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
-        plan = self._find(feeds) if self._onnx is None and not tunes else None
+        plan = None if tunes else self._find(feeds)
         before: RunTrace | None = None
         if plan is not None:
             looked_s = time.perf_counter() - started
             outputs, trace = plan.run(feeds, request)
             trace.import_s += looked_s
-            self._stores_halves = any(e.program.stores_halves for e in trace.executables)
-            if not self._stores_halves or is_finite(outputs):
+            if not any(e.program.stores_halves for e in trace.executables):
+                return outputs, trace
+            if is_finite(outputs):
+                assert trace.ran is not None
+                trace.ran.steady = None  # the outputs of each run must be looked at
                 return outputs, trace
             # Half may have overflowed: only the graph can be planned anew in float32.
             before = trace
+            with self._lock:
+                self._opened.pop(_types_of(feeds), None)
             started = time.perf_counter()
         model = self._imported()
         imported_s = time.perf_counter() - started
@@ -118,13 +119,16 @@ class CachedModel:
         return outputs, trace
 
     def _imported(self) -> OnnxModel:
-        if self._onnx is None:
-            from .imported import ImportedModel
-            from .onnx_model import OnnxModel
+        found = self._onnx
+        if found is not None:
+            return found
+        with self._opening:
+            if self._onnx is None:
+                from .imported import ImportedModel
+                from .onnx_model import OnnxModel
 
-            imported = ImportedModel(self._model, self._edits, self._contents())
-            self._onnx, self._plan = OnnxModel(imported, self.compiler), None
-        return self._onnx
+                self._onnx = OnnxModel(ImportedModel(self._model, self._edits, self._contents()), self.compiler)
+            return self._onnx
 
     def _contents(self) -> bytes | None:
         """The model's bytes; None for a file that cannot be read. ModelFormatError if it is not what it was."""
@@ -153,26 +157,43 @@ class CachedModel:
         )
 
     def _find(self, feeds: Mapping[str, Any]) -> BundleModel | None:
-        """The plan for `feeds`, readable."""
-        shapes = {name: array.shape for name, array in feeds.items()}
-        try:
-            if self._plan is not None:
-                self._plan.read(self.compiler.rt.info, shapes)
-                return self._plan
-        except BundleError:
-            pass  # other shapes
-        plan = self._plans.find(feeds)
-        try:
-            if plan is not None and not is_current(plan.read(self.compiler.rt.info, shapes), self.compiler.rt.info):
-                return None  # tuning has found other settings since
-        except BundleError as e:
-            self._plans.drop(feeds, e)
+        """The plan for `feeds`, readable: one that is open, or one from the cache before the model was imported."""
+        if not fits(feeds):
             return None
-        self._plan = plan
+        key = _types_of(feeds)
+        plan = self._find_open(key)
+        if plan is not None or self._onnx is not None:
+            return plan
+        with self._opening:
+            plan = self._find_open(key)
+            if plan is not None or self._onnx is not None:
+                return plan
+            plan = self._plans.find(feeds)
+            if plan is None:
+                return None
+            try:
+                plan.read(self.compiler.rt.info, {name: array.shape for name, array in feeds.items()})
+            except BundleError as e:
+                self._plans.drop(feeds, e)
+                return None
+            with self._lock:
+                self._opened[key] = plan
+                if len(self._opened) > KEPT:
+                    self._opened.popitem(last=False)
+        return plan
+
+    def _find_open(self, key: Any) -> BundleModel | None:
+        with self._lock:
+            plan = self._opened.get(key)
+            if plan is not None:
+                self._opened.move_to_end(key)
         return plan
 
     def _keep(self, feeds: Mapping[str, Any], program: Program, segment: Segment, notes: tuple[str, ...]) -> None:
-        self._keeps = False
+        with self._lock:
+            keeps, self._keeps = self._keeps, False
+        if not keeps:
+            return  # another thread's was the first
         assert self._onnx is not None
         try:
             whole = self._onnx.imported.complete(program, segment)
@@ -182,3 +203,7 @@ class CachedModel:
         except BundleError:
             return  # such as an output that is an input: nothing to gain
         program.weight_keys = whole.weight_keys
+
+
+def _types_of(feeds: Mapping[str, Any]) -> Any:
+    return frozenset((name, array.dtype.str, array.shape) for name, array in feeds.items())

@@ -9,11 +9,11 @@ from ...ir.device import DeviceInfo
 from ..execute.trace import RunTrace
 from .ports import ModelMetadata, NodeArg
 from .request import PLAIN, RunRequest
-from .steady import SteadyRun
 
 
 class Model(Protocol):
-    """A model that can be run on a device. `opset` is 0 where it is not known. Not thread-safe."""
+    """A model that can be run on a device. `opset` is 0 where it is not known. Thread-safe: programs run in turn, by
+    the request's lock, which nobody holds while something is compiled (turn.py)."""
 
     inputs: list[NodeArg]
     outputs: list[NodeArg]
@@ -33,14 +33,11 @@ class Model(Protocol):
         """Feeds as arrays; InputError says what does not fit."""
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, and what the run did.
+        """The model's outputs in order, and what the run did, with how runs like it go where that is known.
 
         feeds: what `check_feeds` gave: arrays or DeviceTensors. Of the request's targets those outputs that can are the
         DeviceTensors that the targets gave; the first run of a shape gives arrays, for halves may overflow.
         """
-
-    def steady(self) -> SteadyRun | None:
-        """How runs like the last one go without a look at the model; None where they need one."""
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""

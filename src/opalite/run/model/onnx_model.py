@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.tensor import DeviceTensor
 from ...errors import PlacementError
 from ...importer import Task
 from ...importer.walk.segments import ModelImporter, Output, Run, Segment
@@ -25,6 +24,7 @@ from .imported import ImportedModel
 from .overflow import recover
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun
+from .turn import Turn
 
 OnWhole = Callable[[Program, Segment, tuple[str, ...]], None]
 """Told of the program of a segment that is the whole model, and of notes on it, before it is made ready."""
@@ -41,8 +41,6 @@ class OnnxModel:
         self.inputs, self.outputs, self.overridable = imported.inputs, imported.outputs, imported.overridable
         self.opset, self.meta = imported.opset, imported.meta
         self._told: set[str] = set()
-        # Of the last run, if it was one segment alone: what ran, for which inputs.
-        self._last: tuple[Compiled, Segment, Mapping[str, Any]] | None = None
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -56,13 +54,9 @@ class OnnxModel:
         """Forget every segment and what was compiled."""
         self.imported.reset()
         self.executables.clear()
-        self._last = None
 
-    def steady(self) -> SteadyRun | None:
-        """How runs like the last one go, if it was one segment, at most with operators on the host after it."""
-        if self._last is None:
-            return None
-        compiled, segment, feeds = self._last
+    def _steady(self, compiled: Compiled, segment: Segment, feeds: Mapping[str, Any]) -> SteadyRun | None:
+        """How runs like this one go, of `segment` alone, at most with operators on the host after it."""
         if compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
             return None
         if compiled.steady is None:
@@ -75,13 +69,14 @@ class OnnxModel:
         self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_whole: OnWhole | None = None
     ) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, and what the run did."""
-        self._last = None
         ran = Ran()
         trace = RunTrace(ran=ran)
         last: list[tuple[Compiled, Segment]] = []
-        outputs = self._run(self.imported.importer, feeds, request, trace, ran, on_whole, last)
+        tunes = (request.tuning.level or self.compiler.options.tune) != "none"
+        with Turn(request.lock, whole=tunes) as turn:
+            outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last)
         if last:
-            self._last = (*last[0], feeds)
+            ran.steady = self._steady(*last[0], feeds)
         return outputs, trace
 
     def _run(
@@ -90,7 +85,7 @@ class OnnxModel:
         feeds: Mapping[str, Any],
         request: RunRequest,
         trace: RunTrace,
-        ran: Ran,
+        turn: Turn,
         on_whole: OnWhole | None = None,
         last: list[tuple[Compiled, Segment]] | None = None,
     ) -> list[Any]:
@@ -99,14 +94,16 @@ class OnnxModel:
         inside = replace(request, targets={}) if request.targets else request
 
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            return self._run(body, inner, inside, trace, ran)
+            return self._run(body, inner, inside, trace, turn)
 
         clock = time.perf_counter
         started = clock()
-        run = importer.begin(feeds, run_body)
+        run = importer.begin(feeds, run_body, turn.leave)
         trace.import_s += clock() - started
-        # Arrays that a segment has on the device, by identity, which is theirs as long as they are held here.
-        uploaded: dict[int, tuple[Any, DeviceTensor]] = {}
+        ran = trace.ran
+        assert ran is not None
+        parked = turn.watch(run)
+        uploaded = parked.uploaded
         strict = self.compiler.options.strict
         if strict:
             _refuse_tasks(run)
@@ -114,7 +111,11 @@ class OnnxModel:
             if request.check is not None:
                 request.check()
             segment = run.segment
-            compiled = self.executables.find(segment) or self._compile(segment, trace, request, run, on_whole)
+            compiled = self.executables.find(segment)
+            if compiled is None:
+                turn.leave()
+                compiled = self._compile(segment, trace, request, run, on_whole)
+            turn.take()
             executable = compiled.executable
             kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
@@ -123,12 +124,17 @@ class OnnxModel:
             given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
             outputs, spent = executable.run(given, kept, lent, request.recorder)
             trace.add(spent)
+            parked.add(outputs[i] for i in lent)
             if segment.following is not None:
                 there = zip(arrays, executable.inputs_on_device(given), strict=True)  # of what was uploaded here
                 uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
             if kept is None:
                 found, outputs = recover(
-                    self.compiler, compiled, segment.graph, run.feeds, outputs, trace, request, self._told
+                    self.compiler,
+                    compiled,
+                    segment.graph,
+                    lambda r=run: r.feeds,  # type: ignore[misc]
+                    *(outputs, trace, request, turn, self._told),
                 )
                 found.is_proven = True
                 if found is not compiled:
@@ -137,11 +143,13 @@ class OnnxModel:
                 last.append((compiled, segment))
             ran.add(compiled.executable)
             ran.note(*compiled.notes)
+            turn.pause()
             started = clock()
             run.advance(outputs)
             trace.host_s += clock() - started
             if strict:
                 _refuse_tasks(run)
+        turn.forget(parked)
         for task in run.tasks_run:
             ran.add_host(_task_report(task))
         return run.outputs
@@ -155,8 +163,8 @@ class OnnxModel:
             def tell(program: Program, notes: tuple[str, ...]) -> None:
                 on_whole(program, segment, notes)
 
-        return self.executables.keep(
-            segment, self.compiler.compile(segment.graph, trace, request.tuning, on_built=tell)
+        return self.executables.find_or_make(
+            segment, lambda: self.compiler.compile(segment.graph, trace, request.tuning, on_built=tell)
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .compiler import Compiler
     from .executables import Compiled
     from .request import RunRequest
+    from .turn import Turn
 
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
@@ -42,21 +43,25 @@ def recover(
     compiler: Compiler,
     compiled: Compiled,
     graph: Graph,
-    feeds: Sequence[Any],
+    feeds: Callable[[], Sequence[Any]],
     outputs: list[Any],
     trace: RunTrace,
     request: RunRequest,
+    turn: Turn,
     told: set[str],
 ) -> tuple[Compiled, list[Any]]:
     """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs`.
 
-    told: what the log has had already.
+    feeds: gives the graph's inputs, which lie elsewhere once `turn` has been left for compiling. told: what the log has
+    had already.
     Where float32 is not finite either, infinities are the model's own: half stays, and is not asked again.
     """
     if not compiled.may_overflow or is_finite(outputs):
         return compiled, outputs
+    turn.leave()
     wide = compiler.compile(graph, trace, request.tuning, policy=PrecisionPolicy(Precision.WIDE))
-    again, spent = wide.executable.run(feeds, recorder=request.recorder)
+    turn.take()
+    again, spent = wide.executable.run(feeds(), recorder=request.recorder)
     trace.add(spent)
     if not is_finite(again):
         compiled.may_overflow = False

@@ -6,7 +6,7 @@ decided when the SteadyRun was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,16 @@ class Whole:
 
 
 class SteadyRun:
-    """Runs of one Executable for inputs by name. Not thread-safe, as the Executable is not."""
+    """Runs of one Executable for inputs by name, in turn, as the Executable's are.
+
+    key: of the inputs it serves (`types_key`). is_current: whether the Executable is what such runs should go through.
+    """
 
     def __init__(self, executable: Executable, whole: Whole, feeds: Mapping[str, Array]) -> None:
         """feeds: of the last run, all of them arrays."""
         self._executable = executable
+        self.key = types_key(feeds)
+        self.is_current = True
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
         read = [p.name for p in whole.program.inputs]
@@ -88,6 +93,13 @@ class SteadyRun:
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace
+
+
+def types_key(feeds: Mapping[str, Any]) -> Hashable:
+    """What tells inputs of some types from others'. None where one is no array."""
+    if any(type(v) is not np.ndarray for v in feeds.values()):
+        return None
+    return frozenset((name, array.dtype, array.shape) for name, array in feeds.items())
 
 
 def _find(source: Array | str | int, shared: bool, feeds: Mapping[str, Any], outputs: Sequence[Any]) -> Any:

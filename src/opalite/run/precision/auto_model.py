@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,9 +25,9 @@ from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
 from ..model.model import Model
 from ..model.opening import open_onnx
-from ..model.plan_key import file_stamp
+from ..model.plan_cache import file_stamp
 from ..model.request import PLAIN, RunRequest
-from ..model.steady import SteadyRun
+from ..model.turn import RunLock
 from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
 from .choice_cache import open_choices
 from .policy_search import PolicySearch, Trial, short, times_in_turn
@@ -52,7 +53,7 @@ def unsuited_sentences(device: DeviceInfo) -> list[str]:
 
 
 class AutoModel:
-    """A model behind a session with precision 'auto'. Not thread-safe: the session holds its lock while running it.
+    """A model behind a session with precision 'auto'. Runs go in turn, but for those that the session knows to repeat.
 
     keeps: whether what is found is kept for later processes. checks: whether runs are checked at all. Both are for
     inputs that were made up, by which nothing should be judged for good.
@@ -67,6 +68,7 @@ class AutoModel:
         self._model, self._compiler, self._edits = model, compiler, edits
         self._stamp = file_stamp(model)
         self._cache = open_choices(model, compiler.rt, compiler.options, edits)
+        self._lock = threading.RLock()  # taken before the lock of runs
         self._choice = self._cache.load() if self._cache is not None else None
         self._was_kept = self._choice is not None
         self._wide: Model | None = None
@@ -93,8 +95,9 @@ class AutoModel:
     @property
     def policy(self) -> PrecisionPolicy:
         """What the next run goes by."""
-        self._adopt()
-        return FP32 if self._choice is None else self._choice.policy
+        with self._lock:
+            self._adopt()
+            return FP32 if self._choice is None else self._choice.policy
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays; InputError says what does not fit."""
@@ -104,21 +107,16 @@ class AutoModel:
         """A shape for every input."""
         return self._active().example_shapes(device)
 
-    def steady(self) -> SteadyRun | None:
-        """How runs like the last one go, if nothing more is to be found out by them."""
-        if self._choice is None or self._watched or self._search is not None:
-            return None
-        return self._active().steady()
-
     def reset(self) -> None:
         """Forget what was compiled, and stop searching."""
-        if self._search is not None:
-            self._search.stop.set()
-            self._search = None
-        self._watched.clear()
-        for model in (self._wide, self._half):
-            if model is not None:
-                model.reset()
+        with self._lock:
+            if self._search is not None:
+                self._search.stop.set()
+                self._search = None
+            self._watched.clear()
+            for model in (self._wide, self._half):
+                if model is not None:
+                    model.reset()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for the search, if one is under way; whether it is over. May be called while the session runs."""
@@ -127,6 +125,13 @@ class AutoModel:
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, in float32 where this run is checked, and what the run did."""
+        with self._lock:
+            outputs, trace = self._run(feeds, request)
+            if trace.ran is not None and (self._choice is None or self._watched or self._search is not None):
+                trace.ran.steady = None  # more is to be found out by runs like this one
+        return outputs, trace
+
+    def _run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
         self._adopt()
         types = types_of(feeds)
         if self.checks and self._is_due(types):
@@ -162,7 +167,7 @@ class AutoModel:
             return want, trace
         try:
             half = self._in_half(policy)
-            got, trial = half.run(feeds, RunRequest(tuning=request.tuning, is_trial=True))
+            got, trial = half.run(feeds, RunRequest(tuning=request.tuning, is_trial=True, lock=request.lock))
         except (OpaliteError, MemoryError) as e:
             self._choose(Choice(FP32, f"it could not be run in half: {e}"), lasts=False)
             return want, trace
@@ -175,16 +180,16 @@ class AutoModel:
             return want, trace
         choice = self._choice or Choice(FP16, plain=worst)
         if self._choice is None and not knobs.get("OPALITE_TRY_HALF"):
-            choice = self._compared(choice, feeds)
+            choice = self._compared(choice, feeds, request.lock)
         self._choose(choice if choice.is_wide else choice.with_check(types, worst))
         if not choice.is_wide:
             trace.ran = trial.ran  # by what later runs go
             self._watch(types)
         return want, trace
 
-    def _compared(self, choice: Choice, feeds: Mapping[str, Any]) -> Choice:
+    def _compared(self, choice: Choice, feeds: Mapping[str, Any], lock: RunLock | None) -> Choice:
         """`choice` with its times beside those of float32; float32 where that is as fast."""
-        runs = [Trial(model).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
+        runs = [Trial(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
         half_s, wide_s = times_in_turn(*runs)
         if half_s < wide_s:
             return replace(choice, half_s=half_s, wide_s=wide_s)
@@ -291,6 +296,10 @@ class AutoModel:
 
     def describe(self) -> list[str]:
         """Sentences: what is done at present and why."""
+        with self._lock:
+            return self._describe()
+
+    def _describe(self) -> list[str]:
         self._adopt()
         lines = [f"precision: auto, tolerance {self._compiler.options.tolerance:g} of each output's largest value"]
         if self._search is not None:

@@ -20,7 +20,7 @@ from ...cl.runtime import Runtime
 from ...errors import InputError
 from ...ir.edits import ModelEdits
 from ..model.options import CompileOptions
-from ..model.plan_key import code_state, device_state, model_digest
+from ..model.plan_cache import model_digest, package_state
 from .choice import Choice
 
 _log = logging.getLogger(__name__)
@@ -97,9 +97,10 @@ def open_choices(
     parts = [
         contents,
         edits.digest() if edits else "",
-        *device_state(rt),
+        rt.fingerprint,
+        rt.info.to_json(),
         options.memory,
         repr(options.tolerance),
-        *code_state(),
+        package_state(),
     ]
     return ChoiceCache(kept, digest(*parts))

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import OpaliteError
@@ -18,6 +18,7 @@ from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.options import CompileOptions
 from ..model.request import RunRequest
+from ..model.turn import RunLock
 from .choice import FP32, Choice, Worst, compare_outputs, first_limit, types_of
 
 _log = logging.getLogger(__name__)
@@ -146,13 +147,15 @@ class PolicySearch:
 class Trial:
     """Runs of a model that are only to be compared. overflowed: whether half did not hold the values in one of them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, lock: RunLock | None = None) -> None:
+        """lock: of a session that runs the same programs."""
         self._model = model
+        self._request = replace(TRIAL, lock=lock)
         self.overflowed = False
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs."""
-        outputs, trace = self._model.run(feeds, TRIAL)
+        outputs, trace = self._model.run(feeds, self._request)
         self.overflowed = self.overflowed or trace.overflowed
         return outputs
 

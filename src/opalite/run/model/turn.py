@@ -1,0 +1,154 @@
+"""Turn: a run's turn on the device, which runs of one session take one after the other.
+
+What goes in turn is the running of programs, whose memory and arguments are one run's at a time. Looking at inputs,
+importing, planning, building and operators on the host between two programs go side by side: whoever does that has
+left its turn. Where a value waits in the memory of the program that made it, for the next program of the same run, the
+turn is kept between the two; if it must be left all the same, whoever takes it next copies the value to the host.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...cl.tensor import DeviceTensor
+
+if TYPE_CHECKING:
+    from ...importer.walk.segments import Run
+
+
+class RunLock:
+    """What runs of one session take in turn. Reentrant, so that a session that measures may keep others out.
+
+    waits, waited_s: how often runs have waited for each other, and how long in all. parked: values of runs that have
+    left their turn; whoever takes it next copies them to the host.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.waits = 0
+        self.waited_s = 0.0
+        self.parked: list[Parked] = []
+        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `parked`: whether nobody has it
+        self.release = self._lock.release
+
+    def acquire(self, own: Sequence[Parked] = ()) -> None:
+        """Wait until nobody else has it. `own` values stay where they are."""
+        if not self._lock.acquire(False):
+            started = time.perf_counter()
+            self._lock.acquire()
+            self.waited_s += time.perf_counter() - started
+            self.waits += 1
+        if self.parked:
+            self.fetch_parked(own)
+
+    def fetch_parked(self, own: Sequence[Parked] = ()) -> None:
+        """Copy to the host what other runs have left on the device. Whoever calls has the lock, and loses it if that
+        fails."""
+        try:
+            for values in [v for v in self.parked if v not in own]:
+                values.fetch()
+        except BaseException:
+            self.release()
+            raise
+        self.parked.clear()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+class Turn:
+    """One run's hold on a RunLock; without a lock nobody else wants the programs. Ends with the `with` block."""
+
+    def __init__(self, lock: RunLock | None, *, whole: bool = False) -> None:
+        """whole: hold it from now to the end, for what must be measured undisturbed."""
+        self._lock, self._whole = lock, whole
+        self._is_held = False
+        self._values: list[Parked] = []
+        if whole:
+            self.take()
+
+    def take(self) -> None:
+        """Wait for the turn, unless this run has it."""
+        if self._is_held or self._lock is None:
+            return
+        self._lock.acquire(self._values)
+        self._is_held = True
+        for values in self._values:
+            values.take_back()
+
+    def pause(self) -> None:
+        """Leave the turn if no value of this run waits on the device."""
+        if not any(self._values):
+            self.leave()
+
+    def leave(self) -> None:
+        """Let others run."""
+        if self._is_held and not self._whole:
+            assert self._lock is not None
+            self._lock.parked.extend(v for v in self._values if v)
+            self._release()
+
+    def watch(self, run: Run) -> Parked:
+        """Keeps account of what waits on the device for the next programs of `run`."""
+        values = Parked(run)
+        self._values.append(values)
+        return values
+
+    def forget(self, values: Parked) -> None:
+        """Its run is over."""
+        self._values.remove(values)
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._is_held:
+            self._release()
+        elif self._lock is not None:
+            for values in self._values:
+                with suppress(ValueError):
+                    self._lock.parked.remove(values)
+
+    def _release(self) -> None:
+        assert self._lock is not None
+        self._is_held = False
+        self._lock.release()
+
+
+class Parked:
+    """Values of a run that lie in the memory of its programs, right until those run again.
+
+    uploaded: arrays that a program has on the device, by identity, which is theirs as long as they are held here.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lent: dict[int, DeviceTensor] = {}
+        self._fetched: dict[int, Any] | None = None
+        self.uploaded: dict[int, tuple[Any, DeviceTensor]] = {}
+
+    def add(self, outputs: Iterable[Any]) -> None:
+        """Outputs that were lent, as far as they did stay on the device."""
+        self._lent.update((id(v), v) for v in outputs if type(v) is DeviceTensor)
+
+    def fetch(self) -> None:
+        """Copy all of it to the host, by whoever will use the memory, while the run itself is at something else."""
+        self._fetched = {number: tensor.numpy() for number, tensor in self._lent.items()}
+
+    def take_back(self) -> None:
+        """Go on by the copies, if there are any; by the run itself."""
+        if self._fetched is not None:
+            self._run.replace(self._fetched)
+            self._fetched = None
+            self._lent.clear()
+            self.uploaded.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._lent or self.uploaded)
