@@ -55,6 +55,7 @@ OF_NO_FOLDER = {
         "test_architecture.py",
         "test_bench_models.py",
         "test_build_cache.py",
+        "test_doc_commands.py",
         "test_docs.py",
         "test_example_super_resolution.py",
         "test_portability_matrix.py",
