@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..ops.base import Cost
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
 Grid = tuple[int, ...]
+Tier = Literal["special", "general"]
 Array = np.ndarray[Any, Any]
 
 
@@ -107,6 +108,8 @@ class Kernel:
     problem: the class of what its methods take; `kernel.problem(node, device)` makes one.
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
+    tier: "special" for a node's sizes and window, or "general": of a few programs that serve any model
+        (docs/tiers.md). A plan is of one of the two, and takes a special kernel where no general one computes the node.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
     """
@@ -116,6 +119,7 @@ class Kernel:
     source: ClassVar[str]
     space: ClassVar[Space] = {}
     half_sums: ClassVar[bool] = False
+    tier: ClassVar[Tier] = "special"
 
     @property
     def name(self) -> str:

@@ -1,0 +1,65 @@
+"""What the general kernels share: the tier they are of, what they refuse, and vectors that suit a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...expr.core import Expr, In, Lit, Tmp
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.precision import Precision
+from ..base import Kernel, Problem
+
+INT_MAX = 2**31 - 1
+WIDE = float("inf")
+
+
+class GeneralKernel(Kernel):
+    """A kernel whose program is the same for all models: sizes, strides, windows and kinds are its arguments.
+
+    It computes in float32 on row-major tensors, or moves elements of any type, and has no parameters to tune.
+    """
+
+    tier = "general"
+
+    def seconds(self, p: Problem, cost: Any) -> float:
+        """The first general kernel that takes a node is its kernel: there is nothing to order."""
+        return 0.0
+
+
+def float_refusal(node: Node) -> str | None:
+    """Why a kernel that computes float32 from float32 does not take `node`, or None."""
+    for v in (*node.inputs, *node.outputs):
+        if v is not None and v.type.storage is not DType.FLOAT32:
+            return f"{v!r} is {v.type.storage}; the general kernel computes float32"
+    if node.precision not in (Precision.FP32, Precision.WIDE):
+        return f"the general kernel stores float32, not {node.precision.value}"
+    return None
+
+
+def vector_defines(device: DeviceInfo) -> dict[str, Any]:
+    """PACK and VECTORS of a device: what its registers hold on a CPU, little elsewhere."""
+    if not device.is_cpu:
+        return {"PACK": 4, "VECTORS": 1}
+    pack = max(4, min(16, device.native_float_width))
+    return {"PACK": pack, "VECTORS": 4 if pack == 16 else 2}
+
+
+def clamp_of(epilogue: Expr | None) -> tuple[float, float] | None:
+    """(low, high) of an epilogue that does no more than clamp the sum between numbers; None for any other."""
+    low, high = -WIDE, WIDE
+    if epilogue is None:
+        return low, high
+    if len(epilogue.dtypes) > 1 or epilogue.dtype is not DType.FLOAT32:
+        return None
+    for k, ins in enumerate(epilogue.instrs):
+        before = In(0) if k == 0 else Tmp(k - 1)
+        if ins.fn not in ("max", "min") or before not in ins.args:
+            return None
+        bound = ins.args[1] if ins.args[0] == before else ins.args[0]
+        if not isinstance(bound, Lit) or bound.value != bound.value:
+            return None
+        value = float(bound.value)
+        low, high = (max(low, value), max(high, value)) if ins.fn == "max" else (min(low, value), min(high, value))
+    return low, high

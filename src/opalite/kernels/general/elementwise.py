@@ -1,0 +1,63 @@
+"""Elementwise expressions that are interpreted, so that one program computes them all."""
+
+from __future__ import annotations
+
+import math
+
+from ...ops.elementwise import Elementwise
+from ..base import Arg, Launch, Params, Problem, ceil_div
+from ..elementwise.flat import make_walk
+from ..registry import register
+from .common import GeneralKernel, vector_defines
+from .operations import HELD, Code, code_of, program_of
+
+OPERANDS, AXES = 6, 5  # of elementwise.cl
+_CPU_VECTORS = 16  # operations of one row's vectors share the cost of finding out what they are
+
+
+@register
+class ElementwiseGeneral(GeneralKernel):
+    """A work-item runs the expression's code on a stretch of a row."""
+
+    op = "Elementwise"
+    source = "general/elementwise.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
+        if len(node.inputs) > OPERANDS:
+            return f"{len(node.inputs)} operands; the general kernel takes {OPERANDS}"
+        for v in (*node.inputs, *node.outputs):
+            if v is not None and v.type.storage is not v.dtype:
+                return f"{v!r} is stored as {v.type.storage}"
+            if v is not None and v.dtype not in HELD:
+                return f"{v!r} is of a type that the general kernel does not hold"
+        if node.precision.override(node.y.dtype) is not None:
+            return f"the general kernel stores no {node.precision.value}"
+        code = code_of(node.as_(Elementwise).expr)
+        if isinstance(code, str):
+            return code
+        walk = make_walk([v.shape for v in node.inputs if v is not None], node.y.shape)
+        return f"{len(walk.extents)} axes that cannot be merged" if len(walk.extents) > AXES else None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        inputs = [v for v in node.inputs if v is not None]
+        code = code_of(node.as_(Elementwise).expr)
+        assert isinstance(code, Code)
+        walk = make_walk([v.shape for v in inputs], node.y.shape)
+        extents = (1,) * (AXES - len(walk.extents)) + walk.extents
+        columns, rows = extents[-1], math.prod(extents[:-1])
+        args: dict[str, Arg] = {"y": node.y, "ty": HELD[node.y.dtype], "code": code.table, "steps": code.steps}
+        args |= {"operands": len(inputs), "result": code.result, "columns": columns, "rows": rows}
+        args |= {f"e{axis}": extent for axis, extent in enumerate(extents[:-1])}
+        for k in range(OPERANDS):
+            given = k < len(inputs)
+            strides = walk.strides[k] if given else ()
+            args |= {f"x{k}": inputs[k] if given else node.y, f"t{k}": HELD[inputs[k].dtype] if given else 0}
+            args |= {f"s{k}_{axis}": s for axis, s in enumerate((0,) * (AXES - len(strides)) + strides)}
+        defines = vector_defines(p.device)
+        if p.device.is_cpu:
+            defines["VECTORS"] = _CPU_VECTORS
+        prelude = program_of(code.is_float, defines["PACK"], p.device)
+        grid = (ceil_div(columns, defines["PACK"] * defines["VECTORS"]), rows)
+        return [Launch("elementwise_general", args, grid, defines=defines, prelude=prelude)]

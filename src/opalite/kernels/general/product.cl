@@ -1,0 +1,118 @@
+// y[b, g, m, p] = bias[g, m] + sum over c and t of w[b, g, m, c, t] * x[b, g, c, position p moved by tap t], clamped to
+// low..high: a convolution of up to three spatial axes in groups, or a stack of matrix products (one tap; p is the column).
+// All sizes are arguments.  Needs PACK (4, 8 or 16: positions in a vector) and VECTORS (of them, that a work-item computes,
+// for ROWS values of m).
+//   kd kh kw    taps        sd sh sw   steps of a position     dd dh dw   of a tap     pd ph pw   padding before x
+//   id ih iw    extents that positions are inside of           oh ow      of y
+// x_step_* count elements of x from one b, g and c to the next, w_step_* elements of w from one b, g, m and c.
+// Grid: blocks of positions and of rows (these first with rows_first), then b and g.
+#ifndef VECTORS
+#define VECTORS 2
+#endif
+#define ROWS 4
+#define INTV VEC_T(int, PACK)
+#define UINTV VEC_T(uint, PACK)
+#define FLOATV VEC_T(float, PACK)
+
+// a / b of small numbers: floats hold them, and the quotient is off by less than one.
+static inline INTV quotient(INTV a, int b) {
+    INTV q = CONVERT_N(PACK, int)(CONVERT_N(PACK, float)(a) / (FLOATV)(float)b);
+    q += q * b > a;
+    q -= a - q * b >= b;
+    return q;
+}
+
+kernel void product(
+    global const float *x, global const float *w, global const float *bias, global float *y,
+    int has_bias, float low, float high, int rows_first, int positions, int rows, int depth, int groups, int stacks,
+    long x_count, long x_step_b, long x_step_g, long x_step_c,
+    long w_step_b, long w_step_g, long w_step_m, long w_step_c,
+    int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw,
+    int id, int ih, int iw, int oh, int ow
+) {
+    const int g0 = get_global_id(0), g1 = get_global_id(1), stack = get_global_id(2);
+    const int first = (rows_first ? g1 : g0) * (PACK * VECTORS), m0 = (rows_first ? g0 : g1) * ROWS;
+    if (first >= positions || m0 >= rows || stack >= stacks) return;
+    const int b = stack / groups, g = stack - b * groups;
+    const long x0 = b * x_step_b + g * x_step_g, w0 = b * w_step_b + g * w_step_g;
+
+    // Where each lane's window begins, along the three axes and in memory.
+    const int oz0 = first / (oh * ow), oy0 = first / ow - oz0 * oh, ox0 = first % ow;
+    INTV z[VECTORS], r[VECTORS], s[VECTORS], uneven = 0;
+    int places[PACK * VECTORS], inside[PACK * VECTORS];
+    #pragma unroll
+    for (int v = 0; v < VECTORS; ++v) {
+        const INTV across = LANES + (ox0 + v * PACK), down = quotient(across, ow) + oy0, deep = quotient(down, oh);
+        s[v] = (across - (down - oy0) * ow) * sw - pw;
+        r[v] = (down - deep * oh) * sh - ph;
+        z[v] = (deep + oz0) * sd - pd;
+        VSTORE(PACK, (z[v] * ih + r[v]) * iw + s[v], v * PACK, places);
+    }
+    #pragma unroll
+    for (int v = 0; v < VECTORS; ++v) uneven |= VLOAD(PACK, v * PACK, places) != LANES + (places[0] + v * PACK);
+    const int even = !any(uneven);
+    const long begin = x0 + places[0];
+
+    FLOATV acc[ROWS][VECTORS];
+    long row[ROWS];
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        const int m = min(m0 + i, rows - 1);
+        row[i] = w0 + m * w_step_m;
+        const float start = has_bias ? bias[g * rows + m] : 0.0f;
+        #pragma unroll
+        for (int v = 0; v < VECTORS; ++v) acc[i][v] = start;
+    }
+    for (int tap = 0; tap < kd * kh * kw; ++tap) {
+        const int tz = tap / (kh * kw), ty = tap / kw - tz * kh, tx = tap % kw;
+        const int moved = (tz * dd * ih + ty * dh) * iw + tx * dw;
+        INTV seen[VECTORS];
+        #pragma unroll
+        for (int v = 0; v < VECTORS; ++v) {
+            seen[v] = (AS_N(PACK, uint)(z[v] + tz * dd) < (UINTV)(uint)id)
+                      & (AS_N(PACK, uint)(r[v] + ty * dh) < (UINTV)(uint)ih)
+                      & (AS_N(PACK, uint)(s[v] + tx * dw) < (UINTV)(uint)iw);
+            VSTORE(PACK, seen[v], v * PACK, inside);
+        }
+        for (int c = 0; c < depth; ++c) {
+            const long from = begin + c * x_step_c + moved;
+            FLOATV value[VECTORS];
+            if (even && from >= 0 && from + PACK * VECTORS <= x_count) {
+                #pragma unroll
+                for (int v = 0; v < VECTORS; ++v)
+                    value[v] = AS_N(PACK, float)(AS_N(PACK, int)(LOADV(x, from + v * PACK)) & seen[v]);
+            } else {
+                float lanes[PACK * VECTORS];
+                #pragma nounroll
+                for (int k = 0; k < PACK * VECTORS; ++k)
+                    lanes[k] = inside[k] && first + k < positions ? x[x0 + c * x_step_c + moved + places[k]] : 0.0f;
+                #pragma unroll
+                for (int v = 0; v < VECTORS; ++v) value[v] = VLOAD(PACK, v * PACK, lanes);
+            }
+            #pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+                const float weight = w[row[i] + c * w_step_c + tap];
+                #pragma unroll
+                for (int v = 0; v < VECTORS; ++v) acc[i][v] += weight * value[v];
+            }
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        if (m0 + i >= rows) break;
+        global float *to = y + ((long)stack * rows + m0 + i) * positions + first;
+        float lanes[PACK * VECTORS];
+        #pragma unroll
+        for (int v = 0; v < VECTORS; ++v) {
+            FLOATV found = acc[i][v];
+            found = found < low ? (FLOATV)low : found;
+            found = found > high ? (FLOATV)high : found;
+            VSTORE(PACK, found, v * PACK, lanes);
+            if (first + PACK * VECTORS <= positions) STOREV(to, v * PACK, found);
+        }
+        if (first + PACK * VECTORS > positions) {
+            #pragma nounroll
+            for (int k = 0; k < positions - first; ++k) to[k] = lanes[k];
+        }
+    }
+}

@@ -1,0 +1,125 @@
+"""Convolutions and matrix products of any size by one program."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ops.conv import Conv
+from ..base import Arg, Array, Launch, Params, Weight, ceil_div
+from ..matmul.problem import MatmulProblem
+from ..registry import register
+from ..window import WindowProblem, window_refusal
+from .common import INT_MAX, GeneralKernel, clamp_of, float_refusal, vector_defines
+
+ROWS = 4  # of product.cl
+
+
+def product_refusal(node: Node) -> str | None:
+    """Why general/product.cl does not compute `node`, or None."""
+    if clamp_of(node.epilogue) is None:
+        return "of epilogues, the general kernel clamps alone"
+    return float_refusal(node)
+
+
+class Product(GeneralKernel):
+    """What convolutions and matrix products share."""
+
+    source = "general/product.cl"
+
+    def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
+        """The launch with the given arguments, and those that follow from them."""
+        defines = vector_defines(p.device)
+        span = defines["PACK"] * defines["VECTORS"]
+        clamp = clamp_of(p.node.epilogue)
+        assert clamp is not None
+        blocks, tiles = ceil_div(args["positions"], span), ceil_div(args["rows"], ROWS)  # type: ignore[arg-type]
+        # Neighbours on a CPU share what they read of x, in its cache; on a GPU they read and write neighbours.
+        first = p.device.is_cpu
+        args |= {"y": p.node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
+        grid = (tiles, blocks, stacks) if first else (blocks, tiles, stacks)
+        return [Launch("product", args, grid, defines=defines)]
+
+
+@register
+class ConvGeneral(Product):
+    """Convolutions in groups, of up to three spatial axes."""
+
+    op = "Conv"
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        return window_refusal(p.node) or product_refusal(p.node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        x, w, bias = node.x, node.input(1), node.get(2)
+        groups, depth = node.as_(Conv).group, w.shape[1]
+        rows, taps = w.shape[0] // groups, math.prod(win.kernel)
+        plane = math.prod(win.size)
+        args: dict[str, Arg] = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
+        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
+        args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
+        args |= {"w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps, "w_step_c": taps}
+        for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
+            args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
+        (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
+        return self.product(p, args, x.shape[0] * groups)
+
+
+@register
+class MatmulGeneral(Product):
+    """Matrix products whose batch dimensions are two at most once merged."""
+
+    op = "MatMul"
+    problem = MatmulProblem
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if (why := product_refusal(p.node)) is not None:
+            return why
+        s = p.sizes
+        if len(s.batch) > 2:
+            return f"{len(s.batch)} batch dimensions that cannot be merged; the general kernel walks two"
+        if max(s.n * s.ldb, s.m * s.lda) > INT_MAX:
+            return "a matrix is beyond 32-bit indices"
+        return None
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, s = p.node, p.sizes
+        (outer, a_outer, b_outer), (inner, a_inner, b_inner) = ((1, 0, 0),) * (2 - len(s.batch)) + s.batch
+        a_size, b_size = s.m * s.k, s.k * s.n
+        w = _Side(node.x, *((1, s.lda) if s.trans_a else (s.lda, 1)), a_outer * a_size, a_inner * a_size)
+        x = _Side(node.input(1), *((s.ldb, 1) if s.trans_b else (1, s.ldb)), b_outer * b_size, b_inner * b_size)
+        rows, positions = s.m, s.n
+        if s.trans_b and s.m == 1:  # that is as well the product of b's rows and one column
+            w, x, rows, positions = x, w, s.n, 1
+        elif s.trans_b and node.input(1).is_const:  # neighbours along n are read as vectors
+            x = replace(x, arg=Weight(node.input(1), "transposed", _transposed), line=1, depth=s.n)
+        args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
+        args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
+        args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
+        args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
+        args |= {"w_step_b": w.outer, "w_step_g": w.inner, "w_step_m": w.line, "w_step_c": w.depth}
+        args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
+        args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
+        return self.product(p, args, outer * inner)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A stack of matrices: elements from one line (row of a, column of b) to the next, from one of the terms of a sum to
+    the next, and from one matrix to the next along both batch dimensions."""
+
+    arg: Value | Weight
+    line: int
+    depth: int
+    outer: int
+    inner: int
+
+
+def _transposed(stored: Array) -> Array:
+    return np.ascontiguousarray(np.swapaxes(stored, -1, -2))
