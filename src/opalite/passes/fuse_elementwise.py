@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ..expr.core import In, Lit, Ref
 from ..expr.trace import Builder
+from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
+from ..ir.place import Memory
 from ..ops.elementwise import Elementwise
+from ..place.options import find_options
 from .fold_affine import with_expression
-from .rewrite import Sweep
+from .rewrite import Rule, Sweep
 
 MAX_OPERANDS = 12
 MAX_INSTRUCTIONS = 96
@@ -55,6 +58,23 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
             return Patch.replacing(node, joined, also=[before])
         reason = "the joined expression would be too large"
     return reason
+
+
+def fuse_elementwise_within(device: DeviceInfo) -> Rule:
+    """`fuse_elementwise` for the general tier: only what its kernel takes on `device` is joined."""
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        found = fuse_elementwise(node, sweep)
+        if not isinstance(found, Patch) or _is_general(found.add[-1], device):
+            return found
+        return "no general kernel takes the joined expression" if _is_general(node, device) else found
+
+    return rule
+
+
+def _is_general(node: Node, device: DeviceInfo) -> bool:
+    options, _ = find_options(node, device, Memory.BUFFER, timed=False, tier="general")
+    return any(o.kernel is not None and o.kernel.tier == "general" for o in options)
 
 
 def join(before: Node, node: Node, operand: int) -> Node | None:

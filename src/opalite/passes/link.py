@@ -13,6 +13,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.place import Memory
+from ..kernels.base import Tier
 from ..ops.elementwise import Elementwise
 from ..place.options import find_options
 from .rewrite import Rule, Sweep, joined_origin
@@ -21,8 +22,8 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 """Integers that an epilogue on integer sums may read."""
 
 
-def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
-    """The rule for `device`; `memory` as in `find_options`."""
+def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER, tier: Tier = "special") -> Rule:
+    """The rule for `device`; `memory` and `tier` as in `find_options`."""
 
     fastest: dict[Node, str | None] = {}  # name of each writer's kernel, worked out when something may be linked
 
@@ -47,12 +48,12 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) ->
                 reason = linked
                 continue
             if writer not in fastest:
-                before, _ = find_options(writer, device, memory)
+                before, _ = find_options(writer, device, memory, tier=tier)
                 fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
             best = fastest[writer]
             # Where tensors are in buffers, whether a kernel is kept does not depend on what other kernels there are.
             asked = best if memory is Memory.BUFFER else None
-            after, refusals = find_options(linked, device, memory, timed=False, only=asked)
+            after, refusals = find_options(linked, device, memory, timed=False, only=asked, tier=tier)
             kept = {o.kernel.name for o in after if o.kernel is not None}
             if best is not None and best not in kept:
                 reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"

@@ -7,6 +7,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph
 from ..ir.place import Memory
 from ..ir.precision import PrecisionPolicy
+from ..kernels.base import Tier
 from ..place.casts import insert_casts
 from ..place.options import Measured
 from ..place.pick import pick_kernels
@@ -15,7 +16,7 @@ from .composites import recognise_attention, recognise_layer_norm
 from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
 from .fold_pad import fold_pad
-from .fuse_elementwise import fuse_elementwise, inline_scalars
+from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fuse_norm import fuse_norm
 from .integers import from_dequantized, widen
 from .link import link_epilogues
@@ -51,16 +52,27 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
 )
 """Rewrites that hold on any device, in order."""
 
+_SPECIAL = {
+    "recognise_layer_norm",
+    "recognise_attention",
+    "view_attention_inputs",
+    "order_attention_output",
+    "sink_transpose",
+}
+"""Of those, what general kernels have no use for: they compute the parts."""
+
 
 def optimise(
     graph: Graph,
     ctx: Context | None = None,
     device: DeviceInfo | None = None,
     policy: PrecisionPolicy | None = None,
+    tier: Tier = "special",
 ) -> Context:
     """Run the portable rewrites on `graph` in place.
 
     device, policy: where and in what precision it will run, which decides in what quantised products are computed.
+    tier: what kernels will compute it; what the general ones cannot take in one is left apart.
     """
     ctx = ctx or Context()
     if ctx.check:
@@ -71,6 +83,10 @@ def optimise(
     run_rule(graph, "from_dequantized", from_dequantized(device, policy), ctx)
     run_rule(graph, "widen", widen(device), ctx)
     for name, rule in PORTABLE:
+        if tier == "general" and name in _SPECIAL:
+            continue
+        if tier == "general" and rule is fuse_elementwise and device is not None:
+            rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)
     return ctx
 
@@ -83,17 +99,19 @@ def place(
     strict: bool = False,
     measured: Measured | None = None,
     ctx: Context | None = None,
+    tier: Tier = "special",
 ) -> None:
     """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
 
     Nodes keep float32 unless `precision.set_precision` came before.
     `memory` BUFFER makes no images, IMAGE2D makes them wherever a kernel has them, None where they are expected to pay.
-    `measured` times of kernels take the place of the cost model's.
+    `measured` times of kernels take the place of the cost model's. `tier`: which kernels are picked.
     """
     ctx = ctx or Context()
-    run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
-    run_rule(graph, "link_epilogues", link_epilogues(device, memory), ctx)
-    pick_kernels(graph, device, strict, memory, measured)
+    if tier == "special":
+        run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
+    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier), ctx)
+    pick_kernels(graph, device, strict, memory, measured, tier)
     insert_casts(graph, device, measured)
     if ctx.check:
         check_graph(graph, "casts")

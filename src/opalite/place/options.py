@@ -12,7 +12,7 @@ from ..ir.device_family import UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.place import FLAT, Memory, packed
-from ..kernels.base import Binding, Kernel, Problem
+from ..kernels.base import Binding, Kernel, Problem, Tier
 from ..kernels.registry import kernels_for
 from ..ops.base import Cost
 from ..ops.conv import Conv
@@ -76,6 +76,7 @@ def find_options(
     *,
     timed: bool = True,
     only: str | None = None,
+    tier: Tier = "special",
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
@@ -85,7 +86,27 @@ def find_options(
     they were measured.
     `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
     the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse.
+
+    Only kernels of `tier` are asked. Where no general one takes the node, a special one does, on row-major tensors if
+    it binds them: what general kernels read and write needs no cast then.
     """
+    options, refusals = _find_options(node, device, memory, measured, timed, only, tier)
+    if tier == "general" and not options:
+        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "special")
+        flat = [o for o in options if all(b is None or b.is_row_major for b in (*o.binding.inputs, *o.binding.outputs))]
+        return flat or options, refusals | more
+    return options, refusals
+
+
+def _find_options(
+    node: Node,
+    device: DeviceInfo,
+    memory: Memory | None,
+    measured: Measured | None,
+    timed: bool,
+    only: str | None,
+    tier: Tier,
+) -> tuple[list[Option], dict[str, str]]:
     refusals: dict[str, str] = {}
     options: list[Option] = []
     reason = unsupported(node, device)
@@ -93,7 +114,7 @@ def find_options(
     without = knobs.get("OPALITE_WITHOUT")
     problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
     for kernel in kernels_for(node.op.name):
-        if only not in (None, kernel.name):
+        if only not in (None, kernel.name) or kernel.tier != tier:
             continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
         why = reason or kernel.refuse(p) or _no_parameters(kernel, p)

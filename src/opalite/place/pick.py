@@ -14,7 +14,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
 from ..ir.types import TensorType
-from ..kernels.base import Binding
+from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
 from ..ops.movement import Reshape
 from .options import Choice, Measured, Option, find_options, view_options
@@ -59,16 +59,17 @@ def pick_kernels(
     strict: bool = False,
     memory: Memory | None = Memory.BUFFER,
     measured: Measured | None = None,
+    tier: Tier = "special",
 ) -> None:
     """Set `choice` of every node and the Place of every value. PlacementError in strict mode names the host nodes.
 
-    `memory` and `measured` as in `find_options`.
+    `memory`, `measured` and `tier` as in `find_options`.
     """
     problem = _Problem(graph, device)
     hosted: dict[Node, str] = {}
     refusals: dict[Node, dict[str, str]] = {}
     for node in graph.nodes:
-        options, refused = _options(node, device, hosted, memory, measured)
+        options, refused = _options(node, device, hosted, memory, measured, tier)
         problem.options[node] = options
         refusals[node] = refused
         for i, v in enumerate(node.inputs):
@@ -95,11 +96,16 @@ def pick_kernels(
 
 
 def _options(
-    node: Node, device: DeviceInfo, hosted: dict[Node, str], memory: Memory | None, measured: Measured | None
+    node: Node,
+    device: DeviceInfo,
+    hosted: dict[Node, str],
+    memory: Memory | None,
+    measured: Measured | None,
+    tier: Tier,
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         return view_options(node, device), {}
-    options, refused = find_options(node, device, memory, measured)
+    options, refused = find_options(node, device, memory, measured, tier=tier)
     if not options:
         flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
         if isinstance(node.op, HostOp):

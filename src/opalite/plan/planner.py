@@ -13,6 +13,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
+from ..kernels.base import Tier
 from ..kernels.setting import Setting
 from ..passes.pipeline import optimise, place
 from ..passes.rewrite import Context
@@ -30,18 +31,23 @@ class PlanOptions:
 
     policy: what each node computes in. memory: 'auto', 'buffer' or 'image'. strict: refuse nodes that the host would
     run. tries_images: consider images wherever the device has them, for they are going to be measured.
+    tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
+    model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
     memory: str = "auto"
     strict: bool = False
     tries_images: bool = False
+    tier: Tier = "special"
 
     def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
         """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
 
         is_measured: whether images may have been measured.
         """
+        if self.tier == "general":
+            return Memory.BUFFER
         if self.memory == "image" and device.image_support:
             return Memory.IMAGE2D
         may = device.prefers_images or self.tries_images or is_measured
@@ -99,7 +105,7 @@ def plan(graph: Graph, options: PlanOptions, knowledge: Knowledge) -> Planned:
 def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
     """`graph`, rewritten in place, each node with its precision."""
     context = Context()
-    optimise(graph, context, device, options.policy)
+    optimise(graph, context, device, options.policy, options.tier)
     set_precision(graph, options.policy, device)
     check_sizes(graph, device)
     return Prepared(graph, context)
@@ -115,6 +121,7 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
         strict=options.strict,
         measured=knowledge.measured,
         ctx=replace(prepared.context, applied=dict(prepared.context.applied)),
+        tier=options.tier,
     )
     settings = knowledge.find_settings(graph.nodes) if knowledge.find_settings is not None else None
     return Planned(emit(graph, device, settings=settings))

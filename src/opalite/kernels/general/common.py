@@ -9,7 +9,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.precision import Precision
-from ..base import Kernel, Problem
+from ..base import Kernel
 
 INT_MAX = 2**31 - 1
 WIDE = float("inf")
@@ -22,10 +22,6 @@ class GeneralKernel(Kernel):
     """
 
     tier = "general"
-
-    def seconds(self, p: Problem, cost: Any) -> float:
-        """The first general kernel that takes a node is its kernel: there is nothing to order."""
-        return 0.0
 
 
 def float_refusal(node: Node) -> str | None:

@@ -1,4 +1,4 @@
-"""The operations of the expression interpreter (elementwise.cl): which there are, their OpenCL C, and expressions as code.
+"""The operations of the expression interpreter (elementwise.cl): their OpenCL C, and expressions as code.
 
 An operation is a function on given element types. What it computes is generated as special kernels have it
 (kernels/codegen), so that both tiers agree. There are two sets, each a program: one for floats and conditions, which
@@ -7,7 +7,7 @@ most models need alone, and one for all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -107,7 +107,7 @@ class _Assembler:
         for k, ins in enumerate(self.expr.instrs):
             operation = (ins.fn, tuple(self.expr.ref_dtype(a) for a in ins.args), ins.dtype)
             number, args = _NUMBERS.get(operation), list(ins.args)
-            if number is None and (power := _POWERS.get(_literal(ins))) is not None:
+            if number is None and (power := _POWERS.get(_exponent(ins))) is not None:
                 number, args = _NUMBERS[power, (_F,) * (2 if power == "mul" else 1), _F], [args[0]] * 2
             if number is None:
                 return f"the general kernel has no {ins.fn} of {', '.join(map(str, operation[1]))} to {ins.dtype}"
@@ -132,8 +132,7 @@ class _Assembler:
                 return None
             assert isinstance(ref, Lit)
             self.register[key] = self.free.pop()
-            bits = np.float32(ref.value).view(np.int32) if ref.dtype is _F else np.int32(ref.value)
-            self.rows.append((0, self.register[key], int(bits), 0, 0))
+            self.rows.append((0, self.register[key], _bits(ref), 0, 0))
         return self.register[key]
 
 
@@ -141,9 +140,18 @@ _POWERS = {2.0: "mul", 0.5: "sqrt", -1.0: "recip", -0.5: "rsqrt"}
 """Powers by literals that other operations compute."""
 
 
-def _literal(ins: Instr) -> float | None:
+def _bits(literal: Lit) -> int:
+    """The 32 bits of a literal."""
+    if literal.dtype is not _F:
+        return int(literal.value)
+    with np.errstate(over="ignore"):  # beyond float32 is infinity
+        return int(np.float32(literal.value).view(np.int32))
+
+
+def _exponent(ins: Instr) -> float:
+    """The literal exponent of a power of floats; NaN for any other instruction."""
     exponent = ins.args[1] if ins.fn == "pow" and ins.dtype is _F else None
-    return float(exponent.value) if isinstance(exponent, Lit) else None
+    return float(exponent.value) if isinstance(exponent, Lit) else math.nan
 
 
 def _key(ref: Ref) -> Any:
@@ -158,7 +166,9 @@ def program_of(is_float: bool, pack: int, device: DeviceInfo) -> str:
     for operation in FLOATS if is_float else (*FLOATS, *MORE):
         fn, dtypes, result = operation
         names = [f"x{i}" for i in range(len(dtypes))]
-        made = generate(Expr((Instr(fn, tuple(map(In, range(len(dtypes)))), result),), dtypes), pack, names, device=device)
+        made = generate(
+            Expr((Instr(fn, tuple(map(In, range(len(dtypes)))), result),), dtypes), pack, names, device=device
+        )
         helpers |= made.helpers
         reads = [_read(name, d, register, pack) for name, d, register in zip(names, dtypes, "abc", strict=False)]
         statements = " ".join((*reads, *made.statements, _write(made.result, result, pack)))

@@ -111,8 +111,8 @@ class MatmulGeneral(Product):
 
 @dataclass(frozen=True)
 class _Side:
-    """A stack of matrices: elements from one line (row of a, column of b) to the next, from one of the terms of a sum to
-    the next, and from one matrix to the next along both batch dimensions."""
+    """A stack of matrices: elements from one line (row of a, column of b) to the next, from one term of a sum to the
+    next, and from one matrix to the next along both batch dimensions."""
 
     arg: Value | Weight
     line: int

@@ -60,7 +60,7 @@ def check(
 ) -> None:
     """Every kernel with every binding computes `expr` as NumPy does."""
     attrs = {"expr": expr, "shape": shape}
-    plain = make_node("Elementwise", attrs, arrays, const=const)
+    plain = make_node("Elementwise", attrs, arrays, const=const, precision=precision)
     with np.errstate(all="ignore"):
         want = plain.op.reference(arrays)[0]
     ran = []

@@ -1,0 +1,76 @@
+"""The general tier: a few programs for all models, and none of them in the special tier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opalite.ir import DeviceInfo, Graph
+from opalite.kernels.registry import all_kernels
+from opalite.plan.planner import Knowledge, PlanOptions, plan
+from opalite.plan.program import LaunchStep, Program
+
+from ...helpers.graphs import GraphMaker
+
+DEVICES = [
+    DeviceInfo.from_json(p.read_text()) for p in sorted((Path(__file__).parents[2] / "fixtures/devices").glob("*.json"))
+]
+GENERAL = {k.name for k in all_kernels() if k.tier == "general"}
+each_device = pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+
+
+def program(graph: Graph, device: DeviceInfo, **options: Any) -> Program:
+    return plan(graph, PlanOptions(**options), Knowledge(device)).program
+
+
+def kernels(found: Program) -> set[str]:
+    return {s.kernel for s in found.steps if isinstance(s, LaunchStep)}
+
+
+def small(channels: int, size: int) -> Graph:
+    """Convolutions of two kinds, a residual sum and a product."""
+    g = GraphMaker()
+    x = g.input("x", 1, channels, size, size + 2)
+    a = g.map("relu", lambda v: v.call("max", 0.0).call("min", 6.0), g.conv("a", x, 2 * channels))
+    b = g.conv("b", a, 2 * channels, 1)
+    c = g.conv("c", a, 2 * channels, 5, group=2 * channels, strides=(2, 2))
+    total = g.map("total", lambda u, v: u * v.call("sigmoid") + 0.25, a, b)
+    flat = g.add("flat", "Reshape", total, shape=(2 * channels, size * (size + 2)))
+    return g.done(g.add("y", "MatMul", flat, g.noise("w", size * (size + 2), 10), trans_a=False, trans_b=False), c)
+
+
+@each_device
+def test_models_share_their_programs(device: DeviceInfo) -> None:
+    found = [program(small(*sizes), device, tier="general") for sizes in ((3, 8), (16, 31))]
+    assert kernels(found[0]) <= GENERAL
+    assert set(found[0].sources) == set(found[1].sources)
+    assert len(found[0].sources) == 2
+
+
+@each_device
+@pytest.mark.parametrize("memory", ["auto", "buffer", "image"])
+def test_the_special_tier_picks_no_general_kernel(device: DeviceInfo, memory: str) -> None:
+    assert not kernels(program(small(16, 31), device, memory=memory)) & GENERAL
+
+
+@each_device
+def test_clamps_are_arguments_and_nothing_else_is_fused(device: DeviceInfo) -> None:
+    found = program(small(3, 8), device, tier="general")
+    first, *_ = [r for r in found.placement if r.op == "Conv"]
+    assert (first.kernel, first.epilogue) == ("ConvGeneral", "max($0, 0.0:f32); min(%0, 6.0:f32)")
+    assert any(r.kernel == "ElementwiseGeneral" for r in found.placement)
+
+
+@each_device
+def test_a_special_kernel_takes_what_no_general_one_does(device: DeviceInfo) -> None:
+    """On row-major tensors, so that nothing is cast between the two."""
+    g = GraphMaker()
+    x = g.conv("a", g.input("x", 1, 8, 16, 16), 8)
+    y = g.add("y", "Cumulative", x, kind="sum", axis=2, exclusive=False, reverse=False)
+    found = program(g.done(y), device, tier="general")
+    assert len(kernels(found) & GENERAL) == 1
+    (special,) = [r for r in found.placement if r.op == "Cumulative"]
+    assert special.kernel not in GENERAL
+    assert not [r for r in found.placement if r.op == "PlaceCast" and r.target == "opencl"]
