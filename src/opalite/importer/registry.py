@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..ir.registered import watch
+
 if TYPE_CHECKING:
     from ..ir.graph import Value
     from .walk.context import NodeContext, Trimmed
@@ -18,6 +20,7 @@ _H = TypeVar("_H", bound=Handler)
 
 _DOMAINS = ("onnx", "ml", "microsoft")  # the folders of importer functions
 _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
+watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
 
 
 def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:

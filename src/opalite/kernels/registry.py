@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from ..ir.registered import watch
 from ..ops.base import all_ops
 from .base import Kernel
 
@@ -40,3 +41,6 @@ def kernels_for(op: str) -> Sequence[Kernel]:
 def all_kernels() -> Iterator[Kernel]:
     """Every registered kernel."""
     return itertools.chain.from_iterable(_KERNELS.values())
+
+
+watch(all_kernels)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
+from ..ir.registered import watch
 from ..ir.types import TensorType
 
 Types = Sequence["TensorType | None"]
@@ -111,6 +112,9 @@ def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
 def all_ops() -> dict[str, type[Op]]:
     """Every operator by name."""
     return dict(_OPS)
+
+
+watch(_OPS.values)
 
 
 def moved_bytes(ins: Types, outs: Sequence[TensorType]) -> float:

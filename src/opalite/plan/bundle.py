@@ -30,7 +30,7 @@ from .program import Program
 from .sums import byte_sum
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 6
+VERSION = 7
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
@@ -98,7 +98,7 @@ class Bundle:
 
     def find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Variant:
         """The variant for `device` and input `shapes`; BundleError says which there are."""
-        fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _images_fit(v, device)]
+        fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _is_within(v, device)]
         if not fitting:
             names = ", ".join(sorted({v.device.name for v in self.variants}))
             raise BundleError(
@@ -115,13 +115,18 @@ class Bundle:
         raise BundleError(f"the bundle was compiled for shapes {known}; got {came}; compile it with --shape for these")
 
 
-def _images_fit(variant: Variant, device: DeviceInfo) -> bool:
-    """Whether every image of the variant's program is within the limits of `device`, which differ within a family."""
-    return all(device.fits_image(*size) for size in variant.needs.images)
+def _is_within(variant: Variant, device: DeviceInfo) -> bool:
+    """Whether the variant's program keeps to the limits of `device`, which differ within a family."""
+    planned = variant.device
+    fits = planned.local_mem <= device.local_mem and planned.max_work_group_size <= device.max_work_group_size
+    return fits and all(device.fits_image(*size) for size in variant.needs.images)
 
 
 def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
-    """What of a device a Program depends on: two devices with the same key run the same bundle."""
+    """What of a device a Program depends on: two with the same key, and large enough limits, run the same bundle.
+
+    How many cores there are and how much memory, which differ between machines with one processor, is no part of it.
+    """
     return (
         device.kind,
         device.family,
@@ -133,9 +138,7 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         PTX_MMA in device.quirks,
         device.fp64,
         device.image_support,
-        device.max_work_group_size,
         device.base_align,
-        device.local_mem,
     )
 
 

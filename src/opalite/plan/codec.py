@@ -32,6 +32,7 @@ _CLASSES: dict[str, type[Any]] = {
         p.HostStep,
         p.ReferenceStep,
         p.MemoryReport,
+        p.TuningRecord,
         p.Program,
         NodeReport,
         TensorType,
@@ -39,7 +40,7 @@ _CLASSES: dict[str, type[Any]] = {
         Layout,
     )
 }
-_KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in
+_KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in; fields without a place, so the last
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutKind": LayoutKind}
 
 

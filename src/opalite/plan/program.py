@@ -167,6 +167,19 @@ class MemoryReport:
     nested: int = 0  # tensors that lie inside others; a number, not bytes
 
 
+@dataclass(frozen=True)
+class TuningRecord:
+    """What planning may have asked the tuning database, and what it said (tune/dependence.py).
+
+    graph, nodes: signatures. stamp: of the database's file then. answers: digest of what it holds on these.
+    """
+
+    graph: str
+    nodes: tuple[str, ...]
+    stamp: str
+    answers: str
+
+
 @dataclass(eq=False)
 class Program:
     """A compiled model (or segment) for one set of input shapes on one device."""
@@ -185,4 +198,5 @@ class Program:
     memory: MemoryReport = field(default_factory=MemoryReport)
     placement: Sequence[Any] = ()  # NodeReport records for explain()
     stores_halves: bool = False  # whether a computed value is kept in halves, which may not hold it
+    tuning: TuningRecord | None = None  # what it was planned by; None where nobody may want to know
     weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known

@@ -164,6 +164,15 @@ class TuningDatabase:
         where, args = ("", ()) if device is None else (" where device=?", (device,))
         return map(_entry, self._rows(f"select {_COLUMNS} from entry{where} order by device, kernel, node", args))
 
+    def devices(self) -> list[str]:
+        """The devices that there are entries of."""
+
+        def read() -> list[str]:
+            return [name for (name,) in self._db.execute("select distinct device from entry order by device")]
+
+        self._enter_file()
+        return self._guarded(read, [])
+
     def nearest(self, device: str, kernel: str, binding: str, node: str) -> Entry | None:
         """The entry of the same kernel and layouts whose node differs from `node` in sizes alone, and least."""
         rows = self._rows(

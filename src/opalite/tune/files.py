@@ -6,6 +6,7 @@ Light to import: a session asks here first, and most find nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ..cache.folder import kept_folder
@@ -18,6 +19,16 @@ def database_path() -> Path | None:
     """The user's database; None where everything is kept in memory (see kept_folder)."""
     kept = kept_folder()
     return kept / "tuning.sqlite" if kept is not None else None
+
+
+def tuning_stamp() -> str:
+    """Changes with every entry of the user's database; what the package ships counts among its files."""
+    path = database_path()
+    with suppress(OSError):
+        if path is not None:
+            found = path.stat()
+            return f"{found.st_mtime_ns} {found.st_size}"
+    return ""
 
 
 def shipped_layers(device: DeviceInfo) -> Iterable[tuple[str, Path]]:

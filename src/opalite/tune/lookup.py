@@ -1,9 +1,10 @@
 """Lookup: what is known of a kernel on a node - from the user's database, from shipped defaults, from neighbours.
 
-Layers, the first that answers leads: the exact entry of this device; the exact entry that the package ships for the
-device's family; the user's entry of other sizes. Only the first is a time that picking believes; the others give
-parameters and say so. Shipped entries go by the kernel's name, not by the digest of its sources: what was measured with
-an earlier version is a good guess still, and parameters that a kernel no longer has or accepts are left aside.
+Layers, the first that answers leads: the exact entry of this device; that of the same device with another number of
+cores; the exact entry that the package ships for the device's family; the user's entry of other sizes. Only the first
+is a time that picking believes; the others give parameters and say so. Shipped entries go by the kernel's name, not by
+the digest of its sources: what was measured with an earlier version is a good guess still, and parameters that a kernel
+no longer has or accepts are left aside.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ from ..ir.graph import Node
 from ..kernels.base import Binding, Kernel
 from ..kernels.setting import Setting
 from .database import Entry, TuningDatabase
+from .dependence import NEAR
 from .digest import kernel_digest
 from .export import from_json
 from .files import shipped_layers
-from .signature import binding_signature, device_signature, node_signature, size_distance, size_text
-
-NEAR = 6.0  # octaves of size, all axes together, within which a neighbour's parameters are taken
+from .signature import (
+    binding_signature,
+    device_signature,
+    node_signature,
+    other_units,
+    size_distance,
+    size_text,
+)
 
 
 class Lookup:
@@ -34,6 +41,7 @@ class Lookup:
         self.database = database
         self.device = device
         self.device_key = device_signature(device)
+        self._others: list[str] | None = None  # signatures of the same device with other numbers of units
         self._nodes: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
     def signature(self, node: Node) -> str:
@@ -58,10 +66,22 @@ class Lookup:
         found = self.entry(node, kernel, binding)
         if found is not None:
             return self._legal(node, kernel, Setting(found.params, found.group, "measured"))
+        if (elsewhere := self._elsewhere(node, kernel, binding)) is not None:
+            return self._legal(node, kernel, elsewhere)
         shipped = self._shipped(node, kernel, binding)
         if shipped is not None:
             return self._legal(node, kernel, shipped)
         return self._near(node, kernel, binding)
+
+    def _elsewhere(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+        """What was measured where a process may use other numbers of the device's units."""
+        if self._others is None:
+            self._others = other_units(self.device_key, self.database.devices())
+        for name in self._others:
+            found = self.database.find(name, kernel_digest(kernel), binding_signature(binding), self.signature(node))
+            if found is not None:
+                return Setting(found.params, found.group, f"measured with {name.rpartition('|')[2]}")
+        return None
 
     def _shipped(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
         key = (kernel.name, binding_signature(binding), self.signature(node))

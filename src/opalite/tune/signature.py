@@ -81,6 +81,24 @@ def device_signature(device: DeviceInfo) -> str:
     return "|".join((*names, f"{device.compute_units} units"))
 
 
+def other_units(signature: str, known: Iterable[str]) -> list[str]:
+    """Those of the device signatures `known` that name the same device with other numbers of units, nearest first."""
+
+    def split(text: str) -> tuple[str, int]:
+        names, _, units = text.rpartition("|")
+        number = units.removesuffix(" units")
+        return names, int(number) if number.isdigit() else 0
+
+    names, own = split(signature)
+    found = [
+        (abs(math.log2(units / max(own, 1))), text)
+        for text in known
+        for n, units in [split(text)]
+        if n == names and units
+    ]
+    return [text for _, text in sorted(found) if text != signature]
+
+
 def graph_signature(nodes: Iterable[Node], memory: str) -> str:
     """Digest of the nodes of a graph before layouts are chosen, in order, and of the memory that tensors may be in."""
     sha = hashlib.sha256(memory.encode())

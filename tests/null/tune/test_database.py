@@ -29,8 +29,10 @@ from opalite.tune.levels import Level
 from opalite.tune.lookup import Lookup, find_settings
 from opalite.tune.signature import (
     binding_signature,
+    device_signature,
     graph_signature,
     node_signature,
+    other_units,
     size_distance,
     size_text,
 )
@@ -93,12 +95,28 @@ def test_an_exact_entry_gives_time_and_parameters(lookup: Lookup) -> None:
     assert find_settings(lookup, [node]) == {node: setting}
 
 
-@pytest.mark.parametrize("what", ["driver", "version", "name", "compute_units"])
+@pytest.mark.parametrize("units", [1, 7, 64])
+def test_where_there_are_other_cores_parameters_serve_and_times_do_not(lookup: Lookup, units: int) -> None:
+    node = conv_node()
+    put(lookup, node)
+    other = Lookup(lookup.database, dataclasses.replace(CPU, compute_units=units))
+    assert other.seconds(node, *kernel_of(node)) is None
+    setting = other.setting(node, *kernel_of(node))
+    assert setting is not None
+    assert (setting.params["TW"], setting.origin) == (3, f"measured with {CPU.compute_units} units")
+
+
+def test_of_several_numbers_of_cores_the_nearest_serves() -> None:
+    of = {n: device_signature(dataclasses.replace(CPU, compute_units=n)) for n in (1, 4, 6, 64)}
+    stranger = device_signature(dataclasses.replace(CPU, name="another", compute_units=4))
+    assert other_units(of[4], [*of.values(), stranger, "d"]) == [of[6], of[1], of[64]]
+
+
+@pytest.mark.parametrize("what", ["driver", "version", "name"])
 def test_another_device_or_driver_misses(lookup: Lookup, what: str) -> None:
     node = conv_node()
     put(lookup, node)
-    changed = dataclasses.replace(CPU, **{what: 7 if what == "compute_units" else "another"})
-    other = Lookup(lookup.database, changed)
+    other = Lookup(lookup.database, dataclasses.replace(CPU, **{what: "another"}))
     assert other.seconds(node, *kernel_of(node)) is None
     assert other.setting(node, *kernel_of(node)) is None
 

@@ -22,6 +22,8 @@ import numpy as np
 
 import onnx
 
+from ...ir.registered import watch
+
 Step = Callable[[Sequence[Any]], list[Any]]
 """One node on the host: inputs (arrays, lists, dicts or None) in order to the named outputs in order."""
 
@@ -40,6 +42,7 @@ class HostNode:
 
 
 _MAKERS: dict[tuple[str, str], Callable[[HostNode], Step]] = {}
+watch(_MAKERS.values)
 
 
 def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]], Callable[[HostNode], Step]]:

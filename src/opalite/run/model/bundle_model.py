@@ -67,9 +67,9 @@ class BundleModel:
         """The shapes that the first program for `device` was compiled for."""
         return dict(self._loaded().find(device).needs.shapes)
 
-    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Decode the program for these shapes now. BundleError if there is none, or it is damaged."""
-        _ = self._find(device, shapes).program
+    def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        """The program for these shapes, decoded now. BundleError if there is none, or it is damaged."""
+        return self._find(device, shapes).program
 
     def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
         key = tuple(shapes.items())
@@ -146,7 +146,7 @@ class BundleModel:
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
         executable = Executable(rt, program, onnx_runner())
         trace.build_s += executable.build_s
-        return Compiled(executable, tuple(self.notes))
+        return Compiled(executable, (*self.notes, *_other_units(variant.device, rt.info)))
 
 
 def _refuse_hosts(program: Program) -> None:
@@ -154,6 +154,16 @@ def _refuse_hosts(program: Program) -> None:
     hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
     if hosted:
         raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+
+
+def _other_units(planned: DeviceInfo, here: DeviceInfo) -> list[str]:
+    """A sentence where a program was planned with more or fewer compute units than there are."""
+    if planned.compute_units == here.compute_units:
+        return []
+    return [
+        f"planned for {planned.compute_units} compute units, and {here.compute_units} are here: the results are the "
+        "same, another plan may be faster"
+    ]
 
 
 def _arg(raw: Mapping[str, Any]) -> NodeArg:

@@ -21,7 +21,8 @@ from .compiler import Compiler
 from .description import describe_model
 from .example_shapes import example_shapes
 from .overflow import is_finite
-from .plan_cache import KEPT, PlanCache, fits, model_digest
+from .plan_cache import KEPT, PlanCache, fits, is_current
+from .plan_key import model_digest
 from .request import PLAIN, RunRequest
 
 if TYPE_CHECKING:
@@ -172,7 +173,9 @@ class CachedModel:
             if plan is None:
                 return None
             try:
-                plan.read(self.compiler.rt.info, {name: array.shape for name, array in feeds.items()})
+                program = plan.read(self.compiler.rt.info, {name: array.shape for name, array in feeds.items()})
+                if not is_current(program, self.compiler.rt.info):
+                    return None  # tuning has found other settings since
             except BundleError as e:
                 self._plans.drop(feeds, e)
                 return None

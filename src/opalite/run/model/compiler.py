@@ -131,14 +131,18 @@ class Compiler:
     ) -> Planned:
         """The Program of `graph`, which is consumed, after searching where that is asked for."""
         from ...plan.planner import Knowledge, lay_out, prepare  # passes, kernels: a compiled model needs neither
-        from ...tune.files import has_tuning
+        from ...tune.dependence import graph_key, record
+        from ...tune.files import has_tuning, tuning_stamp
 
         started = time.perf_counter()
         level = tuning.level or self.options.tune
         options = self.plan_options(policy, level)
+        stamp = tuning_stamp()
         prepared = prepare(graph, options, self.rt.info)
+        key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
             planned = lay_out(prepared, options, Knowledge(self.rt.info))
+            planned.program.tuning = record(self.rt.info, key, prepared.graph.nodes, stamp)
             trace.import_s += time.perf_counter() - started
             return planned
         from ...tune.planning import TunedPlanner
@@ -151,5 +155,6 @@ class Compiler:
             trace.tune_s += time.perf_counter() - started
         else:
             planned = planner.plan_known(prepared)
+            planned.program.tuning = record(self.rt.info, key, prepared.graph.nodes, stamp)
             trace.import_s += time.perf_counter() - started
         return planned

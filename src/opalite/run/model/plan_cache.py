@@ -1,20 +1,17 @@
 """Plans of .onnx models kept in the cache folder, so that a second start needs neither onnx nor a pass.
 
 A plan is a bundle (plan/bundle.py) at plans/AB/KEY/SHAPES.opal. KEY names everything that decides a plan but the
-shapes: the model's bytes, the device with its driver, the options, the tuning database, this package's files and the
-versions of onnx and NumPy. So nothing is ever out of date; what is damaged is removed with one log line and made again.
+shapes (plan_key.py): the model's bytes, the device with its driver, the options, this package's files, what others
+registered in it, and the versions of onnx and NumPy. What tuning has found is no part of it: a plan knows what it was
+planned by (`is_current`). So nothing is ever out of date; what is damaged is removed with one log line and made again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +23,15 @@ from ...cache.keys import digest
 from ...cache.stats import note
 from ...cl.tensor import DeviceTensor
 from ...errors import BundleError
+from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
+from ...ir.registered import foreign_state
 from ...plan.bundle import SUFFIX, Bundle, save_bundle
-from ...tune.files import database_path
+from ...plan.program import Program
+from ...tune.files import tuning_stamp
 from .bundle_model import BundleModel
 from .compiler import Compiler
+from .plan_key import model_digest, plans_key
 
 _log = logging.getLogger(__name__)
 KEPT = 4  # plans of one model: for different shapes
@@ -45,6 +46,7 @@ class PlanCache:
     def __init__(self, folder: Path, cap_bytes: int, contents: str, compiler: Compiler) -> None:
         """`contents`: the digest of the model's bytes, which `folder` is named for. compiler: of the plans' runs."""
         self._compiler = compiler
+        self._code = foreign_state()
         self.contents = contents
         self.folder = folder
         self.cap_bytes = cap_bytes
@@ -73,8 +75,13 @@ class PlanCache:
         return source
 
     def keep(self, feeds: Feeds, bundle: Bundle) -> None:
-        """Keep a plan, if it is small enough; failing to costs no more than a log line."""
+        """Keep a plan, if it is small enough; failing to costs no more than a log line.
+
+        Nor is one kept that kernels made which were registered since the session was opened: it has another key.
+        """
         path = self._path(feeds)
+        if foreign_state() != self._code:
+            return
         nbytes = sum(a.nbytes for v in bundle.variants for a in v.program.weights.values())
         if nbytes > self.cap_bytes // _LARGEST:
             _log.info("a plan of %d MiB is too large for the cache", nbytes >> 20)
@@ -119,6 +126,15 @@ def fits(feeds: Feeds) -> bool:
     )
 
 
+def is_current(program: Program, device: DeviceInfo) -> bool:
+    """Whether what tuning knows now would give the same `program`."""
+    if program.tuning is None or program.tuning.stamp == tuning_stamp():
+        return True
+    from ...tune.dependence import holds  # imports kernels, which a process with a plan does without
+
+    return holds(program.tuning, device)
+
+
 def open_plans(
     model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits | None = None
 ) -> PlanCache | None:
@@ -127,7 +143,7 @@ def open_plans(
     None are kept without a cache folder, while a session searches (`tune`), and under the settings that look into
     planning, which would have nothing to show.
     """
-    rt, options = compiler.rt, compiler.options
+    options = compiler.options
     looks = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
     kept = kept_folder()
     if kept is None or not knobs.get("OPALITE_PLANS") or looks or options.tune != "none":
@@ -138,66 +154,8 @@ def open_plans(
         contents = model_digest(model)
     except OSError:
         return None
-    settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
-    key = digest(
-        contents,
-        edits.digest() if edits else "",
-        rt.fingerprint,
-        rt.info.to_json(),
-        options.precision if isinstance(options.precision, str) else options.precision.to_json(),
-        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_WITHOUT"))]),
-        _tuning_state(),
-        package_state(),
-    )
+    key = plans_key(contents, compiler, edits)
     return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents, compiler)
-
-
-def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
-    """Changes when the model's file does; None for bytes, and for a file that is not there."""
-    if not isinstance(model, bytes):
-        with suppress(OSError):
-            found = os.stat(model)
-            return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    return None
-
-
-def model_digest(model: str | os.PathLike[str] | bytes) -> str:
-    """Digest of the bytes of a model, or of its file. OSError if that cannot be read."""
-    if isinstance(model, bytes):
-        return hashlib.blake2b(model).hexdigest()
-    with open(model, "rb") as f:
-        return hashlib.file_digest(f, hashlib.blake2b).hexdigest()
-
-
-def _tuning_state() -> str:
-    """Changes with every entry of the tuning database; what the package ships counts among its files."""
-    path = database_path()
-    with suppress(OSError):
-        if path is not None:
-            found = path.stat()
-            return f"{found.st_mtime_ns} {found.st_size}"
-    return ""
-
-
-@cache
-def package_state() -> str:
-    """Names this package's files as they are now, and the packages that imports and folded constants depend on."""
-    root = Path(knobs.__file__).parent
-    parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n != "__pycache__")
-        for name in sorted(files):
-            with suppress(OSError):
-                found = os.stat(os.path.join(folder, name))
-                parts.append(f"{folder}/{name} {found.st_mtime_ns} {found.st_size}")
-    return digest(*parts)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def _used(path: Path) -> float | None:

@@ -25,7 +25,7 @@ from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
 from ..model.model import Model
 from ..model.opening import open_onnx
-from ..model.plan_cache import file_stamp
+from ..model.plan_key import file_stamp
 from ..model.request import PLAIN, RunRequest
 from ..model.turn import RunLock
 from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of

@@ -20,7 +20,7 @@ from ...cl.runtime import Runtime
 from ...errors import InputError
 from ...ir.edits import ModelEdits
 from ..model.options import CompileOptions
-from ..model.plan_cache import model_digest, package_state
+from ..model.plan_key import code_state, device_state, model_digest
 from .choice import Choice
 
 _log = logging.getLogger(__name__)
@@ -97,10 +97,9 @@ def open_choices(
     parts = [
         contents,
         edits.digest() if edits else "",
-        rt.fingerprint,
-        rt.info.to_json(),
+        *device_state(rt),
         options.memory,
         repr(options.tolerance),
-        package_state(),
+        *code_state(),
     ]
     return ChoiceCache(kept, digest(*parts))

@@ -5,6 +5,7 @@ Longer than 400 lines: cases that do not know each other.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import subprocess
@@ -29,7 +30,7 @@ from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.compiler import Compiler
 from opalite.run.model.options import CompileOptions
 from opalite.run.model.plan_cache import open_plans
-from opalite.tune.database import TuningDatabase, Verdict
+from opalite.tune.database import TuningDatabase, Verdict, open_database
 from opalite.tune.levels import Level
 
 from ....helpers.small_models import classifier, determinant, make_model, noise, port
@@ -228,19 +229,48 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setattr(rt, "fingerprint", "another driver")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
-        m.setattr("opalite.run.model.plan_cache.package_state", lambda: "another version")
+        m.setattr("opalite.run.model.plan_key.package_state", lambda: "another version")
+        keys.append(key_of(model, rt))
+    with monkeypatch.context() as m:
+        m.setattr("opalite.run.model.plan_key.foreign_state", lambda: "a kernel of somebody's")
         keys.append(key_of(model, rt))
     database = TuningDatabase(folder / "tuning.sqlite")
-    assert database.verdict("device", "graph") is None
-    assert key_of(model, rt) == keys[0]  # asking changes nothing
     database.put_verdict("device", "graph", Verdict(True, 1.0, 0.5, Level.FAST))
-    keys.append(key_of(model, rt))
-    database.put_verdict("device", "another graph", Verdict(True, 1.0, 0.5, Level.FAST))
-    keys.append(key_of(model, rt))
     database.close()
     assert len(set(keys)) == len(keys)
-    TuningDatabase(folder / "tuning.sqlite").close()  # opening it changes nothing
-    assert key_of(model, rt) == keys[-1]
+    assert key_of(model, rt) == keys[0]  # tuning drops plans one by one
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("global_mem", 1 << 31),
+        ("max_alloc", 1 << 30),
+        ("compute_units", 64),
+        ("cache_bytes", 1 << 20),
+        ("clock_mhz", 9),
+    ],
+)
+def test_a_plan_serves_on_a_machine_of_another_size(
+    model: Path, folder: Path, rt: Runtime, field: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of containers are filled on one machine and run on others."""
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    monkeypatch.setattr(rt, "info", dataclasses.replace(rt.info, **{field: value}))
+    session = open_session(model, rt)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], want)
+    assert not imports(session)
+    assert ("planned for" in str(session.explain())) is (field == "compute_units")
+
+
+def test_a_plan_is_not_taken_where_local_memory_is_less(
+    model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = open_session(model, rt).run(None, {"x": X})[0]
+    monkeypatch.setattr(rt, "info", dataclasses.replace(rt.info, local_mem=rt.info.local_mem // 2))
+    session = open_session(model, rt)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want, rtol=1e-5, atol=1e-6)
+    assert imports(session)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +418,28 @@ def test_tuning_a_session_that_started_from_a_plan(model: Path, folder: Path, rt
         later = open_session(model, rt)
         np.testing.assert_allclose(later.run(None, {"x": X})[0], want, rtol=1e-5, atol=1e-6)
         assert imports(later) is expected
+
+
+def test_tuning_drops_the_plans_that_it_changes_and_no_others(model: Path, folder: Path, rt: Runtime) -> None:
+    """Of two models one is tuned, on a machine where nothing was tuned before and then once more."""
+    other = scaled(2)
+    for _ in range(2):
+        want = open_session(model, rt).run(None, {"x": X})[0]
+        open_session(other, rt).run(None, {"x": X})
+        forget_tuning(model, rt)
+        assert open_session(model, rt).tune({"x": X}, "fast")
+        untouched = open_session(other, rt)
+        np.testing.assert_array_equal(untouched.run(None, {"x": X})[0], X * np.float32(2))
+        assert not imports(untouched)
+        tuned = open_session(model, rt)
+        np.testing.assert_allclose(tuned.run(None, {"x": X})[0], want, rtol=1e-5, atol=1e-6)
+        assert imports(tuned)
+
+
+def forget_tuning(model: Path, rt: Runtime) -> None:
+    """Have the next search measure anew, and the plan of the tuned model be one of the untuned."""
+    open_database().clear()
+    open_session(model, rt).run(None, {"x": X})
 
 
 # Files that change behind a session
