@@ -1,0 +1,253 @@
+"""Faults that were found once, each as the edits of the source that bring it back: what mended it is taken out.
+
+`python -m tests.fuzz.mutants` shows that the fuzzer finds them. An edit is a part of a source file that is there once,
+so that code which changes makes the table change too (test_mutants.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`old` becomes `new` in a module of opalite."""
+
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mend:
+    """One fault. operators: what a graph must have, one of them at least, to meet it; () for any graph."""
+
+    name: str
+    fault: str
+    operators: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+_POOLS = ("AveragePool", "MaxPool", "LpPool", "QLinearAveragePool")
+_CONVS = ("Conv", "ConvInteger", "QLinearConv", "FusedConv")
+_RESIZE = ("Resize", "Upsample")
+_NOTHING_FOLDED = Edit("passes.pipeline", '    run_rule(graph, "fold_empty", fold_empty, ctx)\n', "")
+
+
+def _mend(name: str, fault: str, operators: tuple[str, ...], *edits: tuple[str, str, str] | Edit) -> Mend:
+    return Mend(name, fault, operators, tuple(e if isinstance(e, Edit) else Edit(*e) for e in edits))
+
+
+MENDS = (
+    # Tensors without elements
+    _mend(
+        "verifier_of_nothing",
+        "the memory verifier looks for what a node without elements reads",
+        (),
+        _NOTHING_FOLDED,
+        ("plan.verify_memory", "if near and not outputs:", "if False:"),
+    ),
+    _mend(
+        "nothing_in_kernels",
+        "kernels meet tensors without elements: a division by zero",
+        (),
+        _NOTHING_FOLDED,
+    ),
+    _mend(
+        "mean_of_nothing",
+        "the mean of no elements is NaN",
+        ("ReduceMean", "GlobalAveragePool"),
+        ("ops.reduce", 'if x.dtype.kind == "f" and x.size:', 'if x.dtype.kind == "f":'),
+    ),
+    _mend(
+        "hardmax_of_nothing",
+        "Hardmax of a tensor without elements is refused",
+        ("Hardmax",),
+        (
+            "importer.onnx.activation",
+            "    x, axis = _flattened(ctx, default)\n    if not x.type.count:\n        return ctx.input(0)\n    best",
+            "    x, axis = _flattened(ctx, default)\n    best",
+        ),
+    ),
+    _mend(
+        "concat_of_nothing",
+        "tensors without elements are not joined where their other sizes differ",
+        ("Concat",),
+        ("importer.onnx.shape", "if alike and not any(", "if False and not any("),
+    ),
+    # Windows
+    _mend(
+        "window_beyond_the_input",
+        "pooling whose padded input is smaller than the window is refused",
+        _POOLS,
+        ("ops.pool", "op.ceil_mode or room < 0", "op.ceil_mode"),
+        ("ops.pool", "all(d >= 0 for d in out)", "all(d >= 1 for d in out)"),
+    ),
+    _mend(
+        "ceil_mode_outside",
+        "with ceil_mode a window that starts beyond the input counts",
+        _POOLS,
+        ("ops.pool", "out.append(count - 1 if beyond else count)", "out.append(count)"),
+    ),
+    _mend(
+        "ceil_mode_with_auto_pad",
+        "ceil_mode is left out where auto_pad is given",
+        _POOLS,
+        (
+            "importer.onnx.pool",
+            'ceil_mode=bool(ctx.attr("ceil_mode", 0)),',
+            'ceil_mode=bool(ctx.attr("ceil_mode", 0)) and not window.auto,',
+        ),
+    ),
+    _mend(
+        "divisor_of_a_large_window",
+        "the average over a window larger than the padded input is divided by the padded input",
+        _POOLS,
+        ("importer.onnx.pool", "if count_pads and ctx.version < 19", "if False and ctx.version < 19"),
+    ),
+    _mend(
+        "same_padding_that_skips",
+        "pooling with auto_pad SAME does not centre windows that are smaller than the stride",
+        _POOLS,
+        ("importer.shared.windows", "if not skips:", "if True:"),
+    ),
+    _mend(
+        "maximum_beside_nan",
+        "NaN wins in MaxPool where it comes first",
+        _POOLS,
+        ("ops.pool", " | (best != best))", ")"),
+    ),
+    _mend(
+        "padding_of_infinite_weights",
+        "zeros of the padding times infinite weights count as zeros",
+        (*_CONVS, "Pad"),
+        ("importer.onnx.conv", "if any(window.pads) and not neutral_zeros(w):", "if False:"),
+        ("passes.fold_pad", "is not None and not neutral_zeros(w):", "is None:"),
+    ),
+    _mend(
+        "output_shape_beyond_the_filters",
+        "ConvTranspose with an output_shape beyond its filters' reach puts zeros on both sides",
+        ("ConvTranspose",),
+        ("importer.onnx.conv", "if target is not None:  # what it asks", "if False:  # what it asks"),
+    ),
+    # Resize
+    _mend(
+        "aligned_corners_by_scale",
+        "Resize by a fractional scale with align_corners: the last pixels are off",
+        _RESIZE,
+        ("ops.resize_taps", "at * (n - 1) / (m - 1) if count", "at * (n - 1) / (scale * n - 1) if count"),
+    ),
+    _mend(
+        "resize_to_its_own_size",
+        "Resize by a scale that changes no size moves values",
+        _RESIZE,
+        (
+            "importer.onnx.image",
+            "if tuple(sizes) == x.shape and roi is None:",
+            "if tuple(sizes) == x.shape and roi is None and all(s == 1 for s in scales):",
+        ),
+    ),
+    _mend(
+        "antialias_of_unchanged_axes",
+        "the filter of Resize with antialias runs along axes that keep their size",
+        _RESIZE,
+        ("importer.onnx.image", "if antialias:", "if False:"),
+    ),
+    _mend(
+        "nearest_untold",
+        "Upsample and Resize 10 round up only where every axis shrinks",
+        _RESIZE,
+        ("ops.resize_taps", "if op.scales[axis] < 1 else", "if all(s <= 1 for s in op.scales) else"),
+    ),
+    # Passes that changed values or failed
+    _mend(
+        "rows_of_an_instance_norm",
+        "the fusion of a normalisation and a product takes an instance normalisation for one of rows",
+        ("InstanceNormalization", "GroupNormalization"),
+        ("passes.fuse_norm", ' or node.op.kind != "layer" or', " or"),
+        ("passes.fuse_norm", "return node.op.axis ==", "return node.op.axis is None or node.op.axis =="),
+    ),
+    _mend(
+        "blind_attention",
+        "a row of scores that are all -inf is zero where a Softmax is recognised as attention",
+        ("Softmax",),
+        ("passes.composites", "softcap=0.0, blind_nan=True", "softcap=0.0, blind_nan=False"),
+    ),
+    _mend(
+        "infinite_scales_in_filters",
+        "scales that are not finite go into a convolution's filters",
+        _CONVS,
+        ("passes.fold_affine", "if not peeled or not np.all(np.isfinite(scale))", "if not peeled or False"),
+    ),
+    _mend(
+        "padding_under_ceil_mode",
+        "a Pad goes into a pooling with ceil_mode, which then counts windows in it",
+        _POOLS,
+        ("passes.fold_pad", "if isinstance(op, Pool) and op.ceil_mode:", "if False:"),
+    ),
+    _mend(
+        "large_constant_and_nan",
+        "a constant beyond half's range with a NaN beside it is stored in half",
+        (),
+        ("place.precision", "np.abs(np.where(np.isfinite(a), a, 0)).max(", "np.abs(a).max("),
+    ),
+    _mend(
+        "packed_views_of_doubles",
+        "a Reshape of doubles is packed on devices that do not compute with doubles",
+        (),
+        ("place.options", "    if x.dtype is DType.FLOAT64 and not device.fp64:\n        return options\n", ""),
+    ),
+    _mend(
+        "halves_step_by_step",
+        "expressions of halves are rounded to half after every function",
+        (),
+        ("expr.core", "held = np.float32 if ins.dtype in _WIDENED else ins.dtype.np", "held = ins.dtype.np"),
+    ),
+    # Numbers and indices
+    _mend(
+        "slices_from_before_the_start",
+        "a backward slice that starts before the first element is empty",
+        ("Slice",),
+        ("importer.onnx.shape", "if step < 0:", "if False:"),
+    ),
+    _mend(
+        "padding_cut_off",
+        "a Pad that cuts off more than there is is refused",
+        ("Pad",),
+        ("importer.onnx.shape", 'if missing > 0 and mode == "constant":', "if False:"),
+    ),
+    _mend(
+        "condition_longer_than_the_axis",
+        "Compress counts positions beyond the axis among those it takes",
+        ("Compress",),
+        (
+            "importer.onnx.index",
+            "np.flatnonzero(ctx.const(1)[: x.shape[a]])",
+            "np.flatnonzero(ctx.const(1))[: x.shape[a]]",
+        ),
+    ),
+    _mend(
+        "unsorted_unique",
+        "Unique with sorted=0 sorts",
+        ("Unique",),
+        ("importer.host.unique", "if not is_sorted:", "if False:"),
+    ),
+    _mend(
+        "scale_of_zeros",
+        "the scale of a dynamically quantised tensor of zeros is 0",
+        ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM"),
+        ("importer.onnx.quant", "return where(span.eq(0), 1.0, span)", "return span"),
+    ),
+    _mend(
+        "powers_of_integers",
+        "squares and cubes of integers by a float exponent end at the type's limits",
+        ("Pow",),
+        ("importer.onnx.math", "exponent.reshape(()) in (2, 3):", "exponent.reshape(()) in ():"),
+    ),
+    _mend(
+        "inference_of_unknown_types",
+        "onnx's inference of EyeLike and others ends the process where a type is not known",
+        ("EyeLike",),
+        ("importer.proto.edits", 'FRAGILE = frozenset(("DictVectorizer", "EyeLike",', "FRAGILE = frozenset(("),
+    ),
+)
