@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import CheckError
 from .dtype import DType
 from .precision import Precision
+from .symbols import Trace
 from .types import TensorType
 
 if TYPE_CHECKING:
@@ -217,10 +218,14 @@ class Node:
 
 
 class Graph:
-    """Inputs, outputs and nodes in execution order."""
+    """Inputs, outputs and nodes in execution order.
+
+    trace: of the Dims in its shapes and operators; None where all sizes are plain numbers.
+    """
 
     def __init__(self, name: str = "graph") -> None:
         self.name = name
+        self.trace: Trace | None = None
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.nodes: list[Node] = []
@@ -252,6 +257,7 @@ class Graph:
 
         other = Graph(self.name)
         other._adopted, other._taken = self._adopted, self._taken
+        other.trace = self.trace
         other.inputs = [copied(v) for v in self.inputs]
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]

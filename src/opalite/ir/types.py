@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from .dtype import DType
 from .place import OPENCL, Layout, Place
+from .symbols import hint_of
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """What a Value is: element type, shape (always concrete: compiling happens for known shapes) and Place."""
+    """What a Value is: element type, shape (numbers, or Dims of the graph's trace) and Place."""
 
     dtype: DType
     shape: Shape
@@ -53,4 +54,4 @@ class TensorType:
         return self.dtype is other.dtype and self.shape == other.shape
 
     def __str__(self) -> str:
-        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"
+        return f"{self.dtype.short}[{','.join(str(hint_of(d)) for d in self.shape)}]"

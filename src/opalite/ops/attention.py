@@ -109,7 +109,7 @@ class Attention(Op):
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         q, k, v = _operands(self, ins)
-        scores = float(q.count // max(1, q.shape[3]) * v.shape[2])
+        scores = 1.0 * (q.count // max(1, q.shape[3]) * v.shape[2])
         # An exponential and its sums count as some twenty operations.
         return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes((q, k, v, *ins[3:]), outs))
 

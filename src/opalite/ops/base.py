@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
 from ..ir.registered import watch
+from ..ir.symbols import hint_of, is_symbolic, same_or_int
 from ..ir.types import TensorType
 
 Types = Sequence["TensorType | None"]
@@ -63,7 +64,7 @@ class Op:
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Work estimate; by default one operation for each output element."""
-        return Cost(float(sum(o.count for o in outs)), moved_bytes(ins, outs))
+        return Cost(1.0 * sum(o.count for o in outs), moved_bytes(ins, outs))
 
     def attributes(self) -> dict[str, Any]:
         """Attributes by name, in order of declaration, but for those that have their default value."""
@@ -119,7 +120,7 @@ watch(_OPS.values)
 
 def moved_bytes(ins: Types, outs: Sequence[TensorType]) -> float:
     """Bytes of all inputs and outputs."""
-    return float(sum(t.count * t.storage.size for t in (*ins, *outs) if t is not None))
+    return 1.0 * sum(t.count * t.storage.size for t in (*ins, *outs) if t is not None)
 
 
 def need(condition: object, expected: str) -> None:
@@ -145,12 +146,36 @@ def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """NumPy's broadcast of `shapes`; ShapeError names the shapes that do not fit."""
+    if is_symbolic(tuple(shapes)):
+        return _broadcast_sizes(shapes)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"shapes {', '.join(map(str, shapes))} do not broadcast together") from None
+        raise _no_broadcast(shapes) from None
+
+
+def _broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The same where some are symbols: what NumPy would turn into plain numbers is compared."""
+    rank = max(map(len, shapes))
+    found: list[int] = []
+    for axis in range(-rank, 0):
+        size = 1
+        for shape in shapes:
+            d = shape[axis] if -axis <= len(shape) else 1
+            if d is size or d == 1:
+                continue
+            if size == 1:
+                size = d
+            elif d != size:
+                raise _no_broadcast(shapes)
+        found.append(size)
+    return tuple(found)
+
+
+def _no_broadcast(shapes: Sequence[tuple[int, ...]]) -> ShapeError:
+    return ShapeError(f"shapes {', '.join(map(str, map(hint_of, shapes)))} do not broadcast together")
 
 
 def make_type(dtype: DType, shape: Sequence[int]) -> TensorType:
-    """A TensorType with a plain tuple of ints."""
-    return TensorType(dtype, tuple(int(d) for d in shape))
+    """A TensorType with a plain tuple of sizes."""
+    return TensorType(dtype, tuple(same_or_int(d) for d in shape))

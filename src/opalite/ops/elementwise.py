@@ -47,7 +47,7 @@ class Elementwise(Op):
         return [evaluate(self.expr, present, broadcast_shape(shapes))]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(float(outs[0].count * max(1, len(self.expr))), moved_bytes(ins, outs))
+        return Cost(1.0 * outs[0].count * max(1, len(self.expr)), moved_bytes(ins, outs))
 
 
 @register_op

@@ -38,7 +38,7 @@ def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
     """Only what is named is read."""
     indices = tensor(ins, 1, "indices")
     moved = 2.0 * outs[0].count * outs[0].storage.size + indices.count * indices.storage.size
-    return Cost(float(outs[0].count), moved)
+    return Cost(1.0 * outs[0].count, moved)
 
 
 @register_op

@@ -91,7 +91,7 @@ class Pool(Windowed):
         return [y.astype(x.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(float(outs[0].count * math.prod(self.kernel)), moved_bytes(ins, outs))
+        return Cost(1.0 * outs[0].count * math.prod(self.kernel), moved_bytes(ins, outs))
 
 
 def _windows(op: Pool, out: Sequence[int]) -> list[tuple[slice, ...]]:

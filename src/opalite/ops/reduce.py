@@ -129,7 +129,7 @@ class Reduce(Op):
         return [y.reshape(reduced_shape(x.shape, self.axes, self.keepdims))]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))
+        return Cost(1.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))
 
 
 @register_op
@@ -167,4 +167,4 @@ class ArgReduce(Op):
         return [np.asarray(found, np.int64).reshape(shape)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(float(tensor(ins, 0, "x").count), moved_bytes(ins, outs))
+        return Cost(1.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))

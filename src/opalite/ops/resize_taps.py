@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ir.symbols import is_real
 from .base import Array
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Taps:
 
 def is_untouched(op: Resize, axis: int) -> bool:
     """Whether the axis is copied one to one: scale 1, and no crop."""
-    return bool(_F(op.scales[axis]) == 1) and op.crop(axis) == (0, 1)
+    scale = op.scales[axis]
+    return bool((scale.float32() if is_real(scale) else _F(scale)) == 1) and op.crop(axis) == (0, 1)
 
 
 def axis_taps(op: Resize, axis: int, size: int) -> Taps:

@@ -72,7 +72,7 @@ def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) ->
 def _cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
     x, indices, updates = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "updates")
     moved = 2.0 * x.count * x.storage.size + 3.0 * updates.count * x.storage.size
-    return Cost(float(updates.count), moved + indices.count * indices.storage.size)
+    return Cost(1.0 * updates.count, moved + indices.count * indices.storage.size)
 
 
 @register_op

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
+from ..ir.symbols import hint_of
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
@@ -55,4 +56,4 @@ class TopK(Op):
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         x = tensor(ins, 0, "x")
-        return Cost(x.count * (1 + math.log2(self.k + 1)), moved_bytes(ins, outs))
+        return Cost(x.count * (1 + math.log2(hint_of(self.k) + 1)), moved_bytes(ins, outs))

@@ -10,9 +10,12 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.host import HostOp
+from .contents import evaluate, plain, symbolic
+from .evaluate import closed_value
 
 Array = np.ndarray[Any, Any]
 
@@ -25,10 +28,16 @@ class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
 
 
 class GraphBuilder:
-    """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed."""
+    """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed.
 
-    def __init__(self, name: str) -> None:
+    trace: of the sizes that are symbols. sized: values that follow from sizes and constants alone, with an expression
+    for each element of small ones; None for others, which nodes of the graph compute (`given.py`).
+    """
+
+    def __init__(self, name: str, trace: Trace | None = None) -> None:
         self.graph = Graph(name)
+        self.trace = Trace() if trace is None else trace
+        self.sized: dict[Value, Array | None] = {}
         self._names: set[str] = set()
 
     def unique(self, name: str) -> str:
@@ -49,6 +58,22 @@ class GraphBuilder:
     def constant(self, array: Array, name: str) -> Value:
         """A constant; `array` is kept, not copied."""
         return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
+
+    def sizes(self, array: Array, dtype: DType, name: str) -> Value:
+        """A tensor of `array`'s elements, which may be symbolic: a constant if none is."""
+        if not symbolic(array):
+            return self.constant(plain(array, dtype), name)
+        value = Value(self.unique(name), TensorType(dtype, tuple(array.shape)))
+        self.sized[value] = array
+        return value
+
+    def contents(self, value: Value) -> Array | None:
+        """What `closed_value` says of a value of this graph."""
+        return closed_value(value, self.sized)
+
+    def follows_from_sizes(self, value: Value | None) -> bool:
+        """Whether sizes and constants alone decide a value, or there is none."""
+        return value is None or value.is_const or value in self.sized
 
     def add(
         self,
@@ -73,14 +98,32 @@ class GraphBuilder:
             if any(d < 0 for d in t.shape):
                 raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")
         out_name = out_name or name or op.name
-        if _worth_folding(op, inputs, types):
+        is_sized = bool(self.trace.symbols) and self._is_sized(op, inputs, types)
+        if is_sized and (found := self._evaluate(op, inputs, types)) is not None:
+            return [self.sizes(a, t.dtype, out_name) for a, t in zip(found, types, strict=True)]
+        if not is_sized and _worth_folding(op, inputs, types):
             arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
         if not isinstance(op, HostOp) and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
             raise NeedHost
         outputs = [Value(self.unique(out_name), t) for t in types]
         self.graph.nodes.append(Node(op, list(inputs), outputs, name=name, origin=(Origin(origin, name),)))
+        if is_sized and _is_small(inputs, types):
+            self.sized.update((v, None) for v in outputs)
         return outputs
+
+    def _is_sized(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+        """Whether the outputs follow from sizes and constants alone, and from sizes at all."""
+        if op.random or isinstance(op, HostOp) or not all(map(self.follows_from_sizes, inputs)):
+            return False
+        return any(v in self.sized for v in inputs) or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
+
+    def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
+        """Expressions for the outputs' elements, where there are any."""
+        if any(v is not None and not v.is_const and self.sized[v] is None for v in inputs):
+            return None
+        given = [None if v is None else v.data if v.is_const else self.sized[v] for v in inputs]
+        return evaluate(op, given, types)
 
     def rename(self, value: Value, name: str) -> None:
         """Give a value of this graph the name `name` unless that is taken."""
@@ -100,8 +143,19 @@ class GraphBuilder:
 def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
     if op.random or isinstance(op, HostOp) or not all(v is None or v.is_const for v in inputs):
         return False
-    read = sum(v.type.count for v in inputs if v is not None)
-    return sum(t.count for t in types) <= max(FOLD_ALWAYS, 2 * read)
+    return _is_little(inputs, types)
+
+
+def _is_little(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
+    read = sum(hint_of(v.type.count) for v in inputs if v is not None)
+    return bool(sum(hint_of(t.count) for t in types) <= max(FOLD_ALWAYS, 2 * read))
+
+
+def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+    """Whether the host may compute it: little now, and growing with one size alone, not with the product of two."""
+    counts = [t.count for t in types]
+    grows = max((len(factors) for c in counts if is_dim(c) for factors, _ in c.poly), default=0)
+    return grows <= 1 and _is_little(inputs, types)
 
 
 def evaluate_node(op: Op, arrays: Sequence[Array | None]) -> list[Array]:

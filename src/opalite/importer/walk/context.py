@@ -23,12 +23,12 @@ from ...expr.core import Expr
 from ...expr.trace import Sym, cast_expr, trace
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import same_or_int
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.elementwise import Elementwise
 from ...ops.movement import Reshape, Transpose
 from .builder import Array, GraphBuilder
-from .evaluate import closed_value
 
 if TYPE_CHECKING:
     from ..proto.graphdef import NodeDef
@@ -93,8 +93,11 @@ class NodeContext:
         return self._node.attrs.get(name, default)
 
     def const(self, i: int) -> Array:
-        """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue)."""
-        array = closed_value(self.input(i))
+        """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue).
+
+        Sizes on which they depend are fixed.
+        """
+        array = self._builder.contents(self.input(i))
         if array is None:
             raise NeedValue(i)
         return array
@@ -105,15 +108,26 @@ class NodeContext:
         return None if v is None else v.data
 
     def const_ints(self, i: int) -> tuple[int, ...]:
-        """Contents of input `i` as a flat tuple of ints."""
-        return tuple(int(x) for x in self.const(i).reshape(-1))
+        """Contents of input `i` as a flat tuple of integers, which may be Dims."""
+        return tuple(same_or_int(x) for x in self.const_numbers(i))
+
+    def const_numbers(self, i: int) -> list[Any]:
+        """Contents of input `i` as Python's numbers; those that follow from sizes are Dims and Reals."""
+        sizes = self._builder.sized.get(self.input(i))
+        if sizes is not None:
+            return list(sizes.reshape(-1).tolist())
+        return list(self.const(i).reshape(-1).tolist())
 
     def const_scalar(self, i: int) -> Any:
-        """Contents of input `i`, which must hold one element, as a Python number."""
-        array = self.const(i)
-        if array.size != 1:
-            raise ShapeError(f"{self.label} expects one element in input {i}, got shape {array.shape}")
-        return array.reshape(()).item()
+        """Contents of input `i`, which must hold one element, as a Python number, or as a Dim or Real."""
+        numbers = self.const_numbers(i)
+        if len(numbers) != 1:
+            raise ShapeError(f"{self.label} expects one element in input {i}, got shape {self.input(i).shape}")
+        return numbers[0]
+
+    def follows_from_sizes(self, i: int) -> bool:
+        """Whether input `i` is absent, a constant, or decided by sizes alone."""
+        return self._builder.follows_from_sizes(self.get(i))
 
     # Emitting -------------------------------------------------------------------------------------------------
 
@@ -124,6 +138,12 @@ class NodeContext:
     def scalar(self, value: float | int | bool, like: Value | DType) -> Value:
         """A constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
+
+    def sizes(self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None) -> Value:
+        """A tensor of numbers that may be Dims: a vector, or of `shape`."""
+        array = np.empty(len(numbers), object)
+        array[:] = numbers
+        return self._builder.sizes(array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes")
 
     def add(self, op: Op, inputs: Sequence[Value | None]) -> Value:
         """Emit canonical operator `op`, checked and inferred; folded at once if all its inputs are constants."""
@@ -149,7 +169,7 @@ class NodeContext:
 
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """`v` in a shape of as many elements; `v` itself if it has it already."""
-        wanted = tuple(int(d) for d in shape)
+        wanted = tuple(same_or_int(d) for d in shape)
         return v if v.shape == wanted else self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
@@ -159,7 +179,7 @@ class NodeContext:
 
     def trimmed(self, value: Value, count: Value) -> Trimmed | Value:
         """As an output: the first `count` (one integer) rows of `value` along axis 0."""
-        rows, array = closed_value(count), closed_value(value)
+        rows, array = self._builder.contents(count), self._builder.contents(value)
         if rows is None or array is None:
             return Trimmed(value, count)
         return self.constant(array[: int(rows.reshape(-1)[0])])

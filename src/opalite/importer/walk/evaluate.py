@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import numpy as np
 
 from ...errors import OpaliteError
 from ...ir.graph import Graph, Node, Value
+from ...ir.symbols import fixed, holds_symbols
 from ...ops.host import HostOp
+from .contents import plain
 
 Array = np.ndarray[Any, Any]
 
@@ -77,12 +81,28 @@ def is_cheap(nodes: Sequence[Node]) -> bool:
     return total <= CHEAP_COST
 
 
-def closed_value(value: Value) -> Array | None:
-    """The contents of a value that depends on constants alone, if they are cheap to find; else None."""
+def closed_value(value: Value, sized: Mapping[Value, Array | None]) -> Array | None:
+    """The contents of a value that depends on constants and sizes alone, if they are cheap to find; else None.
+
+    sized: tensors with expressions for elements. Sizes on which the contents depend are fixed.
+    """
     if value.data is not None:
         return value.data
+    if (own := sized.get(value)) is not None:
+        return plain(own, value.dtype)
     nodes = ancestors([value])
-    open_inputs = any(v is not None and v.data is None and v.producer is None for node in nodes for v in node.inputs)
-    if not nodes or open_inputs or not is_cheap(nodes):
+    roots = [v for node in nodes for v in node.inputs if v is not None and v.data is None and v.producer is None]
+    if not nodes or any(sized.get(v) is None for v in roots) or not is_cheap(nodes):
         return None
-    return evaluate_nodes(nodes, {}, [value])[0]
+    known = {v: plain(a, v.dtype) for v in roots if (a := sized.get(v)) is not None}
+    return evaluate_nodes([_with_fixed_sizes(n) for n in nodes], known, [value])[0]
+
+
+def _with_fixed_sizes(node: Node) -> Node:
+    if not holds_symbols(node.op):
+        return node
+    made = copy.copy(node)
+    made.op = replace(
+        cast(Any, node.op), **{f.name: fixed(getattr(node.op, f.name)) for f in fields(cast(Any, node.op))}
+    )
+    return made

@@ -3,14 +3,15 @@
 Longer than 400 lines: stages, their segments and the run that goes through them are one mechanism.
 
 A Stage is what is left to import before the shapes of its incoming values are known. Selecting it with values gives a
-Segment: a Graph, the tasks that follow it on the host, and the next Stage. Segments are kept by the shapes and dtypes
-of the incoming values, and by the contents of those that something asked for.
+Segment: a Graph, the tasks that follow it on the host, and the next Stage. Segments are kept by the dtypes and shapes
+of the incoming values, and by the contents of those that something asked for. Open dimensions are symbols: a segment
+serves all sizes for which its guards hold.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import ChainMap, OrderedDict
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
@@ -18,20 +19,22 @@ from typing import Any
 
 import numpy as np
 
+from ... import knobs
 from ...errors import ModelError, OpaliteError
 from ...ir.feeds import is_tensor
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
+from ...ir.symbols import is_dim
 from ..proto.decode import Array
 from ..proto.functions import FunctionTable
 from ..proto.graphdef import GraphDef
 from .controlflow import CONTROL
 from .evaluate import ancestors, evaluate_graph, is_cheap
+from .given import Given, graph_at
+from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims
 from .scopes import Item, make_item
+from .segment_table import SegmentTable
 from .tasks import Runner, Task
 from .walker import ContentsNeededError, Walk, as_array
-
-SEGMENTS_KEPT = 32
-"""Segments that one stage keeps; the least recently used goes first."""
 
 PROBE_BYTES = 4096
 """Inputs of a probe up to which its outputs are kept for the next run."""
@@ -61,7 +64,9 @@ class Segment:
     graph: what to compile and run. inputs: the names of graph.inputs in the run's values. on_host: for each graph
     output, whether its contents are wanted on the host after the segment; others may stay on the device.
     exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
-    following: the rest of the model, or None.
+    following: the rest of the model, or None. given: what follows from the sizes alone, for inputs and exports.
+    Its sizes are plain numbers where graph.trace is None; else it serves all for which the trace's guards hold, those
+    that planning adds included.
     """
 
     graph: Graph
@@ -70,18 +75,28 @@ class Segment:
     exports: dict[str, ExportSource]
     tasks: tuple[Task, ...]
     following: Stage | None
+    given: Given | None = None
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
 
-    def evaluate(self, inputs: Sequence[Array]) -> list[Array]:
+    def evaluate(self, inputs: Sequence[Array], sizes: tuple[int, ...] = ()) -> list[Array]:
         """A probe's outputs, which others hold too. Runs often differ in nothing that decides shapes."""
         if sum(a.nbytes for a in inputs) > PROBE_BYTES:
-            return evaluate_graph(self.graph, inputs)
-        key = [_contents_key(a) for a in inputs]
+            return evaluate_graph(self.graph_at(sizes), inputs)
+        key = [sizes, *(_contents_key(a) for a in inputs)]
         found = self.found
         if found is None or found[0] != key:
-            found = self.found = key, evaluate_graph(self.graph, inputs)
+            found = self.found = key, evaluate_graph(self.graph_at(sizes), inputs)
         return found[1]
+
+    def graph_at(self, sizes: tuple[int, ...]) -> Graph:
+        """The graph with plain numbers for its symbols: itself if it has none, else a copy."""
+        return self.graph if self.graph.trace is None else graph_at(self.graph, sizes)
+
+    def holds(self, sizes: tuple[int, ...]) -> bool:
+        """Whether the segment serves these sizes."""
+        trace = self.graph.trace
+        return trace is None or trace.holds(sizes)
 
 
 @dataclass(eq=False)
@@ -90,7 +105,7 @@ class Stage:
 
     constants: what the model itself holds; folded: what follows from that alone, filled by every import; carried: what
     earlier segments found out; sequences: names of the elements of those that are known; wanted: model outputs not made
-    yet.
+    yet; dims: which dimensions of the incoming values are open.
     """
 
     owner: ModelImporter
@@ -102,41 +117,47 @@ class Stage:
     incoming: tuple[str, ...]
     fixed: frozenset[str]
     wanted: tuple[str, ...]
-    segments: OrderedDict[Any, Segment] = field(default_factory=OrderedDict)
+    dims: OpenDims
+    segments: SegmentTable = field(default_factory=SegmentTable)
 
-    def select(self, values: Mapping[str, Any], before_import: Callable[[], None] | None = None) -> Segment:
-        """The segment for `values`, imported now if it is not kept; `before_import` is called then.
+    def select(
+        self, values: Mapping[str, Any], before_import: Callable[[], None] | None = None
+    ) -> tuple[Segment, tuple[int, ...]]:
+        """The segment for `values`, imported now if none that is kept serves them, and the values of its symbols.
+        `before_import` is called then.
 
         One thread imports at a time; nobody waits for it to find a segment that is kept.
         """
-        key = tuple(
-            _contents_key(as_array(n, values[n])) if n in self.fixed and is_tensor(values[n]) else _type_key(values[n])
-            for n in self.incoming
-        )
-        found = self._find(key)
-        if found is not None:
-            return found
-        if before_import is not None:
-            before_import()
-        with self.owner.importing:
-            found = self._find(key)  # another thread may have made it meanwhile
-            if found is None:
-                found = self._import({n: values[n] for n in self.incoming})
-                with self.owner.lock:
-                    self.segments[key] = found
-                    if len(self.segments) > SEGMENTS_KEPT:
-                        self.segments.popitem(last=False)
-        return found
+        keys = {
+            n: _contents_key(as_array(n, values[n])) for n in self.incoming if n in self.fixed and is_tensor(values[n])
+        }
+        exact = tuple(keys[n] if n in keys else _type_key(values[n]) for n in self.incoming)
+        arrival, found = self._find(values, keys, exact)
+        if found is None:
+            if before_import is not None:
+                before_import()
+            with self.owner.importing:
+                arrival, found = self._find(values, keys, exact)  # another thread may have made it meanwhile
+                if found is None:
+                    found = self._import({n: values[n] for n in self.incoming}, arrival)
+                    with self.owner.lock:
+                        self.segments.keep(arrival, found)
+                        self.segments.remember(exact, found, arrival)
+        return found, arrival.sizes
 
-    def _find(self, key: Any) -> Segment | None:
+    def _find(self, values: Mapping[str, Any], keys: Mapping[str, Any], exact: Any) -> tuple[Arrival, Segment | None]:
+        """What arrives, and the segment that serves it, if there is one."""
         with self.owner.lock:
-            found = self.segments.get(key)
+            if not self.dims.contents and (known := self.segments.known(exact)) is not None:
+                return known
+            arrival = self.dims.arrive(self.incoming, values, keys)
+            found = self.segments.find(arrival)
             if found is not None:
-                self.segments.move_to_end(key)
-        return found
+                self.segments.remember(exact, found, arrival)
+            return arrival, found
 
-    def _import(self, values: Mapping[str, Any]) -> Segment:
-        walk = Walk(self, values, CONTROL)
+    def _import(self, values: Mapping[str, Any], arrival: Arrival) -> Segment:
+        walk = Walk(self, values, arrival, CONTROL)
         for item in self.items:
             walk.visit(item)
         cheap = [n for n in walk.needs if walk.from_outside(n) or is_cheap(ancestors([walk.env[n]]))]
@@ -153,7 +174,7 @@ class Stage:
             self,
             incoming=tuple(dict.fromkeys((*self.incoming, *needs))),
             fixed=self.fixed.union(needs),
-            segments=OrderedDict(),
+            segments=SegmentTable(),
         )
         return _make_segment(walk, exports, outputs, needs, (), following, probe=True)
 
@@ -190,10 +211,28 @@ class Stage:
                 incoming=tuple(n for n in dict.fromkeys(rest) if n in known),
                 fixed=frozenset(n for n in rest if n in walk.needs or n in self.fixed),
                 wanted=tuple(n for n in self.wanted if n in unpacked or n in walk.deferred - walk.late),
-                segments=OrderedDict(),
+                dims=self._dims_after(walk, rest),
+                segments=SegmentTable(),
             )
         host = [*self.wanted, *inner, *walk.needs]
         return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
+
+    def _dims_after(self, walk: Walk, names: Sequence[str]) -> OpenDims:
+        """The open dimensions of what this segment hands on: those that are symbols in it, and those of tasks' results
+        that depend on data."""
+        if not self.owner.symbols:
+            return CLOSED_DIMS
+        declared: dict[str, Declared] = {}
+        contents = set()
+        for n in names:
+            value = walk.env.get(n) or walk.lookup(n)
+            if value is not None:
+                declared[n] = [Open(d.text) if is_dim(d) else CLOSED for d in value.shape]
+                if walk.builder.sized.get(value) is not None:
+                    contents.add(n)
+        for task in walk.tasks:
+            declared.update({n: dims for n, dims in task.open_dims(walk.lookup).items() if n in names})
+        return OpenDims(declared, frozenset(contents), learns=True)
 
     def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, ExportSource]) -> dict[str, Item]:
         """Transposes that move to the stage that reads them, by output: it often takes a few rows of their results."""
@@ -228,6 +267,8 @@ def _collect(
             exports[name] = value.data
         elif value in walk.sources:
             exports[name] = Same(walk.sources[value])
+        elif value in walk.builder.sized:
+            exports[name] = Same(walk.give(value))
         else:
             exports[name] = Output(outputs.setdefault(value, len(outputs)))
     return exports, outputs
@@ -242,14 +283,42 @@ def _make_segment(
     following: Stage | None,
     probe: bool = False,
 ) -> Segment:
-    graph = walk.builder.graph
+    graph, sized = walk.builder.graph, walk.builder.sized
     graph.outputs = list(outputs)
+    if sized:
+        made = [n for n in graph.nodes if n.outputs[0] in sized]
+        graph.nodes = [n for n in graph.nodes if n.outputs[0] not in sized]
     graph.prune()
     read = {v for node in graph.nodes for v in node.inputs}
     graph.inputs = [v for v in graph.inputs if v in read]
+    names = [walk.sources[v] for v in graph.inputs]
+    given = None
+    if sized:
+        for v in dict.fromkeys(v for node in graph.nodes for v in node.inputs if v in sized):
+            names.append(walk.give(v))
+            graph.inputs.append(v)
+            v.producer = None
+        given = _make_given(walk, made)
+    if walk.builder.trace.symbols:
+        graph.trace = walk.builder.trace
     host = {e.index for n in host_names if isinstance(e := exports.get(n), Output)}
-    inputs = tuple(walk.sources[v] for v in graph.inputs)
-    return Segment(graph, inputs, tuple(i in host for i in range(len(outputs))), exports, tasks, following, probe)
+    on_host = tuple(i in host for i in range(len(outputs)))
+    return Segment(graph, tuple(names), on_host, exports, tasks, following, given, probe)
+
+
+def _make_given(walk: Walk, made: Sequence[Node]) -> Given | None:
+    """What computes the values that the walk gives, of the nodes that sizes alone decide."""
+    wanted = {name: value for value, name in walk.given.items()}
+    if not wanted:
+        return None
+    needed = set(wanted.values())
+    nodes = []
+    for node in reversed(made):
+        if any(v in needed for v in node.outputs):
+            nodes.append(node)
+            needed.update(v for v in node.inputs if v is not None)
+    leaves = {v: a for v, a in walk.builder.sized.items() if a is not None and v in needed}
+    return Given(walk.builder.trace, leaves, nodes[::-1], wanted)
 
 
 def _type_key(value: Any) -> Any:
@@ -273,9 +342,16 @@ class ModelImporter:
         graph: GraphDef,
         functions: FunctionTable | None = None,
         constants: Mapping[str, Array] | None = None,
+        symbols: bool | None = None,
+        is_body: bool = False,
     ) -> None:
-        """`constants` are captured values of a body, by the names it uses for them."""
+        """`constants` are captured values of a body, by the names it uses for them.
+
+        symbols: whether open dimensions are symbols; by default as OPALITE_SYMBOLS says.
+        """
         self.graph = graph
+        self.symbols = bool(knobs.get("OPALITE_SYMBOLS")) if symbols is None else symbols
+        self._is_body = is_body
         self.name = graph.name or "model"
         self.functions = functions or {}
         self.outputs = tuple(v.name for v in graph.outputs)
@@ -300,22 +376,35 @@ class ModelImporter:
             constants = self._constants
             if any(n in constants for n in feeds):
                 constants = ChainMap({n: a for n, a in constants.items() if n not in feeds})
-            made = Stage(self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs)
+            made = Stage(
+                self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs, self._open_dims()
+            )
             root = self._roots.setdefault(key, made)
         return Run(self, root, feeds, runner, before_import)
+
+    def _open_dims(self) -> OpenDims:
+        """Which dimensions the model leaves open; a body's are what it is called with."""
+        if not self.symbols:
+            return CLOSED_DIMS
+        declared: dict[str, Declared] = {}
+        for info in self.graph.inputs:
+            if info.kind == "tensor" and info.shape is not None and not self._is_body:
+                declared[info.name] = [CLOSED if isinstance(d, int) else Open(d or "") for d in info.shape]
+        return OpenDims(declared, frozenset(), learns=True)
 
     def nested(self, item: Item, body: GraphDef, constants: Mapping[str, Array]) -> ModelImporter:
         """The importer of a body; the same one for every shape that the item is imported for."""
         key = (item.outputs, item.node.op_type, *constants)
         if key not in self._nested:
-            self._nested[key] = ModelImporter(body, self.functions, constants)
+            self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, is_body=True)
         return self._nested[key]
 
 
 class Run:
     """One run of a model: `segment` is the one to execute now, None once `outputs` are complete.
 
-    tasks_run: what has run on the host so far, in order.
+    sizes: the values of its symbols, in the order of segment.graph.trace.symbols. tasks_run: what has run on the host
+    so far, in order.
     """
 
     def __init__(
@@ -327,6 +416,7 @@ class Run:
         before_import: Callable[[], None] | None = None,
     ) -> None:
         self.segment: Segment | None = None
+        self.sizes: tuple[int, ...] = ()
         self.tasks_run: dict[Task, None] = {}
         self._importer = importer
         self._values: dict[str, Any] = dict(feeds)
@@ -377,16 +467,21 @@ class Run:
 
     def _enter(self, stage: Stage | None) -> None:
         while stage is not None:
-            segment = stage.select(self._values, self._before_import)
+            segment, self.sizes = stage.select(self._values, self._before_import)
+            if segment.given is not None:
+                made = segment.given.at(self.sizes)
+                self._values.update(made)
+                self._borrowed.update(made)
             if segment.probe:
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
-                stage = self._absorb(segment, segment.evaluate(ins))
+                stage = self._absorb(segment, segment.evaluate(ins, self.sizes))
             elif segment.graph.outputs:
                 self.segment = segment
                 return
             else:
                 stage = self._absorb(segment, ())
         self.segment = None
+        self.sizes = ()
 
     def _absorb(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
         self._absorbed += 1

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...errors import ModelError, OpaliteError, ShapeError
+from ...ir.graph import Value
+from ...ir.symbols import is_dim
 from ..host.reference import run_host
 from ..proto.decode import ValueInfo
 from ..proto.encode import make_proto
 from ..proto.graphdef import GraphDef
+from .open_dims import CLOSED, Declared, Open
 from .scopes import Item
 
 if TYPE_CHECKING:
@@ -44,6 +47,10 @@ class Task(ABC):
     @abstractmethod
     def run(self, values: Values, runner: Runner) -> list[Any]:
         """The outputs, in the order of `outputs`, given the values of `inputs`."""
+
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        """Which dimensions of the outputs depend on data, as far as that is known. find: the Value of a name."""
+        return {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
@@ -88,6 +95,11 @@ class NodeTask(ItemTask):
     def _proto(self) -> bytes:
         return bytes(make_proto(self.item.node).SerializeToString())
 
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        if self.item.node.op_type != "NonZero" or self.item.node.domain:
+            return {}
+        return {self.outputs[0]: [CLOSED, Open(self.outputs[0])]}
+
     def gives_text(self, texts: AbstractSet[str]) -> bool:
         """Whether the first output holds strings; `texts` are the names of those that do."""
         kind = self.item.node.op_type
@@ -123,6 +135,13 @@ class TrimTask(Task):
 
     def __init__(self, item: Item, value: str, count: str, output: str) -> None:
         super().__init__(item.node.label, (value, count), (output,))
+
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        value = find(self.inputs[0])
+        if value is None:
+            return {}
+        rest = [Open(d.text) if is_dim(d) else CLOSED for d in value.shape[1:]]
+        return {self.outputs[0]: [Open(self.inputs[1]), *rest]}
 
     def run(self, values: Values, runner: Runner) -> list[Any]:
         array, count = (values[n] for n in self.inputs)

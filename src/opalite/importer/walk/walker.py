@@ -23,8 +23,8 @@ from ..proto.schemas import check_form, check_types, find_schema
 from ..registry import Handler, find_handler
 from .builder import GraphBuilder, NeedHost
 from .context import NeedValue, NodeContext, Trimmed
-from .evaluate import closed_value
 from .internal import internal_node
+from .open_dims import Arrival
 from .scopes import ROOT, Item, Scope, make_item
 from .tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, TrimTask
 
@@ -45,9 +45,14 @@ class Walk:
     needs: names whose contents somebody asked for. sequences: known sequences, by the names of their elements.
     """
 
-    def __init__(self, stage: Stage, values: Mapping[str, Any], control: Mapping[str, Control]) -> None:
+    def __init__(
+        self, stage: Stage, values: Mapping[str, Any], arrival: Arrival, control: Mapping[str, Control]
+    ) -> None:
         owner = stage.owner
         self.builder = GraphBuilder(owner.name)
+        self.given: dict[Value, str] = {}  # values that follow from sizes, by which the run has their contents
+        self._symbols = arrival.symbols(self.builder.trace)
+        self._arrival = arrival
         self.constants: ChainMap[str, Array] = ChainMap({}, *stage.constants.maps)
         self.folded = stage.folded
         self.carried = stage.carried
@@ -88,8 +93,17 @@ class Walk:
             return None
         if name in self._fixed:
             return self.builder.constant(as_array(name, self._values[name]), name)
-        held = self._values[name]
-        value = self.builder.input(name, dtype_of(held), held.shape)
+        held, symbols = self._values[name], self._symbols
+        if name in self._arrival.contents:
+            flat = as_array(name, held).reshape(-1).tolist()
+            elements = zip(flat, self._arrival.contents[name], strict=True)
+            numbers = np.empty(len(flat), object)
+            numbers[:] = [v if k is None else symbols[k] for v, k in elements]
+            value = self.builder.sizes(numbers.reshape(held.shape), dtype_of(held), name)
+            self.sources[value] = name
+            return value
+        axes = zip(held.shape, self._arrival.shapes[name], strict=True)
+        value = self.builder.input(name, dtype_of(held), [d if k is None else symbols[k] for d, k in axes])
         self.sources[value] = name
         return value
 
@@ -100,6 +114,12 @@ class Walk:
     def from_outside(self, name: str) -> bool:
         """Whether `name` arrived with the segment, rather than being made in it."""
         return name in self._values and (name not in self.env or self.sources.get(self.env[name]) == name)
+
+    def give(self, value: Value) -> str:
+        """The name by which the run has the contents of a value that follows from sizes alone."""
+        if value not in self.given:
+            self.given[value] = f"{value.name}{self.separator}given"
+        return self.given[value]
 
     def bind(self, name: str, value: Value) -> None:
         """Let `name` be `value`; the value takes the name if it has none of the model's yet."""
@@ -116,6 +136,7 @@ class Walk:
         if all(not n or n in self._fixed or n in self.folded for n in item.outputs):
             return
         node = item.node
+        self.builder.trace.node = node.label
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
         control = self._control.get(node.op_type) if not node.domain and function is None else None
         if control is not None:
@@ -306,7 +327,7 @@ class Walk:
 
     def known(self, item: Item, name: str) -> Array | None:
         """Contents of the tensor `name` if they are known now."""
-        return closed_value(self._read(item, name))
+        return self.builder.contents(self._read(item, name))
 
     def mark(self) -> tuple[Any, ...]:
         """The present state, for `rollback`."""

@@ -10,9 +10,29 @@ Integers are polynomials over atoms: symbols, and quotients, remainders, minima 
 polynomials are one object, so that comparing them records nothing. Bounds of the symbols decide what they can.
 """
 
+from .at_sizes import AtSizes, holds_symbols
+from .compiled import compile_numbers
 from .dim import Dim, Guard, Trace
 from .extremes import at_least, at_most
-from .real import Real
-from .values import FUNCTIONS, hint_of, is_symbolic
+from .real import Real, is_less
+from .values import FUNCTIONS, fixed, hint_of, is_dim, is_real, is_symbolic, same_or_int
 
-__all__ = ["FUNCTIONS", "Dim", "Guard", "Real", "Trace", "at_least", "at_most", "hint_of", "is_symbolic"]
+__all__ = [
+    "FUNCTIONS",
+    "AtSizes",
+    "Dim",
+    "Guard",
+    "Real",
+    "Trace",
+    "at_least",
+    "at_most",
+    "compile_numbers",
+    "fixed",
+    "hint_of",
+    "holds_symbols",
+    "is_dim",
+    "is_less",
+    "is_real",
+    "is_symbolic",
+    "same_or_int",
+]

@@ -6,28 +6,33 @@ Longer than 400 lines: a number with all of its operators, which its trace makes
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .polynomial import Bounds, Monomial, Poly, add, constant, multiply, split
+from .polynomial import Bounds, Monomial, Poly, add, constant, divide, multiply, split
 from .real import Real
 
 _HERE = str(Path(__file__).parent)
+_TELLERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
+"""Folders in which text made of sizes is for messages only, and so takes the size at hand."""
 
 
 @dataclass(frozen=True)
 class Guard:
     """`text` is true of the sizes that a trace was made with, and has to be for those it is used with.
 
-    where: the line of code that asked. fixes: it holds a size to one value.
+    where: the line of code that asked. fixes: it holds a size to one value. node: the model's node that was imported
+    then, or "".
     """
 
     text: str
     where: str
     fixes: bool = False
+    node: str = ""
 
 
 class Trace:
@@ -36,12 +41,16 @@ class Trace:
     def __init__(self) -> None:
         self.symbols: list[Dim] = []
         self.names: list[str] = []
+        self.node = ""  # of the model, that is imported now: guards tell it
         self._guards: dict[str, Guard] = {}
         self._texts: list[str] = []
         self._bounds: list[Bounds] = []
         self._hints: list[int] = []
         self._atoms: dict[str, int] = {}
         self._dims: dict[Poly, Dim] = {}
+        self._recorded = 0  # guards, those dropped since included
+        self._checked = -1  # of them, when `_check` was made
+        self._check: Callable[..., Any]
 
     def symbol(self, hint: int, name: str = "") -> int:
         """A size that may be any other; 0 and 1, which broadcasting and much else treats apart, stay themselves.
@@ -67,7 +76,21 @@ class Trace:
     def guard(self, text: str, *, fixes: bool = False) -> None:
         """Record a condition. It is true now."""
         if text not in self._guards:
-            self._guards[text] = Guard(text, _caller(), fixes)
+            self._guards[text] = Guard(text, _caller(), fixes, self.node)
+            self._recorded += 1
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether every guard does for these values of the symbols: those recorded since the last time included."""
+        from .compiled import compile_numbers  # which needs this module
+
+        if self._recorded != self._checked:
+            self._checked = self._recorded
+            fixing_first = sorted(self._guards.values(), key=lambda g: not g.fixes)
+            self._check = compile_numbers(len(self.symbols), [g.text for g in fixing_first], ())
+        try:
+            return self._check(*sizes) is not None
+        except (ArithmeticError, ValueError):
+            return False
 
     def _atom(self, text: str, hint: int, bounds: Bounds) -> int:
         number = self._atoms.get(text)
@@ -93,6 +116,11 @@ class Trace:
             hint = sum(c * math.prod(self._hints[a] for a in m) for m, c in poly)
             found = self._dims[poly] = Dim(self, poly, hint)
         return found  # type: ignore[return-value]
+
+    def is_one_symbol(self, poly: Poly) -> bool:
+        """Whether a polynomial holds one symbol, to the first power, and else constants."""
+        atoms = [m for m, _ in poly if m]
+        return len(atoms) == 1 and len(atoms[0]) == 1 and self._texts[atoms[0][0]] in {s.text for s in self.symbols}
 
     def bounds(self, poly: Poly) -> Bounds:
         """What a polynomial is at least and at most; None where nothing is known."""
@@ -140,6 +168,11 @@ def _caller() -> str:
     return f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}"
 
 
+def _is_told() -> bool:
+    """Whether the caller's caller makes text for people."""
+    return sys._getframe(2).f_code.co_filename.startswith(_TELLERS)
+
+
 def _is_float(other: Any) -> bool:
     return isinstance(other, float | Real)
 
@@ -183,10 +216,10 @@ class Dim:
     __int__ = __index__ = __trunc__ = fix
 
     def __str__(self) -> str:
-        return str(self.fix())
+        return str(self.hint if _is_told() else self.fix())
 
     def __format__(self, spec: str) -> str:
-        return format(self.fix(), spec)
+        return format(self.hint if _is_told() else self.fix(), spec)
 
     def __float__(self) -> float:
         return float(self.fix())
@@ -215,7 +248,7 @@ class Dim:
         is_so = decide(self.hint - _hint(other))
         negated = {"<": ">=", "<=": ">", "==": "!="}[sign]
         text = f"{self.trace.text(difference)} {sign if is_so else negated} 0"
-        self.trace.guard(text, fixes=is_so and sign == "==")
+        self.trace.guard(text, fixes=is_so and sign == "==" and self.trace.is_one_symbol(difference))
         return is_so
 
     def __eq__(self, other: object) -> bool:
@@ -436,6 +469,8 @@ def _divide(trace: Trace, a: Any, b: Any) -> tuple[Any, Any]:
         raise ZeroDivisionError("integer division or modulo by zero")
     if p == q:
         return 1, 0
+    if len(q) > 1 and (exact := divide(p, q)) is not None:
+        return trace._dim(exact), 0
     whole, rest = split(p, q)
     divisor = trace._dim(q)
     left = trace._dim(rest)

@@ -30,6 +30,32 @@ def constant(value: int) -> Poly:
     return (((), value),) if value else ()
 
 
+def divide(p: Poly, q: Poly) -> Poly | None:
+    """The polynomial whose product with q is p, if there is one: (8*a*b + 8*b) / (a + 1) is 8*b."""
+    lead, by = max(q, key=_order)
+    whole: dict[Monomial, int] = {}
+    for _ in range(len(p) + 8):
+        if not p:
+            return tuple(sorted(whole.items()))
+        most, factor = max(p, key=_order)
+        left = list(most)
+        try:
+            for a in lead:
+                left.remove(a)
+        except ValueError:
+            return None
+        if factor % by:
+            return None
+        term = (tuple(left), factor // by)
+        whole[term[0]] = whole.get(term[0], 0) + term[1]
+        p = add(p, multiply((term,), q), -1)
+    return None
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    return len(term[0]), term[0]
+
+
 def split(p: Poly, q: Poly) -> tuple[Poly, Poly]:
     """whole, rest with p = whole * q + rest; q a single monomial, else whole is 0."""
     if len(q) != 1:

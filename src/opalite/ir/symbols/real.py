@@ -161,5 +161,15 @@ class Real:
         return Real(self.trace, f"float32({self.text})", float(np.float32(self.hint)))
 
 
+def is_less(a: Any, b: Any, or_equal: bool = False) -> bool:
+    """Whether a < b (or a <= b), as a guard where either came from sizes: for what has to be right, not only fast."""
+    is_so = bool(_at_hand(a) <= _at_hand(b) if or_equal else _at_hand(a) < _at_hand(b))
+    trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
+    if trace is not None:
+        sign = ("<=" if is_so else ">") if or_equal else ("<" if is_so else ">=")
+        trace.guard(f"{_real_text(a)} {sign} {_real_text(b)}")
+    return is_so
+
+
 def _at_hand(value: Any) -> Any:
     return getattr(value, "hint", value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -26,6 +26,31 @@ def hint_of(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(hint_of, value))
     return value
+
+
+def fixed(value: Any) -> Any:
+    """`value`, a number, tuple or list, with plain numbers in it, to which its sizes are fixed from now on."""
+    if type(value) in (Dim, Real):
+        return value.fix()
+    if type(value) in (tuple, list):
+        return type(value)(map(fixed, value))
+    return value
+
+
+def is_dim(value: Any) -> TypeGuard[Dim]:
+    """Whether `value`, which may say that it is an int, is a Dim."""
+    return type(value) is Dim
+
+
+def is_real(value: Any) -> TypeGuard[Real]:
+    """Whether `value`, which may say that it is a float, is a Real."""
+    return type(value) is Real
+
+
+def same_or_int(value: Any) -> int:
+    """A Dim as it is; another number, such as NumPy's, as a plain integer."""
+    found: int = value if is_dim(value) else int(value)  # type: ignore[assignment]
+    return found
 
 
 def _float32(value: float) -> float:

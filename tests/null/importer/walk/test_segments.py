@@ -11,7 +11,7 @@ from opalite.errors import ModelError, ShapeError, UnsupportedOpError
 from opalite.importer import load_model
 from opalite.importer.host.reference import run_host
 from opalite.importer.registry import find_handler, onnx_op
-from opalite.importer.walk import segments
+from opalite.importer.walk import segment_table, segments
 from opalite.importer.walk.context import NodeContext, Trimmed
 from opalite.importer.walk.evaluate import evaluate_graph
 from opalite.ir import DType, TensorType, Value
@@ -100,7 +100,7 @@ def test_other_contents_of_equal_shape_meet_the_same_segment() -> None:
 
 
 def test_a_stage_keeps_few_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "SEGMENTS_KEPT", 2)
+    monkeypatch.setattr(segment_table, "SEGMENTS_KEPT", 2)
     session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     for n in (1, 2, 1, 3, 1):
         session.run({"x": f32(n)})
