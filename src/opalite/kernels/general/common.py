@@ -34,6 +34,13 @@ def float_refusal(node: Node) -> str | None:
     return None
 
 
+def clamped_refusal(node: Node) -> str | None:
+    """Why a kernel that computes float32, and clamps what it stores, does not take `node`, or None."""
+    if clamp_of(node.epilogue) is None:
+        return "of epilogues, the general kernel clamps alone"
+    return float_refusal(node)
+
+
 def vector_defines(device: DeviceInfo) -> dict[str, Any]:
     """PACK and VECTORS of a device: what its registers hold on a CPU, little elsewhere."""
     if not device.is_cpu:

@@ -4,7 +4,8 @@
 // for ROWS values of m).
 //   kd kh kw    taps        sd sh sw   steps of a position     dd dh dw   of a tap     pd ph pw   padding before x
 //   id ih iw    extents that positions are inside of           oh ow      of y
-// x_step_* count elements of x from one b, g and c to the next, w_step_* elements of w from one b, g, m and c.
+// x_step_* count elements of x from one b, g and c to the next, w_step_* elements of w, from w_begin on, from one b, g, m, c
+// and tap.
 // Grid: blocks of positions and of rows (these first with rows_first), then b and g.
 #ifndef VECTORS
 #define VECTORS 2
@@ -26,7 +27,7 @@ kernel void product(
     global const float *x, global const float *w, global const float *bias, global float *y,
     int has_bias, float low, float high, int rows_first, int positions, int rows, int depth, int groups, int stacks,
     long x_count, long x_step_b, long x_step_g, long x_step_c,
-    long w_step_b, long w_step_g, long w_step_m, long w_step_c,
+    long w_begin, long w_step_b, long w_step_g, long w_step_m, long w_step_c, int w_step_t,
     int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw,
     int id, int ih, int iw, int oh, int ow
 ) {
@@ -34,7 +35,7 @@ kernel void product(
     const int first = (rows_first ? g1 : g0) * (PACK * VECTORS), m0 = (rows_first ? g0 : g1) * ROWS;
     if (first >= positions || m0 >= rows || stack >= stacks) return;
     const int b = stack / groups, g = stack - b * groups;
-    const long x0 = b * x_step_b + g * x_step_g, w0 = b * w_step_b + g * w_step_g;
+    const long x0 = b * x_step_b + g * x_step_g, w0 = w_begin + b * w_step_b + g * w_step_g;
 
     // Where each lane's window begins, along the three axes and in memory.
     const int oz0 = first / (oh * ow), oy0 = first / ow - oz0 * oh, ox0 = first % ow;
@@ -91,7 +92,7 @@ kernel void product(
             }
             #pragma unroll
             for (int i = 0; i < ROWS; ++i) {
-                const float weight = w[row[i] + c * w_step_c + tap];
+                const float weight = w[row[i] + c * w_step_c + tap * w_step_t];
                 #pragma unroll
                 for (int v = 0; v < VECTORS; ++v) acc[i][v] += weight * value[v];
             }

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...ir.graph import Node, Value
-from ...ops.conv import Conv
-from ..base import Arg, Array, Launch, Params, Weight, ceil_div
+from ...ir.graph import Value
+from ...ops.conv import Conv, ConvTranspose
+from ..base import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
 from ..matmul.problem import MatmulProblem
+from ..move.copies import row_major
 from ..registry import register
-from ..window import WindowProblem, window_refusal
-from .common import INT_MAX, GeneralKernel, clamp_of, float_refusal, vector_defines
+from ..window import Triple, Window, WindowProblem, window_refusal
+from .common import INT_MAX, GeneralKernel, clamp_of, clamped_refusal, vector_defines
+from .move import MoveAxis, move_launch
 
 ROWS = 4  # of product.cl
-
-
-def product_refusal(node: Node) -> str | None:
-    """Why general/product.cl does not compute `node`, or None."""
-    if clamp_of(node.epilogue) is None:
-        return "of epilogues, the general kernel clamps alone"
-    return float_refusal(node)
 
 
 class Product(GeneralKernel):
@@ -53,7 +49,7 @@ class ConvGeneral(Product):
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:
-        return window_refusal(p.node) or product_refusal(p.node)
+        return window_refusal(p.node) or clamped_refusal(p.node)
 
     def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
         node, win = p.node, p.window
@@ -64,11 +60,59 @@ class ConvGeneral(Product):
         args: dict[str, Arg] = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
         args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
         args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
-        args |= {"w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps, "w_step_c": taps}
-        for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
-            args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
-        (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
+        args |= {"w_begin": 0, "w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps}
+        args |= {"w_step_c": taps, "w_step_t": 1, **_walk(win)}
         return self.product(p, args, x.shape[0] * groups)
+
+
+@register
+class ConvTransposeGeneral(Product):
+    """As a convolution by the filters read backwards, of x with zeros between its elements."""
+
+    op = "ConvTranspose"
+    source = "general/product.cl"
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        return window_refusal(p.node) or clamped_refusal(p.node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        x, w, bias = node.x, node.input(1), node.get(2)
+        groups = node.as_(ConvTranspose).group
+        depth, rows, taps = w.shape[0] // groups, w.shape[1], math.prod(win.kernel)
+        spread = _triple((n - 1) * s + 1 for n, s in zip(win.size, win.strides, strict=True))
+        lead = _triple(d * (k - 1) - b for d, k, b in zip(win.dilations, win.kernel, win.begin, strict=True))
+        plane, planes = math.prod(spread), x.shape[0] * x.shape[1]
+        launches: list[Launch] = []
+        source: Value | Scratch = x
+        if any(s > 1 for s in win.strides):
+            source = Scratch("spread", 4 * planes * plane)
+            sizes, wide = (planes, *win.size), (planes, *spread)
+            each = zip(wide, row_major(sizes), row_major(wide), sizes, (1, *win.strides), strict=True)
+            axes = [MoveAxis(e, xs, ys, n, 0, gap) for e, xs, ys, n, gap in each]
+            launches.append(replace(move_launch(x, source, axes, p.device), source="general/move.cl"))
+        args: dict[str, Arg] = {"x": source, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
+        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
+        args |= {"x_count": planes * plane, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane}
+        args |= {"x_step_c": plane, "w_begin": taps - 1, "w_step_t": -1, "w_step_b": 0}
+        args |= {"w_step_g": depth * rows * taps, "w_step_m": taps, "w_step_c": rows * taps}
+        args |= _walk(replace(win, size=spread, strides=(1, 1, 1), begin=lead))
+        return [*launches, *self.product(p, args, x.shape[0] * groups)]
+
+
+def _triple(values: Iterable[int]) -> Triple:
+    d, h, w = values
+    return d, h, w
+
+
+def _walk(win: Window) -> dict[str, Arg]:
+    """The arguments of product.cl that say how windows move over x."""
+    args: dict[str, Arg] = {}
+    for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
+        args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
+    (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
+    return args
 
 
 @register
@@ -79,7 +123,7 @@ class MatmulGeneral(Product):
     problem = MatmulProblem
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        if (why := product_refusal(p.node)) is not None:
+        if (why := clamped_refusal(p.node)) is not None:
             return why
         s = p.sizes
         if len(s.batch) > 2:
@@ -103,7 +147,14 @@ class MatmulGeneral(Product):
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
         args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
-        args |= {"w_step_b": w.outer, "w_step_g": w.inner, "w_step_m": w.line, "w_step_c": w.depth}
+        args |= {
+            "w_begin": 0,
+            "w_step_t": 1,
+            "w_step_b": w.outer,
+            "w_step_g": w.inner,
+            "w_step_m": w.line,
+            "w_step_c": w.depth,
+        }
         args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
         args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
         return self.product(p, args, outer * inner)

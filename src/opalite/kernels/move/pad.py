@@ -30,7 +30,7 @@ class PadRows(Kernel):
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
 
     def refuse(self, p: Problem) -> str | None:
-        axes = len(_axes(p.node, FLAT))
+        axes = len(merged_axes(p.node, FLAT))
         return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
@@ -51,7 +51,7 @@ class PadRows(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         pack, storage = node.y.type.layout.pack, node.x.type.storage
-        axes = _axes(node, node.y.type.layout)
+        axes = merged_axes(node, node.y.type.layout)
         columns, begin, wide = axes[-1]
         vec = params["VEC"] if node.y.type.layout.is_row_major else 1
         while vec > max(1, columns):
@@ -71,7 +71,7 @@ class PadRows(Kernel):
         return [Launch("pad", args, grid, defines={**defines, "VEC": vec}, prelude=prelude)]
 
 
-def _axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
+def merged_axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
     """(extent of x, begin of the border, extent of y) of each axis in elements or, packed, in channel blocks.
 
     Axes without border are merged into the one before.

@@ -23,7 +23,7 @@ MAX_RANK = 5
 
 
 @dataclass
-class _Axis:
+class ResizeAxis:
     """One axis as the kernels see it: sizes in x and y, and taps unless it is copied."""
 
     size: int
@@ -31,18 +31,18 @@ class _Axis:
     taps: Taps | None
 
 
-def _merged_axes(sizes: Sequence[int], counts: Sequence[int], taps: dict[int, Taps]) -> list[_Axis]:
+def merge_axes(sizes: Sequence[int], counts: Sequence[int], taps: dict[int, Taps]) -> list[ResizeAxis]:
     """Axes with copied neighbours merged into one; at least one."""
-    merged: list[_Axis] = []
+    merged: list[ResizeAxis] = []
     for a, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         if merged and merged[-1].taps is None and a not in taps:
-            merged[-1] = _Axis(merged[-1].size * size, merged[-1].count * count, None)
+            merged[-1] = ResizeAxis(merged[-1].size * size, merged[-1].count * count, None)
         else:
-            merged.append(_Axis(size, count, taps.get(a)))
-    return merged or [_Axis(1, 1, None)]
+            merged.append(ResizeAxis(size, count, taps.get(a)))
+    return merged or [ResizeAxis(1, 1, None)]
 
 
-def _tables(axes: Sequence[_Axis]) -> tuple[Array, Array]:
+def _tables(axes: Sequence[ResizeAxis]) -> tuple[Array, Array]:
     """(`axes`, `weights`) of vision/resize.cl: a header of four numbers for each axis, then the entries of all taps."""
     header: list[tuple[int, int, int, int]] = []
     offsets: list[Array] = [np.zeros(4 * len(axes), np.int32)]
@@ -63,8 +63,8 @@ def _tables(axes: Sequence[_Axis]) -> tuple[Array, Array]:
     return table, np.concatenate(weights)
 
 
-class _Resize(Kernel):
-    """What all four kernels share; subclasses say mode and layout."""
+class ResizeKernel(Kernel):
+    """What all kernels of the operator share; subclasses say mode and layout, and which axes they walk."""
 
     op = "Resize"
     source = "vision/resize.cl"
@@ -109,7 +109,7 @@ class _Resize(Kernel):
         sizes, counts = list(x.shape), list(y.shape)
         if not y.type.layout.is_row_major:
             sizes[1] = counts[1] = ceil_div(x.shape[1], pack)
-        axes = _merged_axes(sizes, counts, resized_axes(node.as_(Resize), x.shape))
+        axes = self.with_axes(merge_axes(sizes, counts, resized_axes(node.as_(Resize), x.shape)))
         table, weights = _tables(axes)
         spans = ceil_div(axes[-1].count, params["SPAN"])
         items = math.prod(a.count for a in axes[:-1]) * spans
@@ -122,11 +122,21 @@ class _Resize(Kernel):
             fill = bits.view(f"uint{8 * y.type.storage.size}")[()]
         else:
             defines["STORAGE"] = STORAGE[y.type.storage]
-            defines["LAST_TAPS"] = _known_taps(node, axes[-1])
+            defines["LAST_TAPS"] = self.last_taps(node, axes[-1])
             args["weights"] = weights
         args["fill"] = fill
         entry = "resize_nearest" if self.nearest else "resize_weighted"
         return [Launch(entry, args, (items,), (params["WG"],), defines)]
+
+    def with_axes(self, axes: list[ResizeAxis]) -> list[ResizeAxis]:
+        """The axes that the program walks, of those that remain after merging."""
+        return axes
+
+    def last_taps(self, node: Node, last: ResizeAxis) -> int:
+        """Taps along the last axis where they do not depend on sizes, else 0."""
+        if last.taps is None:
+            return 1
+        return 0 if node.as_(Resize).antialias else int(last.taps.index.shape[1])
 
 
 def _merged_rank(node: Node) -> int:
@@ -135,22 +145,15 @@ def _merged_rank(node: Node) -> int:
     return sum(not (c and before) for c, before in zip(copied, [False, *copied], strict=False))
 
 
-def _known_taps(node: Node, last: _Axis) -> int:
-    """Taps along the last axis where they do not depend on sizes, else 0."""
-    if last.taps is None:
-        return 1
-    return 0 if node.as_(Resize).antialias else int(last.taps.index.shape[1])
-
-
 @register
-class ResizeNearest(_Resize):
+class ResizeNearest(ResizeKernel):
     """Nearest neighbours of flat tensors, for every element type."""
 
     nearest = True
 
 
 @register
-class ResizeNearestPacked(_Resize):
+class ResizeNearestPacked(ResizeKernel):
     """Nearest neighbours of channel blocks."""
 
     nearest = True
@@ -158,14 +161,14 @@ class ResizeNearestPacked(_Resize):
 
 
 @register
-class ResizeWeighted(_Resize):
+class ResizeWeighted(ResizeKernel):
     """Linear, cubic and antialiased interpolation of flat tensors along any axes, all in one launch."""
 
     nearest = False
 
 
 @register
-class ResizeWeightedPacked(_Resize):
+class ResizeWeightedPacked(ResizeKernel):
     """Linear, cubic and antialiased interpolation of channel blocks."""
 
     nearest = False

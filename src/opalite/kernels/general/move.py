@@ -1,0 +1,134 @@
+"""Transpose, Slice, Concat and Pad of any shape and element type by one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT
+from ...ops.movement import Pad
+from ..base import Arg, Launch, Params, Problem, Scratch, ceil_div
+from ..move.copies import Copy, row_major
+from ..move.pad import MODES, merged_axes
+from ..move.strided_copy import ConcatCopy, SliceCopy, StridedCopy, TransposeCopy
+from ..registry import register
+from .common import GeneralKernel
+
+AXES = 6  # of move.cl
+
+
+@dataclass(frozen=True)
+class MoveAxis:
+    """An axis of what is written: its extent, steps in x and y, and the `size` elements of x that lie in it, from
+    `begin` on and `gap` apart."""
+
+    extent: int
+    x_step: int
+    y_step: int
+    size: int
+    begin: int = 0
+    gap: int = 1
+
+
+def move_launch(
+    x: Value,
+    y: Value | Scratch,
+    axes: Sequence[MoveAxis],
+    device: DeviceInfo,
+    start: tuple[int, int] = (0, 0),
+    mode: int = 0,
+    fill: int = 0,
+) -> Launch:
+    """The launch of a movement. start: first element of x and of y; mode, fill: of what lies outside x, as move.cl has
+    it, and its bits."""
+    whole = [MoveAxis(1, 0, 0, 1)] * (AXES - len(axes)) + list(axes)
+    span = 64 if device.is_cpu else 4
+    rows = math.prod(a.extent for a in whole[:-1])
+    args: dict[str, Arg] = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
+    args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill)}
+    for k, a in enumerate(whole):
+        args |= {f"e{k}": a.extent, f"xs{k}": a.x_step, f"ys{k}": a.y_step}
+        args |= {f"begin{k}": a.begin, f"gap{k}": a.gap, f"size{k}": a.size}
+    defines = {"SPAN": span, "PACK": max(4, min(16, device.native_float_width)) if device.is_cpu else 4}
+    return Launch("move", args, (ceil_div(whole[-1].extent, span), rows), defines=defines)
+
+
+class Move(GeneralKernel):
+    """Copies between strided views, as the special kernels have them."""
+
+    source = "general/move.cl"
+    special: StridedCopy
+
+    def refuse(self, p: Problem) -> str | None:
+        if any(len(copy.merged().extents) > AXES for copy in self.special.copies(p.node, FLAT)):
+            return f"the copy has more than {AXES} axes that cannot be merged"
+        return None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        inputs = [v for v in p.node.inputs if v is not None]
+        copies = self.special.copies(p.node, FLAT)
+        return [
+            move_launch(x, p.node.y, _axes(copy.merged()), p.device, (copy.source_start, copy.target_start))
+            for x, copy in zip(inputs, copies, strict=True)
+            if x.type.count
+        ]
+
+
+def _axes(copy: Copy) -> list[MoveAxis]:
+    return [MoveAxis(e, s, t, e) for e, s, t in zip(copy.extents, copy.source, copy.target, strict=True)]
+
+
+@register
+class TransposeGeneral(Move):
+    """Reads strided, writes in order."""
+
+    op, special = "Transpose", TransposeCopy()
+
+
+@register
+class SliceGeneral(Move):
+    """Reads strided, writes in order."""
+
+    op, special = "Slice", SliceCopy()
+
+
+@register
+class ConcatGeneral(Move):
+    """One launch for each input."""
+
+    op, special = "Concat", ConcatCopy()
+
+
+@register
+class PadGeneral(GeneralKernel):
+    """All four modes."""
+
+    op = "Pad"
+    source = "general/move.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        axes = len(merged_axes(p.node, FLAT))
+        return f"{axes} axes that cannot be merged are more than {AXES}" if axes > AXES else None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(Pad)
+        merged = merged_axes(node, FLAT)
+        x_steps, y_steps = row_major([a[0] for a in merged]), row_major([a[2] for a in merged])
+        axes = [
+            MoveAxis(wide, xs, ys, size, begin)
+            for (size, begin, wide), xs, ys in zip(merged, x_steps, y_steps, strict=True)
+        ]
+        return [move_launch(node.x, node.y, axes, p.device, mode=MODES[op.mode], fill=bits_of(op.value, node))]
+
+
+def bits_of(value: Any, node: Node) -> int:
+    """The bits of `value` as an element of node's x."""
+    storage = node.x.type.storage
+    with np.errstate(all="ignore"):
+        return int(np.asarray(value).astype(storage.np).reshape(()).view(f"u{storage.size}")[()])
