@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ...ir.graph import Node
 from ...ops.resize_taps import Taps
-from ..base import Problem, Space
+from ..base import Params, Problem, Space
 from ..registry import register
 from ..vision.resize import MAX_RANK, ResizeAxis, ResizeKernel
 from .common import GeneralKernel, float_refusal
@@ -17,13 +17,11 @@ from .common import GeneralKernel, float_refusal
 class _ResizeGeneral(ResizeKernel, GeneralKernel):
     """Axes of one element fill up to the most there are, and the last one is never known to be copied."""
 
-    space: ClassVar[Space] = {}
+    space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
-        return {"SPAN": 64, "WG": 16} if p.device.is_cpu else {"SPAN": 1, "WG": 64}
-
-    def illegal(self, p: Problem, params: Any) -> str | None:
-        return None
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        own = self.defaults(p) == params
+        return super().illegal(p, params) if own else "a device has one program"
 
     def with_axes(self, axes: list[ResizeAxis]) -> list[ResizeAxis]:
         last = axes[-1]
