@@ -141,16 +141,28 @@ class Arena:
         """Bytes of all parts."""
         return sum(end - start for start, end, _ in self._parts)
 
+    @property
+    def cuts(self) -> int:
+        """Sub-buffers made so far, which live as long as the arena."""
+        return len(self._cut)
+
     def region(self, offset: int, nbytes: int) -> cl.Buffer:
         """Memory of a region; equal regions share one sub-buffer. `offset` must be a multiple of base_align."""
         found = self._cut.get((offset, nbytes))
-        if found is not None:
-            return found
+        if found is None:
+            start, block = self._part(offset, nbytes)
+            found = self._cut[offset, nbytes] = self._allocator.sub_buffer(block, offset - start, nbytes)
+        return found
+
+    def locate(self, offset: int, nbytes: int) -> tuple[cl.Buffer, int]:
+        """The buffer that a region is a part of, and at which byte it begins there."""
+        start, block = self._part(offset, nbytes)
+        return block.buffer, offset - start
+
+    def _part(self, offset: int, nbytes: int) -> tuple[int, Block]:
         for start, end, block in self._parts:
             if start <= offset and offset + nbytes <= end:
-                made = self._allocator.sub_buffer(block, offset - start, nbytes)
-                self._cut[offset, nbytes] = made
-                return made
+                return start, block
         raise DeviceError(f"region {offset}+{nbytes} lies in no part of the arena; it was not among its regions")
 
 

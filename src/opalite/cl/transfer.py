@@ -109,7 +109,8 @@ def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
 
 
 class Crossing:
-    """A buffer of `nbytes` that arrays are written to and read from; `buffer` is what kernels are given.
+    """A buffer of `nbytes` that arrays of that many bytes or fewer are written to and read from; `buffer` is what
+    kernels are given.
 
     The caller sees to it that no enqueued launch uses the buffer at that time.
     """
@@ -129,6 +130,11 @@ class Crossing:
             if buffer is None:
                 self._host = None
         self.buffer = rt.allocate(nbytes) if buffer is None else buffer
+
+    @property
+    def address(self) -> int | None:
+        """Where the memory lies, where host and device share it."""
+        return None if self._host is None else int(self._host.ctypes.data)
 
     def write(self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None) -> Any:
         """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished."""

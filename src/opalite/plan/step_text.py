@@ -58,18 +58,22 @@ LINE = 16
 """Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
 many of it are taken."""
 
-CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY")
+CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE")
 """Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
-asked for; whether workers should leave; how many have left, and for how many ticks / TICKS one looks for the next run
-before it does."""
+asked for; whether workers should leave; how many have left, for how many ticks / TICKS one looks for the next run
+before it does, and how many may be reading tables."""
 
 TICKS = 1024
 """Of the processor's clock, in which workers measure how long they stay."""
 
-CALL = ("ARGS", "SHAPES", "COUNTERS", "WORDS", "STEPS", "WORKERS", "CODE", "MODE", "CLOCK")
-"""What a worker that stays is given, an ulong each: where the tables and the words of CONTROL lie, how many steps there
-are, and how many workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's
-function lies, how workers round, and the processor's clock."""
+CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK")
+"""What a worker that stays is given, an ulong each: where the present TABLE lies and where the words of CONTROL, and how
+many workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's function lies,
+how workers round, and the processor's clock."""
+
+TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
+"""The steps for one set of sizes, an ulong each: where their arguments, shapes and counters lie, how many steps there
+are, and the number of their present or last run, from 0 on; the largest uint before the first."""
 
 SPINS, LEAST_SPINS = 20000, 100
 """Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
@@ -87,7 +91,7 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
     found = _COMMENT.sub("", found)
     if _IMAGE.search(found):
         return "it reads or writes images"
-    if not _is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
+    if not is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
         return "its work-items wait for each other"
     return None
 
@@ -107,10 +111,10 @@ def group_counts(step: LaunchStep) -> tuple[tuple[int, int, int], tuple[int, int
 def signature(step: LaunchStep) -> tuple[object, ...]:
     """What a step's function depends on besides its source: equal ones share it."""
     kinds = tuple(a.nbytes if isinstance(a, LocalArg) else _read(a, 0) for a in step.args)
-    return step.source, step.entry, kinds, _is_single(step)
+    return step.source, step.entry, kinds, is_single(step)
 
 
-def _is_single(step: LaunchStep) -> bool:
+def is_single(step: LaunchStep) -> bool:
     """Whether a work-group is one work-item, for which a barrier is nothing."""
     return math.prod(step.group or (1,)) == 1
 
@@ -131,7 +135,7 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
         if isinstance(a, LocalArg)
     )
     arguments = ", ".join(_read(a, i) for i, a in enumerate(step.args))
-    body = _single(step.entry, arguments) if _is_single(step) else _many(step.entry, arguments)
+    body = _single(step.entry, arguments) if is_single(step) else _many(step.entry, arguments)
     return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
 
 
@@ -146,7 +150,8 @@ def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) ->
     Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
     If `stays`, serve_steps (host_loop.py): a worker beside the host, of the run that the host is at and of those
     that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
-    `turn` they start at `turn` times the work-groups of a part, and who comes when the run is over finds nothing to do.
+    `turn` of a table they start at `turn` times the work-groups of a part, and who comes when the run is over finds
+    nothing to do. The host writes TURN when all is there that the run reads, so that who sees it may begin.
     address: where memory lies.
 
     Workers that have waited long sleep, unless `sleeps` is false: PoCL 6 ends the process that compiles run_steps with
@@ -201,7 +206,7 @@ static void walk_steps(global const ulong *args, global const uint *shapes, glob
         patience = turns > patience ? max(patience / 4, LEAST_SPINS) : min(patience + patience / 4, SPINS);
     }}
 }}
-{_numbered(CONTROL, LINE) + _numbered(CALL, 1) + _STAY if stays else _RUN}
+{_numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _STAY if stays else _RUN}
 kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
 """
 
@@ -257,9 +262,14 @@ void take_part(global ulong *call, bool leads, uint me) {
     for (;;) {
         asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
         if (asked != served) {
-            walk_steps((global const ulong *)call[ARGS], (global const uint *)call[SHAPES],
-                       (global uint *)call[COUNTERS], 0, (uint)call[STEPS], me, (uint)call[WORKERS], asked - 1);
+            // Where nobody may be reading, the host writes tables anew that are not the present one.
+            if (!leads) __atomic_fetch_add(control + INSIDE, 1, __ATOMIC_SEQ_CST);
+            global const ulong *table = (global const ulong *)__atomic_load_n(call + TABLE, __ATOMIC_SEQ_CST);
+            const uint turn = (uint)__atomic_load_n(table + TURN, __ATOMIC_ACQUIRE);
+            walk_steps((global const ulong *)table[ARGS], (global const uint *)table[SHAPES],
+                       (global uint *)table[COUNTERS], 0, (uint)table[STEPS], me, (uint)call[WORKERS], turn);
             if (leads) break;
+            __atomic_fetch_sub(control + INSIDE, 1, __ATOMIC_SEQ_CST);
             served = asked;
         }
         const ulong stay = (ulong)__atomic_load_n(control + STAY, __ATOMIC_RELAXED) * TICKS;

@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,9 @@ from ...cl.forks import hold, is_child, keep_in_children
 from ...cl.handles import Queue
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
+from ...cl.transfer import aligned_bytes
 from .host_code import HostCode
+from .step_rows import StepRows
 
 Array = np.ndarray[Any, Any]
 _TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
@@ -32,6 +35,9 @@ _SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would
 _GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
 _LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgotten
 _WEIGHT = 0.25  # of the last gap between two runs
+_TABLES = 8  # of sizes used lately
+_STEPS, _TURN = 3, 4  # where they lie in a TABLE of plan/step_text.py
+_NEVER = 0xFFFFFFFF
 
 
 class HostLoop:
@@ -60,17 +66,41 @@ class HostLoop:
         self._call, self._words = memoryview(call.data), memoryview(words.data)
         self._workers, self._left = places["WORKERS"], places["LEFT"]
         self._stay, self._leave = places["STAY"], places["LEAVE"]
+        self._present, self._inside = places["TABLE"], places["INSIDE"]
         self._count = math.prod(others.grid)
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = rt.make_queue()
         self._sent = 0
+        self._tables: OrderedDict[StepRows, _Table] = OrderedDict()  # the present one last
+        self._table: _Table | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if self._count else False  # a single core is the host's
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
         keep_in_children(self)
-        weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept)
+        # Workers may look at tables as long as they stay.
+        weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
+
+    def use(self, rows: StepRows) -> None:
+        """Walk these steps from the next run on. Those of sizes used lately are at hand."""
+        tables = self._tables
+        table = tables.get(rows)
+        if table is None:
+            if len(tables) < _TABLES:
+                table = _Table(rows)
+            else:
+                # It has not been the present one for a whole run, so that nobody finds it any more; who found it before
+                # is about to leave it.
+                _, table = tables.popitem(last=False)
+                while self._words[self._inside]:
+                    time.sleep(0)
+                table.fill(rows)
+            tables[rows] = table
+        else:
+            tables.move_to_end(rows)
+        self._table = table
+        self._call[self._present] = table.address
 
     @property
     def launches(self) -> list[PreparedLaunch]:
@@ -94,6 +124,8 @@ class HostLoop:
         if joins:
             self._send()
         self._call[self._workers] = self._count + 1 if joins else 1
+        assert self._table is not None, "run before use"
+        self._table.next_turn()
         self._function(self._address, True, 0)
         self._ended = time.perf_counter()
         if self._joins is None:
@@ -131,6 +163,31 @@ class HostLoop:
             self._joins = False
         elif len(times[False]) >= _TRIALS:
             self._joins = min(times[True]) < _GAIN * min(times[False])
+
+
+class _Table:
+    """A TABLE of plan/step_text.py with what it names."""
+
+    def __init__(self, rows: StepRows) -> None:
+        self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
+        self._counters = aligned_bytes(rows.counter_bytes)
+        self._words = aligned_bytes(8 * (_TURN + 1)).view(np.uint64)
+        self._words[:3] = [a.ctypes.data for a in (*self._arrays, self._counters)]
+        self.address = self._words.ctypes.data
+        self._turn = memoryview(self._words.data)
+        self.fill(rows)
+
+    def fill(self, rows: StepRows) -> None:
+        """Take other steps, as many and with as many arguments. Nobody may be reading."""
+        self._turn[_TURN] = _NEVER
+        self._counters[...] = 0
+        for mine, new in zip(self._arrays, (rows.args, rows.shapes), strict=True):
+            mine[...] = new
+        self._turn[_STEPS] = len(rows.shapes)
+
+    def next_turn(self) -> None:
+        """Begin a run: who looks may take part."""
+        self._turn[_TURN] = (self._turn[_TURN] + 1) & _NEVER
 
 
 def may_stay(rt: Runtime) -> bool:

@@ -41,3 +41,8 @@ class Draws:
             for recording in recordings:
                 recording.forget()
         self._runs += 1
+
+
+def draws(program: Program) -> bool:
+    """Whether `program` has random launches."""
+    return any(isinstance(s, LaunchStep) and s.entry in KEY_ARGUMENTS for s in program.steps)

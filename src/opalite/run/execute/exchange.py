@@ -26,11 +26,21 @@ class Exchange:
     """Uploads, downloads, and what is bound to the slots between them."""
 
     def __init__(
-        self, rt: Runtime, program: Program, own: Mapping[int, Crossing], launches: Mapping[int, PreparedLaunch]
+        self,
+        rt: Runtime,
+        program: Program,
+        own: Mapping[int, Crossing],
+        launches: Mapping[int, PreparedLaunch],
+        ready: Callable[[], None],
     ) -> None:
-        """`own` is memory of each slot that an upload or download names; `launches` by their step's number."""
+        """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
+
+        ready: sees to it that the launches have the program's arguments, before other memory is bound.
+        """
         self._rt = rt
         self._program = program
+        self._ready = ready
+        self._nbytes = {s.id: s.nbytes for s in program.slots if s.id in own}
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
@@ -67,7 +77,7 @@ class Exchange:
         if crossing is not own:
             self.is_bound = True
             return None
-        self.bytes_up += own.nbytes
+        self.bytes_up += self._nbytes[step.slot]
         return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
 
     def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
@@ -81,6 +91,14 @@ class Exchange:
         array: np.ndarray[Any, Any] = np.empty(step.shape, step.dtype.np)
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
+
+    def unbind(self) -> None:
+        """Take the program's own memory again, for launches that get their arguments anew."""
+        if self._bound == self._own:
+            return
+        self._bound = dict(self._own)
+        for recording in self.recordings:
+            recording.forget()
 
     def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
         """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
@@ -101,10 +119,10 @@ class Exchange:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
-    def hold(self, memory: Mapping[int, Any]) -> dict[int, Any]:
-        """`memory` by slot, with what is bound at present: what step loops are made of, which cannot be bound anew."""
+    def hold(self) -> dict[int, Crossing]:
+        """What is bound at present, by slot: what step loops are made of, which cannot be bound anew."""
         self._held = dict(self._bound)
-        return {**memory, **{slot: crossing.buffer for slot, crossing in self._held.items()}}
+        return self._held
 
     def is_held(self, hosts: Sequence[Any]) -> bool:
         """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
@@ -150,6 +168,7 @@ class Exchange:
     def _bind(self, slot: int, crossing: Crossing) -> None:
         if self._bound[slot] is crossing:
             return
+        self._ready()
         self._bound[slot] = crossing
         if self._uses is None:
             self._uses = {}

@@ -2,11 +2,14 @@
 
 After that a run uploads inputs, enqueues prepared launches and downloads outputs: it builds no program, allocates no
 device memory and sets no kernel argument. Which way it goes is a Strategy's business, and chosen here.
+
+`resize` takes the same program for other sizes in place (docs/sizes.md): one executable serves all of them.
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -14,27 +17,32 @@ from typing import Any
 import numpy as np
 
 from ...cl.forks import keep_in_children
-from ...cl.launch import LocalBytes, PreparedLaunch, Recording
+from ...cl.launch import PreparedLaunch, Recording
 from ...cl.replay import Replay
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, StepArg
+from ...plan.program import Program
 from ...pocl.loop.host_loop import HostLoop
-from . import loop_builder
-from .draws import Draws
+from .draws import Draws, draws
 from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
 from .loop import Loop
+from .loop_builder import LoopBuilder
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
 from .repeat import Repeat, repeat_of
 from .replay import ReplayStrategy
-from .slot_memory import allocate_slots
+from .sized import Sized
+from .slot_memory import Placed, SlotMemory
 from .strategy import Strategy
 from .trace import RunTrace
 
 Array = np.ndarray[Any, Any]
+SIZES_KEPT = 16
+"""Sizes that come back as they were: a Program each, its strategies, and the rows of its step loop."""
+_MOST_LOOPS = 4  # step loops for sizes whose steps become other functions
+_NOTHING = Program("")
 _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 
 
@@ -60,49 +68,120 @@ class Executable:
         keep_in_children(self)
         self.rt = rt
         self.program = program
+        self._now: Sized
+        self.exchange: Exchange
+        self.last: Strategy  # of the last run
+        self._loop: Loop | None
+        self._repeat: Repeat | None
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
         if on_built is not None:
             on_built(program)
-        self.memory = allocate_slots(rt, program)
-        self.launches: dict[int, PreparedLaunch] = {
-            i: rt.prepare(built[s.source], s.entry, [self._arg(a) for a in s.args], s.grid, s.group, s.node)
-            for i, s in enumerate(program.steps)
-            if isinstance(s, LaunchStep)
-        }
-        for i, launch in self.launches.items():
-            if program.steps[i].open_group:  # type: ignore[union-attr]
-                launch.fit_group(rt.device)
-        self.exchange = Exchange(rt, program, self.memory.crossings, self.launches)
-        self._prepared = Prepared(rt, program, self.exchange, self.launches, HostSteps(host_runner))
+        self.memory = SlotMemory(rt, program)
+        self._run_on_host = HostSteps(host_runner)
+        self._may_join = not is_trial
+        self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
+        self._builders: list[LoopBuilder] = []
+        self.launches: dict[int, PreparedLaunch] = {}
+        self._launched: Sized | None = None  # whose arguments the launches have
+        first = Sized(program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program))
+        for i, step, args in first.launches:
+            self.launches[i] = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
+            if step.open_group:
+                self.launches[i].fit_group(rt.device)
+        self._launched = first
         self._draws = Draws(program, self.launches)
         self._is_random = bool(self._draws)
-        self.plain: Queue = ReplayStrategy(self._prepared) if isinstance(rt.replay, Replay) else Queue(self._prepared)
-        self.last: Strategy = self.plain  # of the last run
-        self._loop: Loop | None = None  # once it is built
-        self._repeat: Repeat | None = None  # of that loop
-        may_join = not is_trial and not self._is_random  # a step loop keeps the arguments that it was made with
-        self._loop_builder = loop_builder.LoopBuilder(
-            rt, program if may_join else Program(program.name), self.memory.objects
-        )
-        self._runs = 0
-        self._blank: list[Any] = [None] * program.host_slots
-        for number, array in program.host_consts.items():
-            self._blank[number] = array
-        self._inputs = [p.host for p in program.inputs]
-        self._outputs = [p.host for p in program.outputs]
+        self._kept[program] = first
+        self._enter(first)
+        self.last = self.plain
         rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
 
-    def _arg(self, a: StepArg) -> Any:
-        if isinstance(a, SlotArg):
-            return self.memory.objects[a.slot]
-        if isinstance(a, LocalArg):
-            return LocalBytes(a.nbytes)
-        assert isinstance(a, ScalarArg)
-        return a.value
+    def _prepare(self, program: Program, placed: Placed) -> Prepared:
+        exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._set_launches)
+        return Prepared(self.rt, program, exchange, self.launches, self._run_on_host)
+
+    def _find_builder(self, program: Program) -> LoopBuilder:
+        """What builds the step loop of `program`, and of other sizes with the same functions."""
+        found = next((b for b in self._builders if b.serves(program)), None)
+        if found is None:
+            # A step loop keeps the arguments that it was made with, which random launches change from run to run.
+            joins = self._may_join and len(self._builders) < _MOST_LOOPS and not draws(program)
+            found = LoopBuilder(self.rt, program if joins else Program(program.name), self.memory.constants)
+            if joins:
+                self._builders.append(found)
+        return found
+
+    # Sizes
+
+    def resize(self, program: Program) -> None:
+        """Run `program` from now on: the same steps on the same sources for other sizes (plan/template.py).
+
+        Nothing is built, weights and kernels stay, and of launches only what differs is set, once they are needed.
+        Memory is kept where it has room. Programs that were run lately come back as they were. What runs on the device
+        must have finished, and outputs that were lent are no longer to be read.
+        """
+        if program is self.program:
+            return
+        sized = self._kept.get(program)
+        if sized is None:
+            placed = self.memory.place(program, self._let_go)
+            sized = Sized(program, placed, self._prepare(program, placed), self._find_builder(program))
+            self._kept[program] = sized
+            if len(self._kept) > SIZES_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(program)
+            sized.prepared.exchange.unbind()
+        self._enter(sized)
+
+    def _let_go(self) -> None:
+        """Drop every size's hold on memory."""
+        self._kept.clear()
+        self._launched = None
+        for launch in self.launches.values():
+            launch.let_go()
+        for builder in self._builders:
+            builder.let_go()
+        self.program = _NOTHING  # until another is entered
+        self._now = self.exchange = self.last = self._loop = self._repeat = None  # type: ignore[assignment]
+
+    def _enter(self, sized: Sized) -> None:
+        """Take up a size; what it needs of a strategy is made when that is chosen."""
+        self._now = sized
+        self.program = sized.program
+        self.exchange = sized.prepared.exchange
+        self._blank, self._inputs, self._outputs = sized.blank, sized.inputs, sized.outputs
+        self._loop_builder = sized.builder
+        self._repeat = sized.repeat
+        self._loop = sized.loop
+        if sized.rows is not None and (joined := sized.builder.poll()) is not None:
+            joined.use(sized.rows)
+
+    def _set_launches(self) -> None:
+        """See to it that the launches have the arguments of the present size."""
+        sized = self._now
+        if self._launched is sized:
+            return
+        for i, step, args in sized.launches:
+            launch = self.launches[i]
+            launch.update(args, step.grid, step.group)
+            if step.open_group:
+                launch.fit_group(self.rt.device)
+        self._launched = sized
+
+    @property
+    def plain(self) -> Queue:
+        """The strategy that serves every run: launches by themselves, with their arguments set."""
+        self._set_launches()
+        sized = self._now
+        if sized.plain is None:
+            replays = isinstance(self.rt.replay, Replay)
+            sized.plain = ReplayStrategy(sized.prepared) if replays else Queue(sized.prepared)
+        return sized.plain
 
     def run(
         self,
@@ -119,6 +198,7 @@ class Executable:
         """
         exchange = self.exchange
         if self._is_random:
+            self._set_launches()
             self._draws.begin(exchange.recordings)
         hosts = self._blank.copy()
         is_plain = not targets and not lent and recorder is None
@@ -152,23 +232,33 @@ class Executable:
         Otherwise launches are replayed where the device does that, and enqueued elsewhere.
         """
         if recorder is not None:
-            return Profiled(self._prepared, self.plain.phases, recorder)
+            return Profiled(self._now.prepared, self.plain.phases, recorder)
         if self._loop is None:
-            self._runs += 1
-            if self._loop_builder.is_over or self._runs < loop_builder.WORTH_RUNS or not self._join():
+            builder = self._loop_builder
+            if builder.is_idle or not self._join():
                 return self.plain
         assert self._loop is not None
         if is_plain and self._repeat is not None:
             return self._repeat
-        return self._loop if self.exchange.is_held(hosts) else self.plain
+        if not self.exchange.is_held(hosts):
+            return self.plain
+        if not self._loop.stays:
+            self._set_launches()
+        return self._loop
 
     def _join(self) -> bool:
         """Take up the loop if it is built; whether it is."""
-        loops = self._loop_builder.poll(self.exchange.hold)
-        if loops is None:
+        joined = self._loop_builder.poll()
+        if joined is None:
             return False
-        self._loop = Loop(self._prepared, loops)
-        self._repeat = repeat_of(self._prepared, self._loop)
+        self._set_launches()  # some may stay between loops
+        sized = self._now
+        held = self.exchange.hold()
+        place = sized.placed.locate
+        sized.rows = joined.rows(sized.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
+        joined.use(sized.rows)
+        self._loop = sized.loop = Loop(sized.prepared, joined)
+        self._repeat = sized.repeat = repeat_of(sized.prepared, self._loop)
         return True
 
     @property
@@ -178,7 +268,8 @@ class Executable:
         recordings = [p for p in usual.phases if isinstance(p, Recording)]
         replayed = [r for r in recordings if r.replays]
         parts = [
-            f"launches: {self._prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")
+            f"launches: {self._now.prepared.launch_count}"
+            + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")
         ]
         if self._loop is not None:
             parts.append(self._loop.description)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...cl.launch import Recording
 from ...pocl.loop.host_loop import HostLoop
-from .loop_builder import Loops
+from .loop_builder import Joined
 from .phases import Prepared, make_phases
 from .queue import Queue
 
@@ -17,10 +17,10 @@ class Loop(Queue):
 
     name = "loop"
 
-    def __init__(self, prepared: Prepared, loops: Loops) -> None:
-        walked = loops if isinstance(loops, HostLoop) else None
-        joined = None if isinstance(loops, HostLoop) else loops
-        super().__init__(prepared, make_phases(prepared, joined, walked, replay=True))
+    def __init__(self, prepared: Prepared, joined: Joined) -> None:
+        """joined: in use by the prepared program."""
+        walked = joined.host_loop
+        super().__init__(prepared, make_phases(prepared, None if walked else joined.launches, walked, replay=True))
         self.stays = walked is not None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ... import knobs
@@ -17,7 +17,7 @@ from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ...ir.device_family import FRAGILE_COMPILER
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, Slot, SlotArg, Step
 from ...plan.step_text import (
     CALL,
     CONTROL,
@@ -26,6 +26,7 @@ from ...plan.step_text import (
     TICKS,
     function_text,
     group_counts,
+    is_single,
     loop_text,
     packed_scalar,
     part_count,
@@ -33,15 +34,15 @@ from ...plan.step_text import (
     step_refusal,
 )
 from ...pocl.loop.host_loop import HostLoop, may_stay
-from ...pocl.loop.step_loop import StepRow, StepTable
+from ...pocl.loop.step_loop import Addresses, StepTable, make_host_loop
+from ...pocl.loop.step_rows import StepRow, StepRows, make_rows
 from .exchange import steps_outside
 from .short_turns import short_turns
 
 _log = logging.getLogger(__name__)
 
-Loops: TypeAlias = "HostLoop | dict[int, list[PreparedLaunch]]"
-"""One loop for all launches; or, by the number of a step, what is launched for it: the first of a stretch has the
-stretch's loop, the others nothing."""
+Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
+"""Gives the memory object that a slot is all or a part of, and at which byte it begins there."""
 
 WORTH_RUNS = 20  # of a program, before it is linked: nobody need ask the builder earlier
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
@@ -52,35 +53,53 @@ MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thr
 
 
 class LoopBuilder:
-    """Has the step loop of a Program built in the background.
+    """Has the step loop of a Program built in the background, for all sizes of the program that it `serves`.
 
-    `poll` is called before each run, from number WORTH_RUNS on, and returns the loops when they are ready, once.
-    is_over: whether there is nothing to wait for any more.
+    `poll` is called before each run, and says when it is ready. is_over: whether there is nothing to wait for any more;
+    is_idle: whether there is no loop either.
     """
 
-    def __init__(self, rt: Runtime, program: Program, memory: Mapping[int, Any]) -> None:
-        self._rt, self._program, self._memory = rt, program, memory
+    def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
+        """constants: the memory of the program's weights."""
+        self._rt, self._program, self._constants = rt, program, constants
         self._thread: threading.Thread | None = None
-        self._loops: Loops | None = None
-        self._steps = [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)] if is_worth(rt) else []
-        self.is_over = not self._steps
+        self._runs = 0
+        self._made: Joined | None = None
+        self._joined: Joined | None = None
+        self._steps = _working_steps(program) if is_worth(rt) else []
+        self._is_short = least_seconds(self._steps, rt) < SHORT_S
+        self.is_over = self.is_idle = not self._steps
 
-    def poll(self, hold: Callable[[Mapping[int, Any]], Mapping[int, Any]]) -> Loops | None:
-        """What to run in place of launches from now on; None while nothing is ready.
+    def let_go(self) -> None:
+        """Let go of memory that programs no longer have."""
+        if self._joined is not None:
+            self._joined.let_go()
 
-        hold: gives the memory by slot that the loops are to use, from the program's own; asked once, by the first poll.
-        """
+    def serves(self, program: Program) -> bool:
+        """Whether the steps of another size of the program become the same functions, walked in the same way."""
+        if program is self._program or not self._steps:
+            return True
+        pairs = zip(self._program.steps, program.steps, strict=True)
+        if not all(mine is its or _is_alike(mine, its) for mine, its in pairs):
+            return False
+        return self._is_short is (least_seconds(_working_steps(program), self._rt) < SHORT_S)
+
+    def poll(self) -> Joined | None:
+        """The loop to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:
+            return self._joined
+        self._runs += 1
+        if self._runs < WORTH_RUNS:
             return None
         if self._thread is None:
-            self._memory = hold(self._memory)
             self._thread = threading.Thread(target=self._build, name="opalite-link", daemon=True)
             self._thread.start()
         if self._thread.is_alive():
             return None
         self.is_over = True
-        found, self._loops = self._loops, None
-        return found
+        self._joined = self._made
+        self.is_idle = self._joined is None
+        return self._joined
 
     def _build(self) -> None:
         """What the thread does."""
@@ -90,7 +109,7 @@ class LoopBuilder:
             linked = self._link()
             if linked is not None:
                 with short_turns():
-                    self._loops = self._make_loops(linked)
+                    self._made = self._join(linked)
         except OpaliteError as e:
             _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
 
@@ -117,11 +136,11 @@ class LoopBuilder:
                 numbers[key] = len(numbers)
             self._function[i] = numbers[key]
         self._stretches = _stretches(self._program, self._function)
-        self._stay_us = float(knobs.get("OPALITE_STAY_US"))
         is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
         local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
-        is_short = least_seconds(self._steps, self._rt) < SHORT_S
-        self._stays = is_whole and is_short and self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        self._stay_us = float(knobs.get("OPALITE_STAY_US"))
+        can_stay = self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        self._stays = is_whole and self._is_short and can_stay
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
         sleeps = self._stays or FRAGILE_COMPILER not in self._rt.info.quirks
@@ -132,35 +151,98 @@ class LoopBuilder:
             return self._rt.programs.link(self._parts)
         return None
 
-    def _make_loops(self, linked: Any) -> Loops | None:
-        rows = [self._row(i) for stretch in self._stretches for i in stretch]
+    def _join(self, linked: Any) -> Joined | None:
         label = f"steps of {self._program.name or 'the model'}"
-        counters = LINE * (1 + part_count(self._rt.info.compute_units))
-        table = StepTable(self._rt, linked, rows, SHAPE, counters, label)
-        if self._stays:
-            return table.stay(CONTROL, CALL, TICKS, 1e-6 * self._stay_us)
-        found: dict[int, list[PreparedLaunch]] = {}
-        first = 0
-        for stretch in self._stretches:
-            last = first + len(stretch)
-            found[stretch[0]] = list(table.loop(first, last))
-            found.update((i, []) for i in stretch[1:])
-            first = last
-        return found
+        joined = Joined(self._rt, linked, self._function, self._stretches, self._constants, label)
+        return joined if not self._stays or joined.stay(self._stay_us) else None
 
-    def _row(self, i: int) -> StepRow:
-        step = self._program.steps[i]
+
+class Joined:
+    """What stands for the launches of a program: one loop for each stretch of them, at one size after the other.
+
+    host_loop: stands for all launches where the host walks them; launches: else, by the number of a step, what is
+    launched for it: the first of a stretch has the stretch's loop, the others nothing.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        linked: Any,
+        functions: Mapping[int, int],
+        stretches: Sequence[Sequence[int]],
+        constants: Sequence[Any],
+        label: str,
+    ) -> None:
+        """linked: the program. functions: of it, by the number of a step. constants: memory that stays."""
+        self._rt, self._linked, self._label = rt, linked, label
+        self._functions, self._stretches = functions, stretches
+        self._addresses = Addresses(rt, linked, constants)
+        self._table: StepTable | None = None
+        self.host_loop: HostLoop | None = None
+        self.launches: dict[int, list[PreparedLaunch]] = {}
+
+    def stay(self, stay_us: float) -> bool:
+        """Have the host walk the one stretch too, beside workers that stay that long; whether it can."""
+        given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
+        self.host_loop = make_host_loop(self._rt, self._linked, self._addresses, *given, self._label)
+        return self.host_loop is not None
+
+    def rows(self, program: Program, locate: Locate) -> StepRows:
+        """The steps of `program` with their memory. locate: gives that by slot."""
+        places: dict[int, tuple[Any, int]] = {}
+        for stretch in self._stretches:
+            for i in stretch:
+                for a in program.steps[i].args:  # type: ignore[union-attr]
+                    if isinstance(a, SlotArg) and a.slot not in places:
+                        places[a.slot] = locate(program.slots[a.slot])
+        bases = self._addresses.of([memory for memory, _ in places.values()])
+        found = {slot: base + start for (slot, (_, start)), base in zip(places.items(), bases, strict=True)}
+        rows = [self._row(program.steps[i], i, found) for stretch in self._stretches for i in stretch]
+        return make_rows(rows, SHAPE, LINE * (1 + part_count(self._rt.info.compute_units)))
+
+    def use(self, rows: StepRows) -> None:
+        """Run these steps from now on."""
+        if self.host_loop is not None:
+            self.host_loop.use(rows)
+            return
+        if self._table is None:
+            self._table = StepTable(self._rt, self._linked, rows, self._label)
+            first = 0
+            for stretch in self._stretches:
+                last = first + len(stretch)
+                self.launches[stretch[0]] = list(self._table.loop(first, last))
+                self.launches.update((i, []) for i in stretch[1:])
+                first = last
+        self._table.take(rows)
+
+    def let_go(self) -> None:
+        """Let go of memory that programs no longer have."""
+        self._addresses.forget()
+
+    def _row(self, step: Step, i: int, places: Mapping[int, int]) -> StepRow:
         assert isinstance(step, LaunchStep)
         groups, items = group_counts(step)
         args = tuple(
-            self._memory[a.slot]
-            if isinstance(a, SlotArg)
-            else packed_scalar(a.value)
-            if isinstance(a, ScalarArg)
-            else 0
+            places[a.slot] if isinstance(a, SlotArg) else packed_scalar(a.value) if isinstance(a, ScalarArg) else 0
             for a in step.args
         )
-        return StepRow(self._function[i], groups, items, args)
+        return StepRow(self._functions[i], groups, items, args)
+
+
+def _working_steps(program: Program) -> list[LaunchStep]:
+    return [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)]
+
+
+def _is_alike(mine: Step, its: Step) -> bool:
+    """Whether a step becomes the same function at two sizes."""
+    if not isinstance(mine, LaunchStep) or not isinstance(its, LaunchStep):
+        return type(mine) is type(its)
+    if all(mine.grid) is not all(its.grid) or is_single(mine) is not is_single(its):
+        return False
+    return all(
+        a is b or not isinstance(a, LocalArg) or (isinstance(b, LocalArg) and a.nbytes == b.nbytes)
+        for a, b in zip(mine.args, its.args, strict=True)
+    )
 
 
 def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:

@@ -36,7 +36,7 @@ class Prepared:
     @property
     def launch_count(self) -> int:
         """Launches that compute anything."""
-        return sum(not launch.is_empty for launch in self.launches.values())
+        return sum(isinstance(s, LaunchStep) and all(s.grid) for s in self.program.steps)
 
 
 def make_phases(

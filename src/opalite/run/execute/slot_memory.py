@@ -4,60 +4,209 @@ buffers from a pool for drivers on which sub-buffers are slow. Also where those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeVar
 
 from ...cl.pools import BufferPool
 from ...cl.runtime import Runtime
 from ...cl.transfer import Crossing
 from ...cl.weights import SharedWeight
+from ...errors import DeviceMemoryError
 from ...ir.device_family import SLOW_SUB_BUFFERS
-from ...plan.program import DownloadStep, LaunchStep, Program, SlotArg, Step, Storage, UploadStep
+from ...ir.dtype import DType
+from ...plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
+EXACT = Fraction(1)
+SPARE = Fraction(5, 4)
+"""What a layout has for what a program needs: of the first one, and of those after it."""
+WASTE = 4  # times what a program needs is too much,
+LEAST_WASTE = 16 << 20  # from so many bytes on,
+PATIENCE = 64  # where so many programs in turn need no more
 
 
-@dataclass(frozen=True)
 class SlotMemory:
-    """Memory objects by slot.
+    """Memory of the programs of one plan at one size after the other; weights are theirs together.
 
-    crossings: how values of inputs and outputs are written and read, by slot. weights: keeps constants alive.
+    The first program gets what it needs and no more. When another needs more, all memory is laid out anew with room to
+    spare, so that neighbouring sizes need nothing new; when many in turn need far less, it is laid out for them.
+    now: the program that was placed last.
     """
 
-    objects: dict[int, Any]
-    crossings: dict[int, Crossing]
-    weights: list[SharedWeight]
+    def __init__(self, rt: Runtime, program: Program) -> None:
+        """DeviceMemoryError if there is no room."""
+        self._rt = rt
+        self.weights: list[SharedWeight] = []  # keeps constants alive
+        self._constants: dict[int, Any] = {}
+        for slot in program.slots:
+            if slot.storage is Storage.STATIC:
+                array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
+                weight = rt.share_weight(array, image=slot.image is not None, key=key)
+                self.weights.append(weight)
+                self._constants[slot.id] = weight.memory
+        self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
+        self._small = 0  # programs in turn that need little of what there is
+        self._layout: Layout | None = Layout(rt, program, self._constants)
+        self.now = Placed(self._layout, program)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is no weight."""
+        return 0 if self._layout is None else self._layout.nbytes
+
+    @property
+    def constants(self) -> list[Any]:
+        """Memory of the weights in buffers."""
+        return self._buffers
+
+    @property
+    def objects(self) -> dict[int, Any]:
+        """Memory objects by slot of the program that was placed last."""
+        return self.now.objects
+
+    def place(self, program: Program, let_go: Callable[[], None]) -> Placed:
+        """Where `program`, another of the same plan, has its slots. DeviceMemoryError if there is no room.
+
+        let_go: called before memory is laid out anew, to drop what was placed before, which goes first.
+        """
+        if self._layout is not None and self._layout.holds(program):
+            self._small = self._small + 1 if self._layout.wastes(program) else 0
+            if self._small < PATIENCE:
+                self.now = Placed(self._layout, program)
+                return self.now
+        self._small = 0
+        let_go()
+        self.now = self._layout = None  # type: ignore[assignment]
+        try:
+            self._layout = Layout(self._rt, program, self._constants, SPARE)
+        except DeviceMemoryError:
+            self._layout = Layout(self._rt, program, self._constants)
+        self.now = Placed(self._layout, program)
+        return self.now
 
 
-def allocate_slots(rt: Runtime, program: Program) -> SlotMemory:
-    """Memory for every slot of `program`, constants uploaded. DeviceMemoryError if there is no room."""
-    whole = pool_slots(program, rt.make_buffer_pool()) if SLOW_SUB_BUFFERS in rt.info.quirks else {}
-    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id not in whole]
-    arena = rt.make_arena([(s.offset, s.nbytes) for s in pooled]) if pooled else None
-    images = [rt.make_image(w, h, dtype) for w, h, dtype in program.image_pool]
-    found = SlotMemory({}, {}, [])
-    objects = found.objects
-    for slot in program.slots:
-        if slot.id in whole:
-            objects[slot.id] = whole[slot.id]
-        elif slot.storage is Storage.STATIC:
-            array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
-            weight = rt.share_weight(array, image=slot.image is not None, key=key)
-            found.weights.append(weight)
-            objects[slot.id] = weight.memory
-        elif slot.image is not None:
-            objects[slot.id] = images[slot.image_slot]
-        elif slot.storage is Storage.SEPARATE or arena is None:
-            crossing = found.crossings[slot.id] = Crossing(rt, slot.nbytes)
-            objects[slot.id] = crossing.buffer
-        else:
-            objects[slot.id] = arena.region(slot.offset, slot.nbytes)
-    sizes = {s.id: s.nbytes for s in program.slots}
-    for step in program.steps:
-        if isinstance(step, DownloadStep) and step.slot not in found.crossings:  # a weight
-            found.crossings[step.slot] = Crossing(rt, sizes[step.slot], objects[step.slot])
-    return found
+class Layout:
+    """Memory for the slots of the programs of one plan, up to some size, constants apart."""
+
+    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], spare: Fraction = EXACT) -> None:
+        """For `program`, everything `spare` times as large. DeviceMemoryError if there is no room."""
+        self.constants = constants
+        self._spare = spare
+        whole = SLOW_SUB_BUFFERS in rt.info.quirks
+        pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * spare)))
+        self.buffers: dict[int, Any] = pool_slots(program, pool) if whole else {}
+        self.nbytes = pool.total_bytes
+        roots = [s for s in program.slots if _is_pooled(s) and s.within < 0 and s.id not in self.buffers]
+        self.regions = {s.id: _widened(s.offset, s.nbytes, max(rt.info.base_align, 64), spare) for s in roots}
+        self.arena = rt.make_arena(list(self.regions.values())) if roots else None
+        self.nbytes += self.arena.nbytes if self.arena is not None else 0
+        limits = rt.info.image2d_max
+        self.images: list[tuple[int, int, DType, Any]] = []
+        for w, h, dtype in program.image_pool:
+            wide, high = (max(n, min(int(n * spare), most)) for n, most in zip((w, h), limits, strict=True))
+            self.images.append((wide, high, dtype, rt.make_image(wide, high, dtype)))
+        self.crossings: dict[int, Crossing] = {}
+        for slot in program.slots:
+            if slot.storage is Storage.SEPARATE and slot.image is None:
+                self.crossings[slot.id] = Crossing(rt, int(slot.nbytes * spare))
+        sizes = {s.id: s.nbytes for s in program.slots}
+        for step in program.steps:
+            if isinstance(step, DownloadStep) and step.slot not in self.crossings:  # a weight
+                self.crossings[step.slot] = Crossing(rt, sizes[step.slot], constants[step.slot])
+        self.nbytes += sum(c.nbytes for slot, c in self.crossings.items() if slot not in constants)
+        self._most_cuts = 8 * len(program.slots) + 256
+
+    def holds(self, program: Program) -> bool:
+        """Whether the slots of `program` fit."""
+        if self.arena is not None and self.arena.cuts > self._most_cuts:
+            return False  # sub-buffers live as long as their arena, so they must not become ever more
+        for slot in program.slots:
+            if slot.storage is Storage.STATIC or slot.image is not None:
+                continue
+            if slot.id in self.crossings:
+                if slot.nbytes > self.crossings[slot.id].nbytes:
+                    return False
+            elif slot.id in self.buffers:
+                if slot.nbytes > self.buffers[slot.id].size:
+                    return False
+            elif slot.within < 0 and slot.nbytes > self.regions[slot.id][1]:
+                return False
+        return len(program.image_pool) == len(self.images) and all(
+            w <= wide and h <= high and dtype is kind
+            for (w, h, dtype), (wide, high, kind, _) in zip(program.image_pool, self.images, strict=True)
+        )
+
+    def wastes(self, program: Program) -> bool:
+        """Whether `program` needs little of what there is."""
+        if self.nbytes < LEAST_WASTE:
+            return False
+        texels = sum(w * h for w, h, _ in program.image_pool)
+        separate = sum(s.nbytes for s in program.slots if s.id in self.crossings)
+        return WASTE * (program.arena_bytes + separate + 16 * texels) < self.nbytes + 16 * sum(
+            wide * high for wide, high, _, _ in self.images
+        )
+
+
+class Placed:
+    """The slots of one program in a layout. Not to be used after the next layout."""
+
+    def __init__(self, layout: Layout, program: Program) -> None:
+        self._layout = layout
+        self._program = program
+        self.crossings = layout.crossings
+
+    @cached_property
+    def objects(self) -> dict[int, Any]:
+        """Memory objects by slot. Most sub-buffers are those of the size before."""
+        layout, found = self._layout, dict[int, Any]()
+        for slot in self._program.slots:
+            if slot.storage is Storage.STATIC:
+                found[slot.id] = layout.constants[slot.id]
+            elif slot.image is not None:
+                found[slot.id] = layout.images[slot.image_slot][3]
+            elif slot.id in layout.crossings:
+                found[slot.id] = layout.crossings[slot.id].buffer
+            elif slot.id in layout.buffers:
+                found[slot.id] = layout.buffers[slot.id]
+            else:
+                assert layout.arena is not None
+                found[slot.id] = layout.arena.region(*self._region(slot))
+        return found
+
+    def locate(self, slot: Slot) -> tuple[Any, int]:
+        """The memory object that a slot is all or a part of, and at which byte it begins there."""
+        layout = self._layout
+        if slot.storage is Storage.STATIC:
+            return layout.constants[slot.id], 0
+        if slot.id in layout.crossings:
+            return layout.crossings[slot.id].buffer, 0
+        if slot.id in layout.buffers:
+            return layout.buffers[slot.id], 0
+        assert layout.arena is not None
+        return layout.arena.locate(*self._region(slot))
+
+    def _region(self, slot: Slot) -> tuple[int, int]:
+        """Offset and bytes of a slot in the arena."""
+        if slot.within < 0:
+            return self._layout.regions[slot.id]
+        holder = self._program.slots[slot.within]
+        start, _ = self._layout.regions[holder.id]
+        return start + slot.offset - holder.offset, slot.nbytes
+
+
+def _is_pooled(slot: Slot) -> bool:
+    return slot.storage is Storage.DYNAMIC and slot.image is None
+
+
+def _widened(offset: int, nbytes: int, alignment: int, spare: Fraction) -> tuple[int, int]:
+    """A region in an arena where everything is `spare` times as large: what did not overlap still does not."""
+    if spare == EXACT:
+        return offset, nbytes
+    start = alignment * int(offset // alignment * spare)
+    return start, alignment * int(-(-(offset + nbytes) // alignment) * spare) - start
 
 
 @dataclass(frozen=True)
