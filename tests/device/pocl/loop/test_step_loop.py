@@ -544,6 +544,7 @@ def test_loop_holds_its_tables(linking: Runtime, monkeypatch: pytest.MonkeyPatch
         made.append(buffer)
         return buffer
 
+    monkeypatch.setenv("OPALITE_STAY_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     session.run(None, feeds)
