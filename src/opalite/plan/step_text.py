@@ -67,9 +67,9 @@ TICKS = 1024
 """Of the processor's clock, in which workers measure how long they stay."""
 
 CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK")
-"""What a worker that stays is given, an ulong each: where the present TABLE lies and where the words of CONTROL, and
-how many workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's function lies,
-how workers round, and the processor's clock."""
+"""What a worker that stays is given, an ulong each: where the present TABLE lies and the words of CONTROL, and how many
+workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's function lies, how
+workers round, and the processor's clock."""
 
 TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
 """The steps for one set of sizes, an ulong each: where their arguments, shapes and counters lie, how many steps there
