@@ -8,17 +8,27 @@ argument of a wrong name, type or address space is an error before anything runs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ..errors import KernelError
 from ..ir.graph import Value
-from .base import Arg, Array, Kernel, Launch, Local, Scratch, Weight
+from ..ir.symbols import is_symbolic
+from .base import Arg, Kernel, Launch, Local, MadeTable, Scratch, SizedTable, Table, Weight
 from .signature import SCALARS, Parameter, find_signature
 
 M = TypeVar("M", covariant=True)
 _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.kind != "f"}
+
+
+@dataclass(frozen=True)
+class SizedNumber:
+    """A number by value that depends on sizes, a Dim or Real, and the type in which it is passed."""
+
+    value: Any
+    dtype: np.dtype[Any]
 
 
 class Memory(Protocol[M]):
@@ -33,11 +43,11 @@ class Memory(Protocol[M]):
     def of_scratch(self, scratch: Scratch) -> M:
         """Memory that lives during one node."""
 
-    def of_table(self, name: str, table: Array) -> M:
+    def of_table(self, name: str, table: Table) -> M:
         """A constant buffer of what `table` holds."""
 
 
-def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local | np.generic, ...]:
+def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local | np.generic | SizedNumber, ...]:
     """The arguments of `launch` in the order in which its kernel declares them.
 
     Numbers become the types that are declared. KernelError if the arguments are not those that are declared.
@@ -62,7 +72,7 @@ def _pairs(parameters: tuple[Parameter, ...], args: Mapping[str, Arg]) -> list[t
     return [(p, args[p.name]) for p in parameters]
 
 
-def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic:
+def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | SizedNumber:
     if isinstance(a, Value):
         _check_space(p, "image" if a.type.layout.is_image else "global", f"tensor {a!r}")
         _check_element(p, a.type.storage.np, f"tensor {a!r}")
@@ -79,7 +89,7 @@ def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic:
     if isinstance(a, Local):
         _check_space(p, "local", "local memory")
         return a
-    if isinstance(a, np.ndarray):
+    if isinstance(a, np.ndarray | SizedTable | MadeTable):
         _check_space(p, "global", f"a table of {a.dtype}")
         _check_element(p, a.dtype, f"a table of {a.dtype}")
         return memory.of_table(p.name, a)
@@ -107,7 +117,7 @@ def _check_element(p: Parameter, dtype: np.dtype[Any], what: str) -> None:
     raise ValueError(f"its parameter '{p}' reads {p.element}, and is given {what}, which holds {dtype}")
 
 
-def _number(p: Parameter, a: int | float | np.generic) -> np.generic:
+def _number(p: Parameter, a: int | float | np.generic) -> np.generic | SizedNumber:
     if p.space:
         raise ValueError(f"its parameter '{p}' takes memory, and is given the number {a}")
     dtype = p.element
@@ -123,5 +133,7 @@ def _number(p: Parameter, a: int | float | np.generic) -> np.generic:
         )
     if dtype.kind != "f" and not _LIMITS[dtype][0] <= a <= _LIMITS[dtype][1]:
         raise ValueError(f"its parameter '{p}' is given {a}, which {dtype} does not hold")
+    if is_symbolic(a):
+        return SizedNumber(a, dtype)
     number: np.generic = dtype.type(a)
     return number

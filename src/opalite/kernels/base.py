@@ -17,6 +17,7 @@ from ..cost import share_of_peak
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.place import FLAT, Layout
+from ..ir.symbols import is_symbolic
 from ..ops.base import Cost
 
 Params = Mapping[str, Any]
@@ -55,9 +56,42 @@ class Local:
     nbytes: int
 
 
-Arg = Value | Weight | Scratch | Local | Array | int | float | np.generic
+@dataclass(frozen=True, eq=False)
+class SizedTable:
+    """A table of numbers of which some depend on sizes that are symbols; `make_table` makes one."""
+
+    numbers: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return len(self.numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class MadeTable:
+    """A table that is made anew for each size: `maker` (plan/tables.py) of `args`, which hold sizes that are symbols.
+
+    count: elements of `dtype` that it has.
+    """
+
+    maker: str
+    args: tuple[Any, ...]
+    count: int
+    dtype: np.dtype[Any]
+
+
+Table = Array | SizedTable | MadeTable
+Arg = Value | Weight | Scratch | Local | Table | int | float | np.generic
 """A kernel argument: a Value's memory, prepared weights, scratch, local memory, a table (an array computed from sizes
 and attributes, held as a constant buffer), or a scalar (int is int32, float is float32)."""
+
+
+def make_table(rows: Sequence[Sequence[int]], dtype: Any = np.int32) -> Table:
+    """Rows of numbers as an argument; kernels see them one after the other."""
+    numbers = tuple(n for row in rows for n in row)
+    return SizedTable(numbers, np.dtype(dtype)) if is_symbolic(numbers) else np.array(rows, dtype)
 
 
 @dataclass(frozen=True)
@@ -112,6 +146,7 @@ class Kernel:
         (docs/tiers.md). A plan is of one of the two, and takes a special kernel where no general one computes the node.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
+    images_only: whether all of its bindings hold images.
     """
 
     op: ClassVar[str]
@@ -120,6 +155,7 @@ class Kernel:
     space: ClassVar[Space] = {}
     half_sums: ClassVar[bool] = False
     tier: ClassVar[Tier] = "special"
+    images_only: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

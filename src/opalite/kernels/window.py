@@ -12,6 +12,7 @@ from ..cost.tables import Windows
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
+from ..ir.symbols import at_least, at_most
 from ..ops.conv import Windowed
 from ..ops.pool import Pool
 from .base import Problem
@@ -150,4 +151,5 @@ def find_span(tiles: int, others: int, device: DeviceInfo, filter_bytes: int = 0
     if not device.is_cpu:
         return 1
     groups = device.compute_units * (4 if filter_bytes > 1 << 16 else 16)
-    return max(1, min(tiles, tiles * others // groups))
+    span: int = at_least([1, at_most([tiles, tiles * others // groups])])
+    return span

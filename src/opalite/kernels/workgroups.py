@@ -1,23 +1,12 @@
-"""Work-group sizes where a launch leaves the choice open: chunks for CPUs, divisors for GPUs, Paddle-Lite's halving."""
+"""Work-groups of launches: which of them leave the choice open, what is too large, Paddle-Lite's halving."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..ir.device import DeviceInfo
+from ..ir.workgroups import size_grid
 from .base import Grid, Launch
-
-CPU_GROUPS = 32  # enough work-groups to balance a few cores; each costs well under a microsecond
-CPU_ITEMS = 256
-GPU_ITEMS = 128  # any compute unit holds several such groups, and small grids reach every unit
-
-
-def default_group(grid: Grid, device: DeviceInfo) -> Grid | None:
-    """The untuned work-group size for `grid`; None for an empty grid."""
-    if not all(grid):
-        return None
-    return _cpu_group(grid) if device.is_cpu else _gpu_group(grid, device)
 
 
 def size_launches(
@@ -28,15 +17,15 @@ def size_launches(
     A launch's own work-group leads. `group`, which tuning found, serves the one launch that leaves its own open; where
     there are several, or none was found, they get the untuned one.
     """
-    found = []
+    return [(launch, *size_grid(launch.grid, local, device)) for launch, local in busy_launches(launches, group)]
+
+
+def busy_launches(launches: Sequence[Launch], group: Grid | None = None) -> list[tuple[Launch, Grid | None]]:
+    """Launches that have work, with the work-groups that are decided; arguments as `size_launches` has them."""
     busy = [launch for launch in launches if all(launch.grid)]
     sole = open_launch(busy)
-    for launch in busy:
-        tuned = group if launch is sole and group is not None and len(group) == len(launch.grid) else None
-        local = launch.group or tuned or default_group(launch.grid, device)
-        assert local is not None
-        found.append((launch, tuple(-(-g // w) * w for g, w in zip(launch.grid, local, strict=True)), local))
-    return found
+    fits = sole is not None and group is not None and len(group) == len(sole.grid)
+    return [(launch, launch.group or (group if launch is sole and fits else None)) for launch in busy]
 
 
 def open_launch(launches: Sequence[Launch]) -> Launch | None:
@@ -59,27 +48,6 @@ def group_refusal(items: int, device: DeviceInfo) -> str | None:
     """Why a work-group of `items` work-items cannot run on `device`, or None."""
     limit = device.max_work_group_size
     return f"the device runs at most {limit} work-items in a group, got {items}" if items > limit else None
-
-
-def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
-    """Divisors of the axes, innermost first, of at most GPU_ITEMS work-items: small groups spread over all units."""
-    left, group = min(GPU_ITEMS, device.max_work_group_size), []
-    for extent, limit in zip(grid, device.max_work_item_sizes, strict=False):
-        size = next(d for d in range(min(left, extent, limit), 0, -1) if extent % d == 0)
-        group.append(size)
-        left //= size
-    return tuple(group)
-
-
-def _cpu_group(grid: Grid) -> Grid:
-    """Divisors of the axes, innermost first: enough items to amortise a group's start, CPU_GROUPS groups left."""
-    wanted = max(1, min(CPU_ITEMS, math.prod(grid) // CPU_GROUPS))
-    group = []
-    for extent in grid:
-        size = next(d for d in range(min(wanted, extent), 0, -1) if extent % d == 0)
-        group.append(size)
-        wanted //= size
-    return tuple(group)
 
 
 def halving(grid: Grid, limit: int, item_limits: tuple[int, ...]) -> Grid:

@@ -49,7 +49,7 @@ class MatrixProduct(Op):
         (_, k), (rows, _) = matrix_dims(a.shape, self.trans_a), matrix_dims(b.shape, self.trans_b)
         need(
             k == rows,
-            f"a has {k} columns{_stored(self.trans_a)} but b has {rows} rows{_stored(self.trans_b)}: {a}, {b}",
+            f"a has {k!r} columns{_stored(self.trans_a)} but b has {rows!r} rows{_stored(self.trans_b)}: {a}, {b}",
         )
         broadcast_shape([a.shape[:-2], b.shape[:-2]])
 

@@ -33,7 +33,7 @@ class Reshape(_Movement):
         x = tensor(ins, 0, "x")
         need(
             math.prod(self.shape) == x.count,
-            f"cannot reshape {x} with {x.count} elements to {self.shape} with {math.prod(self.shape)}",
+            f"cannot reshape {x} with {x.count!r} elements to {self.shape} with {math.prod(self.shape)!r}",
         )
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
@@ -87,7 +87,7 @@ class Slice(_Movement):
                 last = start + step * (size - 1)
                 need(
                     size > 0 and 0 <= start < extent and 0 <= last < extent,
-                    f"slice of axis {axis} reads {start} to {last} of {extent} elements",
+                    f"slice of axis {axis} reads {start!r} to {last!r} of {extent!r} elements",
                 )
 
     def infer_shape(self, ins: Types) -> list[TensorType]:

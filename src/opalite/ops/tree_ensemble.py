@@ -81,7 +81,7 @@ class TreeEnsemble(Op):
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Some five operations for each step down, and half a cache line that is read there."""
         rows, trees = tensor(ins, 0, "x").shape[0], tensor(ins, 3, "roots").count
-        steps = float(rows) * trees * max(1, self.depth)
+        steps = 1.0 * rows * trees * max(1, self.depth)
         return Cost(5.0 * steps, moved_bytes(ins, outs))
 
 

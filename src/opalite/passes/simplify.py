@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
+from ..ir.symbols import always_equal
 from ..ir.types import Shape, TensorType
 from ..ops.base import Op
 from ..ops.elementwise import Elementwise
@@ -30,11 +31,13 @@ def _does_nothing(node: Node, x: Value) -> bool:
         case Elementwise(expr=expr):
             return len(expr) == 0
         case Reshape():
-            return x.shape == node.y.shape
+            return always_equal(x.shape, node.y.shape)
         case Transpose(perm=perm):
             return perm == tuple(range(len(x.shape)))
         case Slice(steps=steps):
-            return x.shape == node.y.shape and all(s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1)
+            return always_equal(x.shape, node.y.shape) and all(
+                s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1
+            )
         case Pad(pads=pads):
             return not any(pads)
         case Concat():

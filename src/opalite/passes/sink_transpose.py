@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
+from ..ir.symbols import hint_of
 from ..ir.types import TensorType
 from ..ops.base import Op
 from ..ops.gather import Gather
@@ -19,7 +20,9 @@ _SHRINKS = 4  # times at least that the result is smaller
 def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
     """Reduce, Slice or Gather of a transpose becomes a transpose of the other; slices before a Reduce go along."""
     op = node.op
-    if not isinstance(op, Reduce | Slice | Gather) or _SHRINKS * node.y.type.count > node.x.type.count:
+    if not isinstance(op, Reduce | Slice | Gather) or _SHRINKS * hint_of(node.y.type.count) > hint_of(
+        node.x.type.count
+    ):
         return None
     slices: list[Node] = []
     x: Value = node.x

@@ -19,7 +19,7 @@ from ..kernels.base import Binding
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
 from ..ops.elementwise import place_cast
-from .options import Choice, Measured, Option, find_options
+from .options import Choice, Measured, Option, confirm, find_options
 
 
 class _Caster:
@@ -73,6 +73,8 @@ class _Caster:
             options, refusals = find_options(node, self.device, None, self.measured)
             picked = next((o for o in options), None)
             assert picked is not None, f"no kernel casts {v!r} from {v.type.place} to {place}: {refusals}"
+            if self.graph.trace is not None and picked.kernel is not None:
+                confirm(node, self.device, picked.kernel)
             node.choice = Choice(replace(picked, binding=binding), options, refusals)
         else:
             node.choice = Choice(Option(None, binding, 0.0))

@@ -11,7 +11,9 @@ from ..ir.device import DeviceInfo
 from ..ir.device_family import UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
+from ..ir.hinted import hinted
 from ..ir.place import FLAT, Memory, packed
+from ..ir.symbols import always_equal
 from ..kernels.base import Binding, Kernel, Problem, Tier
 from ..kernels.registry import kernels_for
 from ..ops.base import Cost
@@ -49,6 +51,7 @@ class Choice:
         return self.option.kernel
 
 
+_IN_BUFFERS = "tensors are kept in buffers"
 MAX_ELEMENTS = 2**31 - 1
 Measured = Callable[[Node, Kernel, Binding], float | None]
 """Seconds that a kernel was measured to take on a node in the layouts of a binding; None where it never was."""
@@ -84,6 +87,7 @@ def find_options(
     choice open: on devices that prefer images, convolutions that were not measured, where the time goes, take them,
     and others what is cheapest beside their neighbours; elsewhere images are for the tuner to try, and count only once
     they were measured.
+    Sizes that are symbols count as they are at hand: `confirm` guards what is chosen.
     `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
     the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse.
 
@@ -109,12 +113,16 @@ def _find_options(
 ) -> tuple[list[Option], dict[str, str]]:
     refusals: dict[str, str] = {}
     options: list[Option] = []
+    node = hinted(node)
     reason = unsupported(node, device)
     cost = node.cost() if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_WITHOUT")
     problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
     for kernel in kernels_for(node.op.name):
         if only not in (None, kernel.name) or kernel.tier != tier:
+            continue
+        if memory is Memory.BUFFER and kernel.images_only:
+            refusals[kernel.name] = _IN_BUFFERS
             continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
         why = reason or kernel.refuse(p) or _no_parameters(kernel, p)
@@ -132,7 +140,7 @@ def _find_options(
     images = [o for o in options if o.has_images]
     if memory is Memory.BUFFER and images:
         options = [o for o in options if not o.has_images]
-        refusals.update((o.kernel.name, "tensors are kept in buffers") for o in images if o.kernel is not None)
+        refusals.update((o.kernel.name, _IN_BUFFERS) for o in images if o.kernel is not None)
     elif memory is Memory.IMAGE2D and images:
         options = images
     if measured is not None:
@@ -143,6 +151,15 @@ def _find_options(
         options = [o for o in options if o.has_images or o.measured]
     options.sort(key=lambda o: o.seconds)
     return options, refusals
+
+
+def confirm(node: Node, device: DeviceInfo, kernel: Kernel) -> None:
+    """Guard that `kernel`, which was chosen for the sizes at hand, computes `node` at other sizes too.
+
+    Asked, as `find_options` is, before the node's values have the places that the kernel binds.
+    """
+    why = unsupported(node, device) or kernel.refuse(kernel.problem(node, device))
+    assert why is None, f"{node.label}: kernel {kernel.name} was chosen, and refuses: {why}"
 
 
 def _no_parameters(kernel: Kernel, p: Problem) -> str | None:
@@ -182,7 +199,7 @@ def view_options(node: Node, device: DeviceInfo) -> list[Option]:
     options = [Option(None, Binding((FLAT,), (FLAT,)), 0.0)]
     if x.dtype is DType.FLOAT64 and not device.fp64:
         return options
-    if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and x.shape[:2] == y.shape[:2]:
+    if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and always_equal(x.shape[:2], y.shape[:2]):
         layout = packed(device.pack)
         options.append(Option(None, Binding((layout,), (layout,)), 0.0))
     return options

@@ -7,17 +7,19 @@ packed layouts and one flat, guard against a poor local minimum; the cheaper end
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ..errors import PlacementError
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
+from ..ir.symbols import hint_of
 from ..ir.types import TensorType
 from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
 from ..ops.movement import Reshape
-from .options import Choice, Measured, Option, find_options, view_options
+from .options import Choice, Measured, Option, confirm, find_options, view_options
 
 HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
 _SWEEPS = 12
@@ -34,9 +36,10 @@ class _Problem:
         """Time of one layout cast."""
         if a == b:
             return 0.0
-        if is_free_cast(t.shape, a, b):
+        shape: tuple[int, ...] = hint_of(t.shape)
+        if is_free_cast(shape, a, b):
             return 0.0
-        return 2.0 * t.count * t.dtype.size / self.device.bandwidth + self.device.launch_s
+        return 2.0 * math.prod(shape) * t.dtype.size / self.device.bandwidth + self.device.launch_s
 
 
 def is_free_cast(shape: tuple[int, ...], a: Layout, b: Layout) -> bool:
@@ -85,6 +88,10 @@ def pick_kernels(
         if best is None or total < best[0]:
             best = (total, chosen)
     assert best is not None
+    if graph.trace is not None:
+        for node in graph.nodes:
+            if (kernel := best[1][node].kernel) is not None:
+                confirm(node, device, kernel)
     for node in graph.nodes:
         option = best[1][node]
         node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))

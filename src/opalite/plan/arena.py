@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -61,18 +61,22 @@ def _place_in_order(name: str, order: Sequence[Request], align: int) -> Plan:
     total = 0
     for r in order:
         size = align_up(r.nbytes, align)
-        busy = sorted((o, e) for first, last, o, e in placed if first <= r.last and r.first <= last)
-        best, best_gap, cursor = None, None, 0
-        for start, end in busy:
-            gap = start - cursor
-            if gap >= size and (best_gap is None or gap < best_gap):
-                best, best_gap = cursor, gap
-            cursor = max(cursor, end)
-        offset = cursor if best is None else best
+        offset = _best_fit(sorted((o, e) for first, last, o, e in placed if first <= r.last and r.first <= last), size)
         offsets[r.id] = offset
         placed.append((r.first, r.last, offset, offset + size))
         total = max(total, offset + size)
     return Plan(name, offsets, total)
+
+
+def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
+    """Where `size` bytes go beside stretches in order of their starts: the smallest gap that fits, else behind all."""
+    best, best_gap, cursor = None, None, 0
+    for start, end in busy:
+        gap = start - cursor
+        if gap >= size and (best_gap is None or gap < best_gap):
+            best, best_gap = cursor, gap
+        cursor = max(cursor, end)
+    return cursor if best is None else best
 
 
 def plan_by_size(requests: Sequence[Request], align: int) -> Plan:
@@ -128,6 +132,43 @@ def plan_search(requests: Sequence[Request], align: int) -> Plan:
                 weight[r.id] = weight[r.id] * 1.3 + bound * 0.05
         order = sorted(requests, key=lambda r: (-weight[r.id], r.first))
     return best
+
+
+class Replacer:
+    """Places requests of known lifetimes again for other sizes, quickly: who meets whom in time is worked out once.
+
+    order: ids of the requests by their offsets in a plan for some sizes. Placed in that order they come to lie nowhere
+    higher than there, so that for those sizes the arena is no larger.
+    """
+
+    WELL = 1.05  # of the lower bound: what is larger is placed by size too
+
+    def __init__(self, requests: Sequence[Request], order: Sequence[int]) -> None:
+        self._order = order
+        self._meets = {
+            r.id: [o.id for o in requests if o is not r and o.first <= r.last and r.first <= o.last] for r in requests
+        }
+
+    def place(self, requests: Sequence[Request], align: int) -> tuple[Plan, int]:
+        """(a plan, the lower bound) for requests of the same ids and lifetimes."""
+        least = lower_bound(requests, align)
+        sizes = {r.id: align_up(r.nbytes, align) for r in requests}
+        plan = self._placed("as_planned", self._order, sizes)
+        if plan.total > self.WELL * least:
+            other = self._placed("by_size", sorted(sizes, key=lambda i: -sizes[i]), sizes)
+            plan = min(plan, other, key=lambda p: p.total)
+        return plan, least
+
+    def _placed(self, name: str, order: Sequence[int], sizes: Mapping[int, int]) -> Plan:
+        offsets: dict[int, int] = {}
+        total = 0
+        for number in order:
+            size = sizes[number]
+            busy = sorted((offsets[o], offsets[o] + sizes[o]) for o in self._meets[number] if o in offsets)
+            offset = _best_fit(busy, size)
+            offsets[number] = offset
+            total = max(total, offset + size)
+        return Plan(name, offsets, total)
 
 
 STRATEGIES: dict[str, Callable[[Sequence[Request], int], Plan]] = {

@@ -28,6 +28,7 @@ from .codec import Encoder, decode
 from .lazy import LazyList
 from .program import Program
 from .sums import byte_sum
+from .template import Template
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
 VERSION = 7
@@ -56,7 +57,7 @@ class Needs:
 
 
 class Variant:
-    """One Program: for one device and one set of input shapes.
+    """One Program or Template: for one device, and one set of input shapes or all for which its guards hold.
 
     binaries: the driver's, by number of the source, for a device and driver of `fingerprint`. A variant of a file is
     decoded when its program is asked for.
@@ -65,24 +66,39 @@ class Variant:
     def __init__(
         self,
         device: DeviceInfo,
-        program: Program | Callable[[], Program],
+        program: Program | Template | Callable[[], Program | Template],
         *,
         needs: Needs | None = None,
         binaries: Mapping[int, Callable[[], bytes]] | None = None,
         fingerprint: str = "",
     ) -> None:
         self.device = device
-        self._program = program
+        self._content = program
         self.needs = needs if needs is not None else Needs.of(self.program)
         self.binaries = dict(binaries or {})
         self.fingerprint = fingerprint
 
     @property
+    def content(self) -> Program | Template:
+        """What was compiled; BundleError if the file's is damaged."""
+        if not isinstance(self._content, Program | Template):
+            self._content = self._content()
+        return self._content
+
+    @property
+    def template(self) -> Template | None:
+        """The template, if sizes of its inputs are open."""
+        return self.content if isinstance(self.content, Template) else None
+
+    @property
     def program(self) -> Program:
-        """The program; BundleError if the file's is damaged."""
-        if not isinstance(self._program, Program):
-            self._program = self._program()
-        return self._program
+        """The program; of a template, that for the sizes it was traced with."""
+        content = self.content
+        if isinstance(content, Program):
+            return content
+        program = content.at(content.sizes)
+        assert program is not None
+        return program
 
 
 @dataclass
@@ -161,11 +177,15 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
 
     for n, v in enumerate(bundle.variants):
         encoder = Encoder()
-        texts[f"program {n}"] = json.dumps(encoder.encode(dataclasses.replace(v.program, placement=())))
-        texts[f"reports {n}"] = json.dumps(Encoder().encode(list(v.program.placement)))
+        content = v.content
+        stored = content.program if isinstance(content, Template) else content
+        bare = dataclasses.replace(stored, placement=())
+        whole = dataclasses.replace(content, program=bare) if isinstance(content, Template) else bare
+        texts[f"program {n}"] = json.dumps(encoder.encode(whole))
+        texts[f"reports {n}"] = json.dumps(Encoder().encode(list(stored.placement)))
         keys = [keep(a) for a in encoder.arrays]
         by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
-        v.program.weight_keys = {slot: by_array[id(a)] for slot, a in v.program.weights.items()}
+        stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
         variants.append(
             {
                 "device": v.device.to_json(),
@@ -231,7 +251,7 @@ class _Reader:
             fingerprint=raw["fingerprint"],
         )
 
-    def _program(self, n: int, kinds: Sequence[Any]) -> Program:
+    def _program(self, n: int, kinds: Sequence[Any]) -> Program | Template:
         keys: dict[int, str] = {}
         arrays = []
         try:
@@ -239,12 +259,15 @@ class _Reader:
                 array = self._checked(key).view(_dtype(dtype)).reshape(shape)
                 keys[id(array)] = key
                 arrays.append(array)
-            program: Program = decode(self._json(f"program {n}"), arrays)
+            content: Program | Template = decode(self._json(f"program {n}"), arrays)
+            if isinstance(content, Template):
+                content.compile()
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+        program = content.program if isinstance(content, Template) else content
         program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
         program.placement = LazyList(lambda: decode(self._json(f"reports {n}"), ()))
-        return program
+        return content
 
     def _json(self, name: str) -> Any:
         text = self._file.texts.get(name, "")

@@ -1,4 +1,4 @@
-"""Programs as JSON: tagged records for dataclasses, enums, tuples, NumPy scalars; arrays go to a side table."""
+"""Programs and templates as JSON: tagged records for dataclasses, enums, tuples, NumPy scalars; arrays have a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
+from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.place import Layout, LayoutKind, Place, Target
+from ..ir.symbols import Guard
 from ..ir.types import TensorType
 from . import program as p
+from .lifetimes import Lifetime
 from .report import NodeReport
+from .template import Template
+from .terms import MadeTerms, TableTerms, Term, TypedTerm, TypeText
 
 _CLASSES: dict[str, type[Any]] = {
     c.__name__: c
@@ -38,6 +43,15 @@ _CLASSES: dict[str, type[Any]] = {
         TensorType,
         Place,
         Layout,
+        Template,
+        Term,
+        TypedTerm,
+        TableTerms,
+        MadeTerms,
+        TypeText,
+        Lifetime,
+        Guard,
+        DeviceInfo,
     )
 }
 _KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in; fields without a place, so the last
@@ -45,7 +59,7 @@ _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutK
 
 
 class Encoder:
-    """Turns a Program into JSON-ready data; arrays met on the way are numbered in `arrays`."""
+    """Turns a Program or a Template into JSON-ready data; arrays met on the way are numbered in `arrays`."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray[Any, Any]] = []

@@ -6,42 +6,42 @@ Longer than 400 lines: one class whose methods fill one Program.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .. import knobs
-from ..errors import InputError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import SLOW_SUB_BUFFERS
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
+from ..ir.hinted import hinted
 from ..ir.place import Target
-from ..kernels.arguments import lower
-from ..kernels.base import Grid, Kernel, Launch, Local, Scratch, Weight
+from ..ir.symbols import hint_of, is_symbolic
+from ..ir.workgroups import size_grid
+from ..kernels.arguments import SizedNumber, lower
+from ..kernels.base import Grid, Kernel, Launch, Local, MadeTable, Scratch, SizedTable, Table, Weight
 from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
-from ..kernels.workgroups import size_launches
+from ..kernels.workgroups import busy_launches
 from ..ops.base import Cost
 from ..ops.elementwise import PlaceCast
 from ..ops.host import HostOp
 from ..ops.movement import Concat
 from ..place.casts import stored_array
-from .arena import STRATEGIES, Request, lower_bound, plan_memory
+from .lifetimes import Lifetime, assign_memory
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
     DownloadStep,
     HostStep,
     LaunchStep,
     LocalArg,
-    MemoryReport,
     Port,
     Program,
     ReferenceStep,
     ScalarArg,
-    Slot,
     SlotArg,
     SourceSpec,
     StepArg,
@@ -49,23 +49,12 @@ from .program import (
     UploadStep,
 )
 from .report import NodeReport
+from .template import Template
+from .terms import TypeText
+from .trace_template import make_template
 from .verify_memory import verify_contents
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass
-class _Lifetime:
-    """A device value's needs before offsets are known."""
-
-    nbytes: int
-    first: int
-    last: int
-    storage: Storage
-    label: str
-    image: tuple[int, int] | None = None
-    dtype: DType = DType.FLOAT32
-    within: tuple[int, int] | None = None  # the slot that holds it, and at which byte
 
 
 @dataclass
@@ -83,9 +72,11 @@ class Emitter:
     launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
     nesting: Nesting = field(default_factory=Nesting)
     slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
-    lifetimes: list[_Lifetime] = field(default_factory=list)
+    lifetimes: list[Lifetime] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)  # launches by number of the node
+    tables: dict[int, SizedTable | MadeTable] = field(default_factory=dict)  # contents of slots that depend on sizes
     now: int = 0
     stored: Mapping[Value, Array] = field(default_factory=dict)
     forms: MutableMapping[tuple[Value, str], Array] | None = None
@@ -131,7 +122,7 @@ class Emitter:
 
     def new_slot(self, nbytes: int, storage: Storage, label: str) -> int:
         """A slot first used now."""
-        self.lifetimes.append(_Lifetime(nbytes, self.now, self.now, storage, label))
+        self.lifetimes.append(Lifetime(nbytes, self.now, self.now, storage, label))
         return len(self.lifetimes) - 1
 
     def add_weight(self, array: Array, label: str, image: bool = False) -> int:
@@ -185,13 +176,22 @@ class _Slots:
             self.e.slots[key] = self.e.new_slot(scratch.nbytes, Storage.DYNAMIC, f"{self.node.name}:{scratch.name}")
         return SlotArg(self.e.slots[key])
 
-    def of_table(self, name: str, table: Array) -> SlotArg:
+    def of_table(self, name: str, table: Table) -> SlotArg:
+        if isinstance(table, SizedTable | MadeTable):
+            nbytes = table.count * table.dtype.itemsize
+            number = self.e.new_slot(nbytes, Storage.STATIC, f"{self.node.name}:table")
+            self.e.tables[number] = table
+            return SlotArg(number)
         return SlotArg(self.e.add_weight(table, f"{self.node.name}:table"))
 
     def lower(self, kernel: Kernel, launch: Launch) -> tuple[StepArg, ...]:
         """The arguments of a step."""
         return tuple(
-            LocalArg(a.nbytes) if isinstance(a, Local) else ScalarArg(a) if isinstance(a, np.generic) else a
+            LocalArg(a.nbytes)
+            if isinstance(a, Local)
+            else ScalarArg(a)  # type: ignore[arg-type]  # a SizedNumber becomes a term
+            if isinstance(a, np.generic | SizedNumber)
+            else a
             for a in lower(kernel, launch, self)
         )
 
@@ -208,31 +208,59 @@ def emit(
 
     check: follow what memory holds from node to node even where no tensor lies in another.
     """
+    e = _emit(graph, device, settings)
+    program = e.program
+    size_steps(program, device)
+    assign_memory(program, e.lifetimes, alignment(device), strategy or str(knobs.get("OPALITE_PLANNER")))
+    if e.nesting.copied or check:
+        verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    program.placement = _reports(e)
+    return program
+
+
+def _untuned(kernel: Kernel, node: Node, device: DeviceInfo) -> Setting:
+    """Parameters for the sizes at hand."""
+    return Setting(kernel.defaults(kernel.problem(hinted(node), device)))
+
+
+def emit_template(graph: Graph, device: DeviceInfo, *, settings: Mapping[Node, Setting] | None = None) -> Template:
+    """The Template of a placed graph with symbols, checked at the sizes at hand. settings: as `emit` has them."""
+    assert graph.trace is not None
+    e = _emit(graph, device, settings)
+    e.program.placement = _reports(e)
+    strategy = str(knobs.get("OPALITE_PLANNER"))
+    template = make_template(graph.trace, e.program, e.lifetimes, e.tables, alignment(device), device, strategy)
+    program = template.at(template.sizes)
+    assert program is not None, f"guards fail where they were recorded: {template.failing(template.sizes)}"
+    verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    return template
+
+
+def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | None) -> Emitter:
+    """Everything but what depends on work-groups and on the memory plan."""
     program = Program(graph.name)
     e = Emitter(graph, device, dict(settings or {}), program)
-    counts: list[int] = []
     for v in graph.inputs:
         program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:
         kernel = node.chosen.kernel
         if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
             problem = kernel.problem(node, device)
-            e.settings[node] = e.settings.get(node) or Setting(kernel.defaults(problem))
+            e.settings[node] = e.settings.get(node) or _untuned(kernel, node, device)
+            if graph.trace is not None:
+                why = kernel.illegal(problem, e.settings[node].params)
+                assert why is None, f"{node.label}: parameters of {kernel.name} are illegal: {why}"
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
-    e.nesting = find_nesting(graph, e.launches, _alignment(device), _nesting_refusal(device))
+    e.nesting = find_nesting(graph, e.launches, alignment(device), _nesting_refusal(device))
     for node in graph.nodes:
-        counts.append(_emit_node(e, node))
+        e.counts.append(_emit_node(e, node))
         e.now += 1
     for v in graph.outputs:
         program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     program.host_slots = len(e.hosts)
     program.sources = list(e.sources)
-    assign_memory(e, strategy or str(knobs.get("OPALITE_PLANNER")))
-    if e.nesting.copied or check:
-        verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
     program.stores_halves = any(map(_stores_halves, graph.nodes))
-    program.placement = [_report(e, n, counts[i], i) for i, n in enumerate(graph.nodes)]
-    return program
+    return e
 
 
 def _stores_halves(node: Node) -> bool:
@@ -243,7 +271,7 @@ def _stores_halves(node: Node) -> bool:
     return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
 
 
-def _alignment(device: DeviceInfo) -> int:
+def alignment(device: DeviceInfo) -> int:
     """What offsets in the arena are multiples of: what sub-buffers need, and the widest vectors."""
     return max(device.base_align, 64)
 
@@ -312,16 +340,19 @@ def _emit_launches(e: Emitter, node: Node) -> int:
 def add_launches(
     e: Emitter, node: Node, kernel: Kernel, launches: Sequence[Launch], tuned: Grid | None, cost: Cost
 ) -> int:
-    """Append the steps of `launches`; returns how many have work. tuned: the work-group of one that leaves it open."""
+    """Append the steps of `launches`; returns how many have work. tuned: the work-group of one that leaves it open.
+
+    `size_steps` has to follow, which chooses the work-groups that are left open and rounds the grids up.
+    """
     count = 0
-    for launch, grid, group in size_launches(launches, e.device, tuned):
+    for launch, group in busy_launches(launches, tuned):
         args = _Slots(e, node).lower(kernel, launch)
         e.program.steps.append(
             LaunchStep(
                 e.source(launch, kernel.source),
                 launch.entry,
                 args,
-                grid,
+                launch.grid,
                 group,
                 node.label,
                 kernel.name,
@@ -332,6 +363,16 @@ def add_launches(
         )
         count += 1
     return count
+
+
+def size_steps(program: Program, device: DeviceInfo) -> None:
+    """Give launches without a work-group the untuned one, and make grids multiples of their work-groups."""
+    program.steps = [_sized(step, device) if isinstance(step, LaunchStep) else step for step in program.steps]
+
+
+def _sized(step: LaunchStep, device: DeviceInfo) -> LaunchStep:
+    grid, group = size_grid(step.grid, step.group, device)
+    return replace(step, grid=grid, group=group)
 
 
 def _cost(e: Emitter, node: Node) -> Cost:
@@ -355,12 +396,26 @@ def _nesting_words(e: Emitter, node: Node) -> str:
         which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if isinstance(node.op, Concat) else ""
         return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
     spot = e.nesting.find(node.y)
-    start = e.program.slots[e.slots[spot.root]].offset + spot.offset
-    where = f"from byte {start} of the arena on" + (f", inside %{spot.root.name}" if spot.root is not node.y else "")
+    inside = f"inside %{spot.root.name}" if spot.root is not node.y else ""
+    if e.graph.trace is not None:  # each size has another memory plan
+        where = inside or "in the arena"
+    else:
+        start = e.program.slots[e.slots[spot.root]].offset + spot.offset
+        where = f"from byte {start} of the arena on" + (f", {inside}" if inside else "")
     what = (
         "its inputs are computed in its memory" if isinstance(node.op, Concat) else "it is part of its input's memory"
     )
     return f"moves no data: {what}, {where}"
+
+
+def _type_text(v: Value) -> str:
+    """A tensor as reports show it."""
+    text = TypeText(v.name, v.dtype.short, v.shape)
+    return text if is_symbolic(v.shape) else str(text)  # type: ignore[return-value]
+
+
+def _reports(e: Emitter) -> list[NodeReport]:
+    return [_report(e, n, e.counts[i], i) for i, n in enumerate(e.graph.nodes)]
 
 
 def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
@@ -393,7 +448,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         node.kind,
         target,
         kernel.name if kernel is not None and (launches or target != "view") else "",
-        tuple(f"{o.name}: {o.type}" for o in node.outputs),
+        tuple(_type_text(o) for o in node.outputs),
         tuple(str(o.type.place) for o in node.outputs),
         dict(setting.params) if setting is not None else {},
         why,
@@ -401,7 +456,7 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
             (
                 o.kernel.name if o.kernel else "view",
                 str(o.binding.outputs[0]) if o.binding.outputs else "",
-                o.seconds,
+                hint_of(o.seconds),
                 o.measured,
             )
             for o in choice.options
@@ -411,66 +466,8 @@ def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
         cost.flops,
         cost.bytes,
         str(node.epilogue) if node.epilogue is not None else "",
-        choice.option.seconds * _moved_share(e, node),
+        hint_of(choice.option.seconds * _moved_share(e, node)),
         choice.option.measured,
         setting.group if setting is not None else None,
         tuple((o.op_type, o.name) for o in node.origin),
     )
-
-
-def assign_memory(e: Emitter, strategy: str) -> None:
-    """Offsets for DYNAMIC buffers, pool numbers for images, and the report."""
-    if strategy != "best" and strategy not in STRATEGIES:
-        raise InputError(f"unknown memory planner {strategy!r}; expected best, {', '.join(STRATEGIES)}")
-    align = _alignment(e.device)
-    requests = [
-        Request(i, m.nbytes, m.first, m.last)
-        for i, m in enumerate(e.lifetimes)
-        if m.storage is Storage.DYNAMIC and m.image is None and m.within is None
-    ]
-    plan, totals = plan_memory(requests, align, strategy)
-    images = _assign_images(e)
-    program = e.program
-    for i, m in enumerate(e.lifetimes):
-        holder, start = m.within or (-1, 0)
-        offset = start + plan.offsets.get(i if m.within is None else holder, 0)
-        program.slots.append(Slot(i, m.nbytes, m.storage, offset, m.image, m.dtype, images.get(i, 0), m.label, holder))
-    program.arena_bytes = plan.total
-    program.memory = MemoryReport(
-        plan.strategy,
-        totals,
-        lower_bound(requests, align),
-        sum(m.nbytes for m in e.lifetimes if m.storage is Storage.STATIC),
-        sum(m.nbytes for m in e.lifetimes if m.storage is Storage.SEPARATE),
-        sum(w * h * 4 * dtype.size for w, h, dtype in program.image_pool),
-        sum(m.within is not None for m in e.lifetimes),
-    )
-
-
-def _assign_images(e: Emitter) -> dict[int, int]:
-    """A pool of images reused by size: the smallest free one that fits, else the one that needs least growth, else new.
-
-    A wide image and a high one are never merged: growing must cost fewer texels than an image of its own.
-    """
-    pool: list[list[Any]] = []  # width, height, dtype, busy until step
-    number: dict[int, int] = {}
-    order = [i for i, m in enumerate(e.lifetimes) if m.image is not None and m.storage is not Storage.STATIC]
-    for i in sorted(order, key=lambda i: e.lifetimes[i].first):
-        m = e.lifetimes[i]
-        assert m.image is not None
-        w, h = m.image
-        free = [p for p in range(len(pool)) if pool[p][3] < m.first and pool[p][2] is m.dtype]
-        fits = [p for p in free if pool[p][0] >= w and pool[p][1] >= h]
-        growth = {p: max(pool[p][0], w) * max(pool[p][1], h) - pool[p][0] * pool[p][1] for p in free}
-        if fits:
-            p = min(fits, key=lambda p: pool[p][0] * pool[p][1])
-        elif free and min(growth.values()) < w * h:
-            p = min(growth, key=lambda p: growth[p])
-            pool[p][0], pool[p][1] = max(pool[p][0], w), max(pool[p][1], h)
-        else:
-            p = len(pool)
-            pool.append([w, h, m.dtype, 0])
-        pool[p][3] = m.last
-        number[i] = p
-    e.program.image_pool = [(w, h, dtype) for w, h, dtype, _ in pool]
-    return number

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
+from ..ir.symbols import hint_of
 from ..kernels.base import Launch, Scratch
 from ..ops.elementwise import PlaceCast
 from ..ops.movement import Concat, Reshape, Slice
@@ -135,7 +136,7 @@ class _Finder:
         self._align = align
         self._apart: dict[Value, str] = {}  # roots whose memory is no part of the arena, and why
         self._lives: dict[Value, tuple[int, int]] = {}  # steps of first and last use, by root
-        self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step
+        self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step, at the sizes at hand
         for i, node in enumerate(graph.nodes):
             if is_alias(node):
                 self.nesting.within[node.y] = Spot(node.x)
@@ -143,7 +144,10 @@ class _Finder:
                 if v is not None and v.type.place.target is Target.OPENCL:
                     self._use(node, v, i)
             scratch = {
-                a.name: a.nbytes for x in launches.get(node, ()) for a in x.args.values() if isinstance(a, Scratch)
+                a.name: hint_of(a.nbytes)
+                for x in launches.get(node, ())
+                for a in x.args.values()
+                if isinstance(a, Scratch)
             }
             self._alive[i] += sum(align_up(n, align) for n in scratch.values())
         for root, (first, last) in self._lives.items():
@@ -165,7 +169,7 @@ class _Finder:
             self._apart[root] = "it goes to the host"
 
     def _size(self, root: Value) -> int:
-        return align_up(root.type.nbytes, self._align)
+        return align_up(hint_of(root.type.nbytes), self._align)
 
     def join(self, node: Node) -> dict[int, str] | str:
         """Nest what can be of a Concat's inputs in its output; the others, or all, and why they must be copied."""

@@ -17,7 +17,8 @@ from ..kernels.base import Kernel
 from ..kernels.launches import launches_of
 from ..kernels.setting import Setting
 from ..place.casts import stored_as
-from .emit import Emitter, add_launches, assign_memory
+from .emit import Emitter, add_launches, alignment, size_steps
+from .lifetimes import assign_memory
 from .program import Program, Storage
 
 Array = np.ndarray[Any, Any]
@@ -73,5 +74,6 @@ def plan_node(
     launches = launches_of(kernel, kernel.problem(node, device), setting.params)
     add_launches(e, node, kernel, launches, setting.group, node.cost())
     program.sources = list(e.sources)
-    assign_memory(e, "by_size")
+    size_steps(program, device)
+    assign_memory(program, e.lifetimes, alignment(device), "by_size")
     return NodeProgram(program, tuple(outputs))

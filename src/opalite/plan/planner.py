@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node
+from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
 from ..kernels.base import Tier
@@ -19,10 +20,11 @@ from ..passes.pipeline import optimise, place
 from ..passes.rewrite import Context
 from ..place.options import Measured
 from ..place.precision import set_precision
-from .emit import emit
+from .emit import emit, emit_template
 from .program import Program
 from .report import NodeReport
 from .sizes import check_sizes
+from .template import Template
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,14 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class Planned:
-    """A Program, sentences on how it came to be what it is, and where each node runs and why."""
+    """A Program, sentences on how it came to be what it is, and where each node runs and why.
+
+    template: of a graph with symbols: what gives the Program for other sizes; `program` is that for those at hand.
+    """
 
     program: Program
     notes: tuple[str, ...] = ()
+    template: Template | None = None
 
     @property
     def report(self) -> Sequence[NodeReport]:
@@ -123,5 +129,19 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
         ctx=replace(prepared.context, applied=dict(prepared.context.applied)),
         tier=options.tier,
     )
-    settings = knowledge.find_settings(graph.nodes) if knowledge.find_settings is not None else None
-    return Planned(emit(graph, device, settings=settings))
+    settings = _settings(graph.nodes, knowledge)
+    if graph.trace is None:
+        return Planned(emit(graph, device, settings=settings))
+    template = emit_template(graph, device, settings=settings)
+    program = template.at(template.sizes)
+    assert program is not None
+    return Planned(program, template=template)
+
+
+def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, Setting] | None:
+    """Settings that are known, by those nodes at the sizes at hand."""
+    if knowledge.find_settings is None:
+        return None
+    asked = [hinted(node) for node in nodes]
+    found = knowledge.find_settings(asked)
+    return {node: found[near] for node, near in zip(nodes, asked, strict=True) if near in found}

@@ -7,11 +7,12 @@ values overwritten before their last use, tensors nested at a wrong place, and l
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
+from ..ir.symbols import hint_of
 from ..kernels.base import Launch, Scratch
 from ..ops.movement import Concat
 from .nesting import pieces, stretch_start
@@ -93,10 +94,15 @@ class _Follower:
     copied: Mapping[Node, Mapping[int, str]]
     numbers: Mapping[object, int]
     slots: Sequence[Slot]
+    number: Callable[[int], int] = hint_of
 
     def __post_init__(self) -> None:
         self.memories: dict[int, Bytes] = {}  # the arena is number -1, other memory has its slot's
         self.contents: dict[Value, list[Run]] = {}
+
+    def bytes_of(self, v: Value) -> int:
+        """Bytes of a value at the sizes that the slots are for."""
+        return self.number(v.type.nbytes)
 
     def place(self, key: object, nbytes: int) -> tuple[int, int, int] | None:
         """(memory, first byte, end) of a value or scratch; None for images, weights and what no step names."""
@@ -108,7 +114,7 @@ class _Follower:
 
     def check(self, node: Node, v: Value) -> None:
         """AssertionError if the memory of `v` does not hold `v`."""
-        if v not in self.contents or (place := self.place(v, v.type.nbytes)) is None:
+        if v not in self.contents or (place := self.place(v, self.bytes_of(v))) is None:
             return
         memory, start, end = place
         held = self.memories.setdefault(memory, Bytes()).read(start, end - start)
@@ -138,8 +144,8 @@ class _Follower:
         read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
         for v in read:
             self.check(node, v)
-        taken = [p for v in read if (p := self.place(v, v.type.nbytes)) is not None]
-        scratch = {a.name: a.nbytes for a in args if isinstance(a, Scratch)}
+        taken = [p for v in read if (p := self.place(v, self.bytes_of(v))) is not None]
+        scratch = {a.name: self.number(a.nbytes) for a in args if isinstance(a, Scratch)}
         made = [self.write((node, name), nbytes) for name, nbytes in scratch.items()]
         if not outputs:
             return
@@ -148,11 +154,11 @@ class _Follower:
         elif node in self.copied and not launches:
             start = stretch_start(node)
             assert start is not None, f"{node.label} is no stretch of its input"
-            self.contents[node.y] = cut(self.contents[node.x], start, node.y.type.nbytes)
+            self.contents[node.y] = cut(self.contents[node.x], self.number(start), self.bytes_of(node.y))
         elif launches or node.x.type.place.target is Target.HOST:
             for v in outputs:
-                made.append(self.write(v, v.type.nbytes))
-                self.contents[v] = [(v.type.nbytes, v, 0)]
+                made.append(self.write(v, self.bytes_of(v)))
+                self.contents[v] = [(self.bytes_of(v), v, 0)]
         elif node.x in self.contents:
             self.contents[node.y] = self.contents[node.x]
         found = [p for p in made if p is not None]
@@ -166,11 +172,11 @@ class _Follower:
     def concat(self, node: Node) -> list[tuple[int, int, int] | None]:
         """Follow a Concat, some of whose inputs are where they belong; what it writes."""
         made, whole = [], list[Run]()
-        for i, start in pieces(node).items():
-            v = node.input(i)
+        for i, offset in pieces(node).items():
+            v, start = node.input(i), self.number(offset)
             if i in self.copied[node]:
-                made.append(self.write(node.y, v.type.nbytes, start))
-                whole.append((v.type.nbytes, node.y, start))
+                made.append(self.write(node.y, self.bytes_of(v), start))
+                whole.append((self.bytes_of(v), node.y, start))
             else:
                 whole += self.contents[v]
         self.contents[node.y] = joined(whole)
@@ -183,12 +189,14 @@ def verify_contents(
     copied: Mapping[Node, Mapping[int, str]],
     numbers: Mapping[object, int],
     slots: Sequence[Slot],
+    number: Callable[[int], int] = hint_of,
 ) -> None:
     """AssertionError if a node of a placed graph reads memory that does not hold what it should read.
 
     launches: those that each node takes. copied: for each Concat and Slice, the inputs that they move. numbers: slots
-    of values, and of (node, name of scratch memory).
+    of values, and of (node, name of scratch memory). number: the plain number of a size of the graph, where sizes are
+    symbols, that `slots` are for.
     """
-    follower = _Follower(launches, copied, numbers, slots)
+    follower = _Follower(launches, copied, numbers, slots, number)
     for node in graph.nodes:
         follower.step(node)

@@ -16,9 +16,10 @@ from typing import Any
 
 from ..errors import InputError
 from ..ir.device import DeviceInfo
+from ..ir.workgroups import default_group
 from ..kernels.base import Binding, Grid, Kernel
 from ..kernels.launches import launches_of
-from ..kernels.workgroups import default_group, open_launch
+from ..kernels.workgroups import open_launch
 from . import workgroups as wg
 from .kernel_candidate import KernelCandidate
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo
-from opalite.kernels.workgroups import default_group, halving, uneven_group
+from opalite.ir.workgroups import default_group
+from opalite.kernels.workgroups import halving, uneven_group
 from opalite.tune.workgroups import (
     Alignment,
     Limits,

@@ -438,11 +438,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, **changes: Callable[[Slot], Any]) -> 
     """Let emission's memory come out changed: `changes` by label, from the slot to what its offset should be."""
     assign = emission.assign_memory
 
-    def changed(e: Any, strategy: str) -> None:
-        assign(e, strategy)
-        for i, s in enumerate(e.program.slots):
+    def changed(program: Program, *rest: Any) -> None:
+        assign(program, *rest)
+        for i, s in enumerate(program.slots):
             if s.label in changes:
-                e.program.slots[i] = dataclasses.replace(s, offset=changes[s.label](s))
+                program.slots[i] = dataclasses.replace(s, offset=changes[s.label](s))
 
     monkeypatch.setattr(emission, "assign_memory", changed)
 

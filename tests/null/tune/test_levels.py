@@ -10,7 +10,8 @@ import pytest
 
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
-from opalite.kernels.workgroups import default_group, open_launch, size_launches
+from opalite.ir.workgroups import default_group
+from opalite.kernels.workgroups import open_launch, size_launches
 from opalite.tune.database import TuningDatabase
 from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.levels import BUDGETS, Level, Trial, make_trials

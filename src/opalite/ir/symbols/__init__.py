@@ -11,22 +11,25 @@ polynomials are one object, so that comparing them records nothing. Bounds of th
 """
 
 from .at_sizes import AtSizes, holds_symbols
-from .compiled import compile_numbers
+from .compiled import Numbers, compile_numbers
 from .dim import Dim, Guard, Trace
-from .extremes import at_least, at_most
+from .extremes import at_least, at_most, fitted
 from .real import Real, is_less
-from .values import FUNCTIONS, fixed, hint_of, is_dim, is_real, is_symbolic, same_or_int
+from .values import FUNCTIONS, always_equal, fixed, hint_of, is_dim, is_real, is_symbolic, same_or_int
 
 __all__ = [
     "FUNCTIONS",
     "AtSizes",
     "Dim",
     "Guard",
+    "Numbers",
     "Real",
     "Trace",
+    "always_equal",
     "at_least",
     "at_most",
     "compile_numbers",
+    "fitted",
     "fixed",
     "hint_of",
     "holds_symbols",

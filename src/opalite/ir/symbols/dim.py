@@ -6,16 +6,35 @@ Longer than 400 lines: a number with all of its operators, which its trace makes
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .polynomial import Bounds, Monomial, Poly, add, constant, divide, multiply, split
 from .real import Real
 
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "true_divide": operator.truediv,
+    "divide": operator.truediv,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
 _HERE = str(Path(__file__).parent)
 _TELLERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text made of sizes is for messages only, and so takes the size at hand."""
@@ -51,6 +70,8 @@ class Trace:
         self._recorded = 0  # guards, those dropped since included
         self._checked = -1  # of them, when `_check` was made
         self._check: Callable[..., Any]
+        self._learnt: dict[Monomial, Bounds] = {}  # by guards
+        self._limiting: dict[tuple[Monomial, bool], str] = {}  # the guard that each bound, lower or upper, comes from
 
     def symbol(self, hint: int, name: str = "") -> int:
         """A size that may be any other; 0 and 1, which broadcasting and much else treats apart, stay themselves.
@@ -124,6 +145,32 @@ class Trace:
 
     def bounds(self, poly: Poly) -> Bounds:
         """What a polynomial is at least and at most; None where nothing is known."""
+        low, high = self._sum_bounds(poly)
+        if len(poly) > 1 and (low is None or high is None or any(c < 0 for _, c in poly)):
+            least, most = self._product_bounds(poly)
+            low = least if low is None or (least is not None and least > low) else low
+            high = most if high is None or (most is not None and most < high) else high
+        return low, high
+
+    def _product_bounds(self, poly: Poly) -> Bounds:
+        """The bounds of f * rest + c, f being what all monomials share: s0*s1 - s0 is s0 * (s1 - 1)."""
+        fixed = sum(c for m, c in poly if not m)
+        open_terms = [(m, c) for m, c in poly if m]
+        shared = list(open_terms[0][0])
+        for m, _ in open_terms[1:]:
+            left, kept = list(m), []
+            for a in shared:
+                if a in left:
+                    left.remove(a)
+                    kept.append(a)
+            shared = kept
+        if not shared:
+            return None, None
+        rest = self._sum_bounds(tuple((_without(m, shared), c) for m, c in open_terms))
+        low, high = _product(self._monomial_bounds(tuple(shared)), rest)
+        return None if low is None else low + fixed, None if high is None else high + fixed
+
+    def _sum_bounds(self, poly: Poly) -> Bounds:
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in poly:
@@ -134,18 +181,65 @@ class Trace:
             high = None if high is None or most is None else high + coefficient * most
         return low, high
 
+    def learn(self, poly: Poly, sign: str, text: str) -> None:
+        """Take `poly (sign) 0`, a guard of that text, for what it says of the bounds of a single monomial."""
+        terms = [term for term in poly if term[0]]
+        if len(terms) != 1 or sign == "==":
+            return
+        if sign == "!=":
+            self._learn_end(terms[0], sum(c for m, c in poly if not m))
+            return
+        ((monomial, by),) = terms
+        rest = sum(c for m, c in poly if not m) + {"<": 1, ">": -1}.get(sign, 0)  # by * x + rest <= 0, or >= 0
+        is_upper = sign[0] == "<"
+        if by < 0:
+            is_upper, by, rest = not is_upper, -by, -rest
+        limit = -rest // by if is_upper else -(rest // by)
+        low, high = self._monomial_bounds(monomial)
+        if is_upper and (high is None or limit < high):
+            self._learnt[monomial] = low, limit
+            self._learn_parts(monomial, limit)
+        elif not is_upper and (low is None or limit > low):
+            self._learnt[monomial] = limit, high
+        else:
+            return
+        self._forget(self._limiting.get((monomial, is_upper)))
+        self._limiting[monomial, is_upper] = text
+
+    def _learn_parts(self, monomial: Monomial, limit: int) -> None:
+        """The product of some factors of what is at most `limit` is so all the more, if the others are at least 1."""
+        for size in range(1, len(monomial)):
+            for part in combinations(monomial, size):
+                others, _ = self._monomial_bounds(_without(monomial, part))
+                low, high = self._monomial_bounds(part)
+                if others is not None and others > 0 and (high is None or limit // others < high):
+                    self._learnt[part] = low, limit // others
+
+    def _learn_end(self, term: tuple[Monomial, int], rest: int) -> None:
+        """`term + rest != 0` moves a bound that is excluded."""
+        monomial, by = term
+        if rest % by:
+            return
+        low, high = self._monomial_bounds(monomial)
+        if low == -rest // by:
+            self._learnt[monomial] = low + 1, high
+        elif high == -rest // by:
+            self._learnt[monomial] = low, high - 1
+
+    def _forget(self, text: str | None) -> None:
+        """Drop a guard that follows from one recorded later."""
+        if text is not None:
+            self._guards.pop(text, None)
+
     def _monomial_bounds(self, monomial: Monomial) -> Bounds:
+        if monomial in self._learnt:
+            return self._learnt[monomial]
         if len(monomial) == 1:
             return self._bounds[monomial[0]]
-        low: int | None = 1
-        high: int | None = 1
+        found: Bounds = (1, 1)
         for a in monomial:
-            least, most = self._bounds[a]
-            if least is None or least < 0:
-                return None, None
-            low = None if low is None else low * least
-            high = None if high is None or most is None else high * most
-        return low, high
+            found = _product(found, self._monomial_bounds((a,)))
+        return found
 
     def text(self, poly: Poly) -> str:
         """A polynomial as an expression of Python."""
@@ -156,6 +250,22 @@ class Trace:
                 factors.append(str(coefficient))
             terms.append("*".join(factors))
         return " + ".join(terms).replace("+ -", "- ")
+
+
+def _product(a: Bounds, b: Bounds) -> Bounds:
+    """The bounds of a product of two numbers between such bounds."""
+    low, high = (-math.inf if a[0] is None else a[0]), (math.inf if a[1] is None else a[1])
+    least, most = (-math.inf if b[0] is None else b[0]), (math.inf if b[1] is None else b[1])
+    ends = [x * y if x and y else 0 for x in (low, high) for y in (least, most)]
+    lower, upper = min(ends), max(ends)
+    return None if lower == -math.inf else int(lower), None if upper == math.inf else int(upper)
+
+
+def _without(monomial: Monomial, shared: Sequence[int]) -> Monomial:
+    left = list(monomial)
+    for a in shared:
+        left.remove(a)
+    return tuple(left)
 
 
 def _caller() -> str:
@@ -185,7 +295,6 @@ def real(value: Any) -> Any:
 class Dim:
     """An integer of a trace; see the module. Code that takes an `int` takes one: it says that it is one."""
 
-    __array_ufunc__ = None  # NumPy's scalars leave arithmetic to it
     __slots__ = ("_hash", "hint", "poly", "trace")
 
     def __init__(self, trace: Trace, poly: Poly, hint: int) -> None:
@@ -204,6 +313,18 @@ class Dim:
     def text(self) -> str:
         """The expression over the trace's symbols s0, s1, ..., in Python."""
         return self.trace.text(self.poly)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Arithmetic with NumPy's scalars is that of integers; arrays take plain numbers."""
+        sign = _UFUNCS.get(function.__name__)
+        if (
+            sign is not None
+            and method == "__call__"
+            and not options
+            and not any(isinstance(x, np.ndarray) for x in inputs)
+        ):
+            return sign(*(x.item() if isinstance(x, np.generic) else x for x in inputs))
+        return getattr(function, method)(*map(_fixed, inputs), **options)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"
@@ -247,8 +368,10 @@ class Dim:
             return known
         is_so = decide(self.hint - _hint(other))
         negated = {"<": ">=", "<=": ">", "==": "!="}[sign]
-        text = f"{self.trace.text(difference)} {sign if is_so else negated} 0"
+        held = sign if is_so else negated
+        text = f"{self.trace.text(difference)} {held} 0"
         self.trace.guard(text, fixes=is_so and sign == "==" and self.trace.is_one_symbol(difference))
+        self.trace.learn(difference, held, text)
         return is_so
 
     def __eq__(self, other: object) -> bool:
@@ -498,6 +621,6 @@ def _quotient_bounds(trace: Trace, p: Poly, q: Poly) -> Bounds:
     least, most = trace.bounds(q)
     if least is None or least <= 0:
         return None, None
-    if least == most:
-        return None if low is None else low // least, None if high is None else high // least
-    return 0 if low is not None and low >= 0 else None, None if high is None or high < 0 else high // least
+    lower = None if low is None else low // least if low < 0 else low // most if most is not None else 0
+    upper = None if high is None else high // least if high >= 0 else high // most if most is not None else -1
+    return lower, upper

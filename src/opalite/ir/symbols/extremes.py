@@ -20,6 +20,16 @@ def at_least(values: Iterable[Any]) -> Any:
     return _extreme("max", max, values)
 
 
+def fitted(limit: int, size: Any) -> int:
+    """A tile of at most `limit` that a size is no smaller than, as a plain number: the larger it is the better.
+
+    For a size of a trace it is chosen by the size at hand, with the guard that others are no smaller.
+    """
+    tile: int = min(limit, hint_of(size))
+    assert size >= tile
+    return tile
+
+
 def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[Any]) -> Any:
     found = list(dict.fromkeys(values))
     trace = next((v.trace for v in found if type(v) is Dim), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,20 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .dim import Trace
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "true_divide": operator.truediv,
+    "divide": operator.truediv,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
 
 
 def _real_text(value: Any) -> str:
@@ -26,7 +41,6 @@ class Real:
     Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
     """
 
-    __array_ufunc__ = None
     __slots__ = ("hint", "text", "trace")
 
     def __init__(self, trace: Trace, text: str, hint: float) -> None:
@@ -39,6 +53,14 @@ class Real:
     @__class__.setter
     def __class__(self, value: type) -> None:
         raise TypeError("the class of a Real is not to be set")
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Arithmetic with NumPy's scalars is that of floats; arrays take plain numbers."""
+        sign = _UFUNCS.get(function.__name__)
+        arrays = any(isinstance(x, np.ndarray) for x in inputs)
+        if sign is not None and method == "__call__" and not options and not arrays:
+            return sign(*(x.item() if isinstance(x, np.generic) else x for x in inputs))
+        return getattr(function, method)(*(x.fix() if hasattr(x, "fix") else x for x in inputs), **options)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .dim import Dim
+from .dim import Dim, as_poly
 from .real import Real
 
 
@@ -51,6 +51,18 @@ def same_or_int(value: Any) -> int:
     """A Dim as it is; another number, such as NumPy's, as a plain integer."""
     found: int = value if is_dim(value) else int(value)  # type: ignore[assignment]
     return found
+
+
+def always_equal(a: Any, b: Any) -> bool:
+    """Whether two integers, or sequences of them, are equal whatever the symbols are; it records no guard.
+
+    For what is right, if slower, where equal sizes are taken for different ones.
+    """
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(always_equal, a, b))
+    if type(a) is Dim or type(b) is Dim:
+        return as_poly(a) == as_poly(b)
+    return bool(a == b)
 
 
 def _float32(value: float) -> float:

@@ -10,6 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
+from ...ir.symbols import at_most, fitted
 from ...ops.base import Cost
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
@@ -122,12 +123,12 @@ class ConvPacked(Kernel):
         x, bias, y = node.x, node.get(2), node.y
         storage, win, g = x.type.storage, p.window, self.groups(p)
         columns, rows = self.lines(win)
-        tw, tb = min(params["TW"], columns), params["TB"]
+        tw, tb = fitted(params["TW"], columns), params["TB"]
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
         rows = g.in_blocks * win.kernel[0] * win.kernel[1]
         span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
-        chunks = Chunks.of(rows, row_bytes, min(tiles, span), tw * tb, blocks, p.device)
+        chunks = Chunks.of(rows, row_bytes, at_most([tiles, span]), tw * tb, blocks, p.device)
         epilogue = packed_epilogue(node, p.device)
         args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...cost.tables import RegisterTile
 from ...ir.device import DeviceInfo
+from ...ir.symbols import hint_of
 from ..base import ceil_div
 
 TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
@@ -42,7 +43,7 @@ class Chunks:
         if 2 * rows < 3 * chunk:
             return cls(group, rows, 0)
         cached = rows * row_bytes * blocks <= c.cached_bytes
-        return cls(group, chunk, 0 if cached else ceil_div(ceil_div(row_bytes, 64), min(tiles, group)))
+        return cls(group, chunk, 0 if cached else ceil_div(ceil_div(row_bytes, 64), min(hint_of(tiles), group)))
 
     @property
     def args(self) -> dict[str, int]:

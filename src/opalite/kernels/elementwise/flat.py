@@ -12,6 +12,7 @@ from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.symbols import always_equal
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
@@ -58,8 +59,8 @@ def make_walk(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Col
             places[axis] = len(merged)
             merged.append((extent, steps))
             closed = True
-        elif extent != 1:
-            if not closed and all(a == b * extent for a, b in zip(merged[-1][1], steps, strict=True)):
+        elif not always_equal(extent, 1):
+            if not closed and all(always_equal(a, b * extent) for a, b in zip(merged[-1][1], steps, strict=True)):
                 merged[-1] = (merged[-1][0] * extent, steps)
             else:
                 merged.append((extent, steps))

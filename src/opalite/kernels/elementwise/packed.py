@@ -12,6 +12,7 @@ from ...expr.trace import Builder
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import Layout, packed
+from ...ir.symbols import at_least, at_most
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
@@ -50,8 +51,8 @@ class ElementwisePacked(Kernel):
         pack = node.y.type.layout.pack
         n, channels, *rest = node.y.shape
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
-        each = max(1, min(params["EACH"], spatial))
-        each_rows = max(1, params["EACH"] // each)
+        each = at_least([1, at_most([params["EACH"], spatial])])
+        each_rows = at_least([1, params["EACH"] // each])
         epilogue = packed_epilogue(as_epilogue(node, main), p.device)
         defines = {
             "STORAGE": STORAGE[node.y.type.storage],

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
-from ...ir.graph import Node
-from ...ops.resize_taps import Taps
+from ...ops.resize import Resize
+from ...ops.resize_tables import Axis
 from ..base import Params, Problem, Space
 from ..registry import register
-from ..vision.resize import MAX_RANK, ResizeAxis, ResizeKernel
+from ..vision.resize import MAX_RANK, ResizeKernel
 from .common import GeneralKernel, float_refusal
 
 
@@ -18,19 +16,13 @@ class _ResizeGeneral(ResizeKernel, GeneralKernel):
     """Axes of one element fill up to the most there are, and the last one is never known to be copied."""
 
     space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
+    rank = MAX_RANK
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         own = self.defaults(p) == params
         return super().illegal(p, params) if own else "a device has one program"
 
-    def with_axes(self, axes: list[ResizeAxis]) -> list[ResizeAxis]:
-        last = axes[-1]
-        if last.taps is None:
-            each = np.arange(last.count, dtype=np.int32)[:, None]
-            last = ResizeAxis(last.size, last.count, Taps(each, np.ones(each.shape, np.float32), each[:, 0] >= 0))
-        return [ResizeAxis(1, 1, None)] * (MAX_RANK - len(axes)) + axes[:-1] + [last]
-
-    def last_taps(self, node: Node, last: ResizeAxis) -> int:
+    def last_taps(self, op: Resize, last: Axis) -> int:
         return 0
 
 

@@ -80,6 +80,8 @@ def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
 class ImageKernel(Kernel):
     """A kernel whose first input and output are images; the operator's other inputs are constants."""
 
+    images_only = True
+
     def refuse(self, p: Any) -> str | None:
         node = p.node
         why = image_refusal(p.device, node.x.type, node.y.type)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ir.symbols import at_least
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
@@ -16,9 +17,9 @@ from .problem import MatmulProblem, MatmulSizes
 
 def common_refusal(node: Node, device: DeviceInfo) -> str | None:
     """What no matrix product kernel can serve: its epilogue, or sizes beyond 32-bit indices."""
-    largest = max(t.count for t in (node.x.type, node.input(1).type, node.y.type))
+    largest = at_least(t.count for t in (node.x.type, node.input(1).type, node.y.type))
     if largest >= 1 << 31:
-        return f"a tensor of {largest} elements is beyond 32-bit indices"
+        return f"a tensor of {largest!r} elements is beyond 32-bit indices"
     return epilogue_refusal(node, "rows")
 
 

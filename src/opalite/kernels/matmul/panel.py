@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ir.symbols import at_least, hint_of
 from ...ops.base import Cost
 from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
@@ -131,7 +132,7 @@ class MatmulPanel(Kernel):
         epilogue = rows_epilogue(node, p.device)
         args: dict[str, Arg] = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
-        defines |= {"FETCH": params["NV"] if s.m <= params["MR"] else 1}
+        defines |= {"FETCH": params["NV"] if hint_of(s.m) <= params["MR"] else 1}
         launches.append(
             Launch(
                 "matmul_panel",
@@ -147,8 +148,9 @@ class MatmulPanel(Kernel):
 
 def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
     """Rows for each work-item: as many as leave every core several work-items."""
-    pieces = max(1, ceil_div(ITEMS_A_CORE * device.compute_units, max(1, panels * p.batches)))
-    return max(tile, ceil_div(ceil_div(p.m, pieces), tile) * tile)
+    pieces = at_least([1, ceil_div(ITEMS_A_CORE * device.compute_units, at_least([1, panels * p.batches]))])
+    rows: int = at_least([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
+    return rows
 
 
 def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tuple[Arg, list[Launch]]:

@@ -6,12 +6,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from ...ir.graph import Node
 from ...ir.types import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
-from ..base import Arg, Array, Problem
+from ..base import Arg, Problem, Table, make_table
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,10 @@ class MatmulSizes:
         dims: dict[str, Arg] = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
         return {**dims, "M": self.m, "N": self.n, "K": self.k, "lda": self.lda, "ldb": self.ldb}
 
-    def table(self, b_matrix: int | None = None) -> Array:
+    def table(self, b_matrix: int | None = None) -> Table:
         """The batch as int32[dims, 3]: size, step in a, step in b, in elements; `b_matrix`: elements of one b."""
         a_size, b_size = self.m * self.k, self.k * self.n if b_matrix is None else b_matrix
-        return np.array([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)], np.int32)
+        return make_table([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)])
 
 
 class MatmulProblem(Problem):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...ir.symbols import always_equal
 from ..base import Arg
 from ..codegen.vectors import Vec, vector_load, vector_store
 from ..sources import ELEMENT
@@ -27,9 +28,9 @@ class Copy:
         """The same copy with as few axes as possible: size-1 axes go, axes that both sides cross evenly become one."""
         axes: list[tuple[int, int, int]] = []
         for extent, s, t in zip(self.extents, self.source, self.target, strict=True):
-            if extent == 1:
+            if always_equal(extent, 1):
                 continue
-            if axes and axes[-1][1] == s * extent and axes[-1][2] == t * extent:
+            if axes and always_equal(axes[-1][1:], (s * extent, t * extent)):
                 axes[-1] = (axes[-1][0] * extent, s, t)
             else:
                 axes.append((extent, s, t))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout, packed
+from ...ir.symbols import always_equal, hint_of
 from ...ops.base import Cost
 from ...ops.movement import Concat, Slice, Transpose
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
@@ -46,9 +47,10 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
 def _inner_axis(copy: Copy) -> int:
     """Axis that a work-item runs along: the target's innermost, or a longer one where that is short and strided."""
     last = len(copy.extents) - 1
-    if copy.extents[last] >= _SHORT or copy.source[last] == copy.target[last] == 1:
+    extents: tuple[int, ...] = hint_of(copy.extents)
+    if extents[last] >= _SHORT or copy.source[last] == copy.target[last] == 1:
         return last
-    return max(range(last + 1), key=lambda k: (copy.extents[k] >= _SHORT and copy.source[k] == 1, copy.extents[k]))
+    return max(range(last + 1), key=lambda k: (extents[k] >= _SHORT and always_equal(copy.source[k], 1), extents[k]))
 
 
 class StridedCopy(Kernel):

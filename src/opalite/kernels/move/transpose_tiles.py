@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.tables import Movement
 from ...ir.graph import Node
+from ...ir.symbols import at_most
 from ...ops.base import Cost
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.vectors import Vec
@@ -59,8 +60,8 @@ def _refusal(node: Node, least: int) -> str | None:
     square = find_square(node) if node.y.type.count else None
     if square is None:
         return "the innermost axis stays, so lines can be copied"
-    if min(square.a, square.b) < least:
-        return f"the axes that change places have {square.a} and {square.b} elements; squares need {least}"
+    if at_most([square.a, square.b]) < least:
+        return f"the axes that change places have {square.a!r} and {square.b!r} elements; squares need {least}"
     if len(square.lines.extents) > MAX_AXES:
         return f"more than {MAX_AXES} outer axes cannot be merged"
     return None
@@ -80,7 +81,7 @@ class TransposeTile(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         square = find_square(p.node)
         assert square is not None
-        if params["TILE"] > min(square.a, square.b):
+        if params["TILE"] > at_most([square.a, square.b]):
             return f"the axes are shorter than {params['TILE']}"
         return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,55 +11,16 @@ import numpy as np
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ops.resize import Resize, resized_axes
-from ...ops.resize_taps import Taps, is_untouched
-from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, uniform_binding
+from ...ir.symbols import is_symbolic
+from ...ops.resize import Resize
+from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_of, weight_table
+from ...ops.resize_taps import is_untouched
+from ..base import Arg, Binding, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div, uniform_binding
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..workgroups import group_refusal
 
 MAX_RANK = 5
-
-
-@dataclass
-class ResizeAxis:
-    """One axis as the kernels see it: sizes in x and y, and taps unless it is copied."""
-
-    size: int
-    count: int
-    taps: Taps | None
-
-
-def merge_axes(sizes: Sequence[int], counts: Sequence[int], taps: dict[int, Taps]) -> list[ResizeAxis]:
-    """Axes with copied neighbours merged into one; at least one."""
-    merged: list[ResizeAxis] = []
-    for a, (size, count) in enumerate(zip(sizes, counts, strict=True)):
-        if merged and merged[-1].taps is None and a not in taps:
-            merged[-1] = ResizeAxis(merged[-1].size * size, merged[-1].count * count, None)
-        else:
-            merged.append(ResizeAxis(size, count, taps.get(a)))
-    return merged or [ResizeAxis(1, 1, None)]
-
-
-def _tables(axes: Sequence[ResizeAxis]) -> tuple[Array, Array]:
-    """(`axes`, `weights`) of vision/resize.cl: a header of four numbers for each axis, then the entries of all taps."""
-    header: list[tuple[int, int, int, int]] = []
-    offsets: list[Array] = [np.zeros(4 * len(axes), np.int32)]
-    weights: list[Array] = [np.zeros(4 * len(axes), np.float32)]
-    start = 4 * len(axes)
-    for k, axis in enumerate(axes):
-        stride = math.prod(a.size for a in axes[k + 1 :])
-        if axis.taps is None:
-            header.append((axis.count, stride, 1, 0))
-            continue
-        index = np.where(axis.taps.inside[:, None], axis.taps.index * stride, -1)
-        header.append((axis.count, stride, index.shape[1], start))
-        offsets.append(index.ravel().astype(np.int32))
-        weights.append(axis.taps.weight.ravel())
-        start += index.size
-    table = np.concatenate(offsets)
-    table[: 4 * len(axes)] = np.array(header, np.int32).ravel()
-    return table, np.concatenate(weights)
 
 
 class ResizeKernel(Kernel):
@@ -71,6 +31,7 @@ class ResizeKernel(Kernel):
     space: ClassVar[Space] = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
     nearest: ClassVar[bool]
     blocks: ClassVar[bool] = False
+    rank: ClassVar[int] = 0  # axes that the program walks; 0: those that remain after merging
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -109,8 +70,8 @@ class ResizeKernel(Kernel):
         sizes, counts = list(x.shape), list(y.shape)
         if not y.type.layout.is_row_major:
             sizes[1] = counts[1] = ceil_div(x.shape[1], pack)
-        axes = self.with_axes(merge_axes(sizes, counts, resized_axes(node.as_(Resize), x.shape)))
-        table, weights = _tables(axes)
+        axes = merged_axes(node.as_(Resize), sizes, counts, self.rank)
+        table, weights = self._tables(node.as_(Resize), x.shape, sizes, counts)
         spans = ceil_div(axes[-1].count, params["SPAN"])
         items = math.prod(a.count for a in axes[:-1]) * spans
         defines: dict[str, Any] = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
@@ -122,21 +83,31 @@ class ResizeKernel(Kernel):
             fill = bits.view(f"uint{8 * y.type.storage.size}")[()]
         else:
             defines["STORAGE"] = STORAGE[y.type.storage]
-            defines["LAST_TAPS"] = self.last_taps(node, axes[-1])
+            defines["LAST_TAPS"] = self.last_taps(node.as_(Resize), axes[-1])
             args["weights"] = weights
         args["fill"] = fill
         entry = "resize_nearest" if self.nearest else "resize_weighted"
         return [Launch(entry, args, (items,), (params["WG"],), defines)]
 
-    def with_axes(self, axes: list[ResizeAxis]) -> list[ResizeAxis]:
-        """The axes that the program walks, of those that remain after merging."""
-        return axes
-
-    def last_taps(self, node: Node, last: ResizeAxis) -> int:
+    def last_taps(self, op: Resize, last: Axis) -> int:
         """Taps along the last axis where they do not depend on sizes, else 0."""
-        if last.taps is None:
+        if not last.taps:
             return 1
-        return 0 if node.as_(Resize).antialias else int(last.taps.index.shape[1])
+        return 0 if op.antialias else taps_of(op)
+
+    def _tables(
+        self, op: Resize, shape: Sequence[int], sizes: Sequence[int], counts: Sequence[int]
+    ) -> tuple[Table, Table]:
+        """(`axes`, `weights`) of vision/resize.cl. Where sizes are symbols they are made for each size."""
+        given = (op, tuple(shape), tuple(sizes), tuple(counts), self.rank)
+        if op.antialias or not is_symbolic(given[1:4]):
+            return offset_table(*given), weight_table(*given)
+        axes = merged_axes(op, sizes, counts, self.rank)
+        count = 4 * len(axes) + sum((1 if a.taps == COPIED else taps_of(op)) * a.count for a in axes if a.taps)
+        return (
+            MadeTable("resize_offsets", given, count, np.dtype(np.int32)),
+            MadeTable("resize_weights", given, count, np.dtype(np.float32)),
+        )
 
 
 def _merged_rank(node: Node) -> int:

@@ -1,0 +1,116 @@
+"""Graphs with symbols, and what their templates have to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
+from opalite.ir.hinted import hinted, hinted_record
+from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.ir.symbols import FUNCTIONS, Dim, Real
+from opalite.kernels.setting import Setting
+from opalite.passes.pipeline import optimise, place
+from opalite.passes.rewrite import Context
+from opalite.place.precision import set_precision
+from opalite.plan.emit import emit, emit_template
+from opalite.plan.nesting import is_alias
+from opalite.plan.planner import PlanOptions
+from opalite.plan.program import LaunchStep, Program
+from opalite.plan.template import Template
+from opalite.plan.verify_memory import verify_contents
+
+_SAME = ("inputs", "outputs", "host_slots", "sources", "stores_halves")
+
+
+class Traced:
+    """A graph with symbols planned for `device`, whose template is compared with plain emissions.
+
+    The graph is consumed. trace: whose symbols the graph has.
+    """
+
+    def __init__(self, graph: Graph, device: DeviceInfo, precision: Precision = Precision.FP32) -> None:
+        self.device = device
+        self.graph = graph
+        ctx, policy = Context(check=True), PrecisionPolicy(precision)
+        optimise(graph, ctx, device, policy)
+        set_precision(graph, policy)
+        place(graph, device, memory=PlanOptions(policy).held_in(device), ctx=ctx)
+        self.template: Template = emit_template(graph, device)
+
+    def check(self, sizes: Sequence[int]) -> Graph | None:
+        """AssertionError if the Program for `sizes` is not what emitting the graph of these sizes gives.
+
+        Returns that graph, placed, to be computed by references; None where a guard fails.
+        """
+        program = self.template.at(sizes)
+        if program is None:
+            assert self.template.failing(sizes)
+            return None
+        assert not self.template.failing(sizes)
+        plain, settings = self._at(sizes)
+        other = emit(plain, self.device, settings=settings)
+        for name in _SAME:
+            assert getattr(program, name) == getattr(other, name), name
+        for a, b in zip(program.steps, other.steps, strict=True):
+            assert a == b
+            if isinstance(a, LaunchStep):
+                assert [type(getattr(x, "value", None)) for x in a.args] == [
+                    type(getattr(x, "value", None)) for x in b.args
+                ]
+        for a, b in zip(program.slots, other.slots, strict=True):
+            assert (a.nbytes, a.storage, a.image, a.within) == (b.nbytes, b.storage, b.image, b.within)
+        assert [str(o) for r in program.placement for o in r.outputs] == [o for r in other.placement for o in r.outputs]
+        self._check_memory(plain, settings, program)
+        assert program.arena_bytes <= 1.3 * other.arena_bytes + 4096
+        return plain
+
+    def _check_memory(self, plain: Graph, settings: Any, program: Program) -> None:
+        from opalite.plan.emit import _emit
+
+        e = _emit(plain, self.device, settings)
+        verify_contents(plain, e.launches, e.nesting.copied, e.slots, program.slots)
+
+    def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Setting]]:
+        """The placed graph at `sizes`, with the settings that were chosen for the sizes of the trace."""
+        plain, made = graph_at(self.graph, sizes)
+        settings = {}
+        for node in self.graph.nodes:
+            kernel = node.chosen.kernel
+            if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
+                settings[made[node]] = Setting(kernel.defaults(kernel.problem(hinted(node), self.device)))
+        return plain, settings
+
+
+def graph_at(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Node]]:
+    """`graph` with plain numbers for `sizes` of its trace, choices kept, and its nodes by those of `graph`."""
+    scope = {**FUNCTIONS, **{f"s{i}": size for i, size in enumerate(sizes)}}
+
+    def number(x: Any) -> Any:
+        return eval(x.text, {}, scope) if type(x) in (Dim, Real) else x
+
+    values: dict[Value, Value] = {}
+
+    def at(v: Value) -> Value:
+        if v not in values:
+            type_ = TensorType(v.type.dtype, hinted_record(v.shape, number), v.type.place)
+            values[v] = Value(v.name, type_, v.data, levels=v.levels)
+        return values[v]
+
+    plain, made = Graph(graph.name), {}
+    plain.inputs = [at(v) for v in graph.inputs]
+    for n in graph.nodes:
+        made[n] = Node(
+            hinted_record(n.op, number),
+            [None if v is None else at(v) for v in n.inputs],
+            [at(v) for v in n.outputs],
+            hinted_record(n.epilogue, number),
+            n.name,
+            n.origin,
+            n.choice,
+            n.precision,
+            n.precision_reason,
+        )
+    plain.nodes = list(made.values())
+    plain.outputs = [at(v) for v in graph.outputs]
+    return plain, made
