@@ -13,6 +13,9 @@ use_own_cache()
 # Every test plans its models anew; those of the plan cache switch it on.
 os.environ["OPALITE_PLANS"] = "0"
 
+# What tests look at are the programs made for a model; those of tiers switch the general ones on.
+os.environ["OPALITE_TIERS"] = "0"
+
 # Several test processes share the cores, so the system places their threads.
 os.environ.setdefault("POCL_AFFINITY", "0")
 

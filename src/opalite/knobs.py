@@ -152,6 +152,18 @@ _declare(
     "system has none that works.",
 )
 _declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
+_declare(
+    "OPALITE_TIERS",
+    _flag,
+    True,
+    "0 has first runs wait until the programs made for a model are built; else general ones serve meanwhile.",
+)
+_declare(
+    "OPALITE_STATS",
+    str,
+    None,
+    "Where sessions write what they did, a line of JSON at their end: a file to append to, or 1 for stderr.",
+)
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
 _declare(

@@ -61,7 +61,7 @@ class Worker:
     def settle(self, runs: int) -> dict[str, Any]:
         """Run until the engine has its final form: what it builds in the background is waited for, and run as often."""
         assert self.engine is not None, "load comes before settle"
-        for _ in range(2):
+        for _ in range(3):
             self.slice(0.0, 0, runs)
             getattr(self.engine, "settle", lambda: None)()
         return {}

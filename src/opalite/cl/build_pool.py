@@ -17,7 +17,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 
@@ -28,8 +28,9 @@ from .build_worker import ANSWER, READY, REQUEST
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
-_BACKGROUND, _NICENESS = 10, 15
+_BACKGROUND = 10
 _CHUNK = 1 << 16
+_STOP_S = 0.1  # between two questions whether to stop
 _END_S = 5.0  # that a process which has closed its output may take to end
 _WORDS = 200  # characters of what it said last
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
@@ -42,9 +43,9 @@ class BuildPool:
     this process, however it ends.
     """
 
-    def __init__(self, index: str, version: str, limit: int, *, background: bool = False) -> None:
-        """background: let all other processes go first, and take ten times as long for a program if need be."""
-        self._background = background
+    def __init__(self, index: str, version: str, limit: int, *, niceness: int = 0) -> None:
+        """niceness: of the processes, as nice(1) has it; with some, a program may take ten times as long."""
+        self._niceness = niceness
         self._index = index
         self._version = version
         self._limit = limit
@@ -71,33 +72,55 @@ class BuildPool:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
-                patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._background else (START_S, BUILD_S)
+                patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._niceness else (START_S, BUILD_S)
                 self._workers.append(_Worker(self._command(), worker_environment(self._folder), *patience))
 
     def build(
-        self, specs: Sequence[tuple[str, str]], *, waits: bool = False, lost: dict[int, str] | None = None
+        self,
+        specs: Sequence[tuple[str, str]],
+        *,
+        waits: bool = False,
+        lost: dict[int, str] | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
 
         Nothing if another thread has the workers, unless it `waits` for them. `lost` is filled with the programs whose
-        compiler ended its process, and how it ended; other workers go on with the rest.
+        compiler ended its process, and how it ended; other workers go on with the rest. `stop` is asked ten times a
+        second whether nobody wants the rest any more.
         """
-        if not specs or not self._busy.acquire(blocking=waits):
+        if not specs or not self._take(waits, stop):
             return
         try:
             waiting = dict(enumerate(specs))
             while waiting:
                 self.start(len(waiting))
-                exchange = _Exchange(self._workers, waiting)
+                exchange = _Exchange(self._workers, waiting, stop)
                 yield from exchange.run()
                 if lost is not None:
                     lost.update(exchange.lost)
-                waiting = exchange.left if exchange.lost else {}
+                waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}
         finally:
             for worker in self._workers:
                 if worker.task is not None:
                     worker.stop()
             self._busy.release()
+
+    def _take(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
+        """Whether the workers are this thread's now."""
+        if stop is None or not waits:
+            return self._busy.acquire(blocking=waits)
+        while not stop():
+            if self._busy.acquire(timeout=_STOP_S):
+                return True
+        return False
+
+    def calm(self, niceness: int) -> None:
+        """Let the processes that run give way to others as one of `niceness` does, if they do not yet."""
+        for pid in self.pids:
+            with suppress(OSError):
+                if os.getpriority(os.PRIO_PROCESS, pid) < niceness:
+                    os.setpriority(os.PRIO_PROCESS, pid, niceness)
 
     def close(self) -> None:
         """End the workers; `start` and `build` start new ones."""
@@ -108,7 +131,7 @@ class BuildPool:
 
     def _command(self) -> list[str]:
         return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (
-            [str(_NICENESS)] if self._background else []
+            [str(self._niceness)] if self._niceness else []
         )
 
 
@@ -193,7 +216,11 @@ class _Worker:
 class _Exchange:
     """Hands programs to whichever worker is free and collects the binaries, in one thread."""
 
-    def __init__(self, workers: Sequence[_Worker], specs: Mapping[int, tuple[str, str]]) -> None:
+    def __init__(
+        self, workers: Sequence[_Worker], specs: Mapping[int, tuple[str, str]], stop: Callable[[], bool] | None
+    ) -> None:
+        self._stop = stop
+        self.is_stopped = False
         self.lost: dict[int, str] = {}  # programs whose compiler ended the worker, and how
         self._specs = specs
         self._waiting = deque(specs)
@@ -208,6 +235,9 @@ class _Exchange:
                 if worker.ready:
                     self._feed(worker)
             while self._open and (self._waiting or any(w.task is not None for w in self._open)):
+                if self._stop is not None and self._stop():
+                    self.is_stopped = True
+                    return
                 yield from self._step()
 
     @property
@@ -218,7 +248,8 @@ class _Exchange:
     def _step(self) -> Iterator[tuple[int, bytes]]:
         """Wait for something to happen, and deal with it."""
         due = min(w.deadline for w in self._open if w.is_busy)
-        events = self._selector.select(max(0.0, due - time.monotonic()))
+        patience = max(0.0, due - time.monotonic())
+        events = self._selector.select(patience if self._stop is None else min(patience, _STOP_S))
         for key, _ in events:
             worker: _Worker = key.data
             if worker not in self._open:

@@ -227,7 +227,8 @@ class Recording:
         else:
             self._run_pyopencl()
         self._has_run = True
-        self._counters.enqueues += len(self.launches)
+        count = len(self.launches)
+        self._counters.enqueues += count
         return self._buffer is not None
 
     def _record(self, replay: Replay) -> None:

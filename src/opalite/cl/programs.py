@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyopencl as cl
 
@@ -27,18 +26,16 @@ from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from ..pocl import repair as pocl
-from ..pocl.header import lighten
 from ..pocl.limits import task_limit
 from .build_pool import BuildPool
 from .build_worker import PART
-from .counters import Counters
-from .failures import translate
+from .compile_source import PLAIN, SourceCompiler
+from .counters import Counters, ProgramTally
 
 _log = logging.getLogger(__name__)
-_LOG_LINES = 40  # of the compiler's output that an error shows
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
 _MANY_WORKERS = 8  # each takes some 200 MB
-_PLAIN = "-cl-opt-disable"
+_URGENT, _CALM = 5, 15  # niceness of processes that build while others run
 
 Spec = tuple[str, str, str]
 """Source text, build options, and a name for messages."""
@@ -87,8 +84,10 @@ class ProgramCache:
         self._lock = threading.Lock()
         self._pool: BuildPool | None = None
         self._link_pool: BuildPool | None = None
+        self._behind_pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
+        self._compiler = SourceCompiler(context, device, info, store)
         self._fragile = FRAGILE_COMPILER in info.quirks
         if self._serial and index and os.name == "posix":
             if _workers() > 1 or self._fragile:
@@ -96,7 +95,8 @@ class ProgramCache:
             # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
             # where there is one core, a worker does it.
             if self._pool is not None or _may_work_behind():
-                self._link_pool = BuildPool(index, info.version, 1, background=True)
+                self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
+                self._behind_pool = BuildPool(index, info.version, _workers(), niceness=_URGENT)
 
     def expect_builds(self) -> None:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
@@ -112,8 +112,11 @@ class ProgramCache:
         """The driver's binary of a program, built if it is not yet; b"" where the driver gives none."""
         return self._binary_of(self.get(text, options, name))
 
-    def get(self, text: str, options: str, name: str = "") -> cl._Program:
-        """The built program. BuildError shows options, compiler output and where the source was saved."""
+    def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> cl._Program:
+        """The built program. BuildError shows options, compiler output and where the source was saved.
+
+        tally: of whoever asks.
+        """
         with self._lock:
             future = self._programs.get((text, options))
             mine = future is None
@@ -121,9 +124,11 @@ class ProgramCache:
                 future = self._programs[text, options] = Future()
             else:
                 self.stats.memory_hits += 1
+        if not mine and tally is not None:
+            tally.add(shared=1)
         if mine:
             try:
-                future.set_result(self._make(text, options, name))
+                future.set_result(self._make(text, options, name, tally or ProgramTally()))
             except BaseException as e:
                 if isinstance(e, BuildError):
                     e.program = text, options
@@ -132,7 +137,56 @@ class ProgramCache:
                 future.set_exception(e)
         return future.result()
 
-    def get_all(self, specs: Sequence[Spec], progress: Callable[[int, int], None] | None = None) -> list[cl._Program]:
+    def missing(self, specs: Sequence[Spec]) -> list[Spec]:
+        """Those that would have to be compiled, each once."""
+        with self._lock:
+            made = {k for k, future in self._programs.items() if future.done()}
+        distinct = {spec[:2]: spec for spec in specs}
+        return [spec for key, spec in distinct.items() if key not in made and not self._is_at_hand(key)]
+
+    @property
+    def may_build_behind(self) -> bool:
+        """Whether programs can be compiled while others run, without taking more of them than their share of time."""
+        return not self._serial or self._behind_pool is not None
+
+    def build_behind(
+        self, specs: Sequence[Spec], stop: Callable[[], bool], tally: ProgramTally, urgent: bool = False
+    ) -> None:
+        """Compile what is missing, in processes that let others go first where there are any, until `stop`.
+
+        urgent: what runs meanwhile is slow without these programs, so they get a quarter of a busy core, not a
+        thirtieth. What does not compile is left to `get`, which says why.
+        """
+        missing = self.missing(specs)
+        if self._behind_pool is not None and missing:
+            lost: dict[int, str] = {}
+            given = [(text, self._compiler.given(options)) for text, options, _ in missing]
+            started = time.perf_counter()
+            if not urgent:
+                self._behind_pool.calm(_CALM)
+            for number, binary in self._behind_pool.build(given, waits=True, lost=lost, stop=stop):
+                if not urgent:
+                    self._behind_pool.calm(_CALM)  # workers that have started since
+                text, options, name = missing[number]
+                self._delivered[text, options] = binary
+                self.get(text, options, name, tally)
+            tally.add(build_s=time.perf_counter() - started)
+            for number, death in lost.items():
+                if self._pool is not None and not stop():
+                    self._build_plain(missing[number][:2], death)
+            return
+        for spec in missing:
+            if stop():
+                return
+            with suppress(BuildError):
+                self.get(*spec, tally)
+
+    def get_all(
+        self,
+        specs: Sequence[Spec],
+        progress: Callable[[int, int], None] | None = None,
+        tally: ProgramTally | None = None,
+    ) -> list[cl._Program]:
         """`get` for every spec, several at once (OPALITE_BUILD_THREADS); `progress(done, total)` is told of each."""
         done = 0
 
@@ -147,11 +201,11 @@ class ProgramCache:
         built: list[cl._Program] = []
         if threads <= 1:
             for spec in specs:
-                built.append(self.get(*spec))
+                built.append(self.get(*spec, tally))
                 tell(spec[:2] not in told)
             return built
         with ThreadPoolExecutor(threads, "opalite-build") as pool:
-            futures = [pool.submit(self.get, *spec) for spec in specs]
+            futures = [pool.submit(self.get, *spec, tally) for spec in specs]
             try:
                 for future in futures:
                     built.append(future.result())
@@ -168,19 +222,19 @@ class ProgramCache:
         A worker process does the work, one program after the other, and the calling thread waits. None where there is
         no worker or the parts do not build: the caller has another way.
         """
-        text, options = PART.join(t for t, _ in parts), PART.join(self._given(o) for _, o in parts)
+        text, options = PART.join(t for t, _ in parts), PART.join(self._compiler.given(o) for _, o in parts)
         key = self._key(text, options)
         program = self._find(key)
         note("programs", program is not None)
         if program is not None:
-            self._counters.programs_loaded += 1
+            self._count(None, loaded=1)
             return program
         if self._link_pool is None:
             return None
         for _, binary in self._link_pool.build([(text, options)], waits=True):
             program = self._accept(binary)
             if program is not None:
-                self._counters.programs_built += 1
+                self._count(ProgramTally(is_behind=True), built=1)
                 self._save(key, binary)
         if program is None:
             _log.info("%d sources were not linked into one program", len(parts))
@@ -206,7 +260,7 @@ class ProgramCache:
         """Have worker processes build `missing`, and tell which they built."""
         assert self._pool is not None
         lost: dict[int, str] = {}
-        given = [(text, self._given(options)) for text, options in missing]
+        given = [(text, self._compiler.given(options)) for text, options in missing]
         for number, binary in self._pool.build(given, waits=self._fragile, lost=lost):
             self._delivered[missing[number]] = binary
             yield missing[number]
@@ -217,11 +271,11 @@ class ProgramCache:
         """Have a worker build what ended another one (`death` says how) without optimisation, which ends fewer."""
         assert self._pool is not None
         text, options = program
-        for _, binary in self._pool.build([(text, f"{self._given(options)} {_PLAIN}")], waits=True):
+        for _, binary in self._pool.build([(text, f"{self._compiler.given(options)} {PLAIN}")], waits=True):
             self._delivered[program] = binary
             _log.warning(
                 "the compiler of %s ended its process (%s) on a program with options %r; it is built with %s",
-                *(self._info.name, death, options, _PLAIN),
+                *(self._info.name, death, options, PLAIN),
             )
             return
         self._deadly[program] = death
@@ -236,19 +290,28 @@ class ProgramCache:
     def _key(self, text: str, options: str) -> str:
         return digest(str(FORMAT), self._fingerprint, options, text)
 
-    def _make(self, text: str, options: str, name: str) -> cl._Program:
+    def _count(self, tally: ProgramTally | None, built: int = 0, loaded: int = 0) -> None:
+        with self._lock:
+            self._counters.programs_built += built
+            self._counters.programs_loaded += loaded
+            if tally is not None and tally.is_behind:
+                self._counters.programs_built_behind += built
+        if tally is not None:
+            tally.add(built, loaded)
+
+    def _make(self, text: str, options: str, name: str, tally: ProgramTally) -> cl._Program:
         program = self._accept(self._offered.pop((text, options), bytes)())
         if program is not None:
             self.stats.offered += 1
             note("programs", True)
-            self._counters.programs_loaded += 1
+            self._count(tally, loaded=1)
             return program
         key = self._key(text, options)
         program = self._find(key)
         note("programs", program is not None)
         if program is not None:
             self.stats.disk_hits += 1
-            self._counters.programs_loaded += 1
+            self._count(tally, loaded=1)
             return program
         self.stats.misses += 1
         known = (text, options) in self._delivered or (text, options) in self._deadly
@@ -260,10 +323,10 @@ class ProgramCache:
         program = self._accept(binary)
         if program is None:
             started = time.perf_counter()
-            program = self._compile(text, options, name, key)
+            program = self._compiler.compile(text, options, name, key, self._deadly.get((text, options), ""))
             self.stats.build_s += time.perf_counter() - started
             binary = self._binary_of(program) if self._store is not None else b""
-        self._counters.programs_built += 1
+        self._count(tally, built=1)
         self._save(key, binary)
         return program
 
@@ -295,52 +358,6 @@ class ProgramCache:
         program._build(b"", [self._device])
         return program
 
-    def _compile(self, text: str, options: str, name: str, key: str) -> cl._Program:
-        if death := self._deadly.get((text, options)):
-            raise BuildError(
-                f"the compiler of {self._info.name} ends its process ({death}) on {name or 'a program'} with options "
-                f"{options!r}, with {_PLAIN} too. The source is saved as "
-                f"{_keep_source(text, options, key, self._store)}. A newer driver may compile it; "
-                "OPALITE_WITHOUT leaves kernels out, by name"
-            )
-        program: cl._Program | None = None
-        if self._serial:
-            pocl.prepare_build()
-
-        def make(text: str, options: str) -> cl._Program:
-            nonlocal program
-            program = cl._Program(self._context, text)
-            program._build(options.encode(), [self._device])
-            return program
-
-        try:
-            given = self._given(options)
-            program = lighten(make, text, given, cl.Error) if self._serial else make(text, given)
-        except cl.Error as e:
-            assert program is not None
-            log = self._compiler_output(program)
-            if not log and e.code != cl.status_code.BUILD_PROGRAM_FAILURE:
-                raise translate(e, f"Building {name or 'a program'}", self._info.name) from e
-            shown = "\n".join(log.splitlines()[:_LOG_LINES]) or str(e)
-            raise BuildError(
-                f"{name or 'a program'} did not compile for {self._info.name} with options {options!r}.\n"
-                f"The source is saved as {_keep_source(text, options, key, self._store)}. The compiler says:\n{shown}"
-            ) from e
-        if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
-            _log.warning("the compiler says of %s with %s:\n%s", name, options, log)
-        return program
-
-    def _given(self, options: str) -> str:
-        """`options` as the compiler gets them: with the device's, and no warnings, which PoCL prints, unless wanted."""
-        quiet = "" if knobs.get("OPALITE_DEBUG") >= 4 else "-w"
-        return " ".join(part for part in (options, self._info.build_options, quiet) if part)
-
-    def _compiler_output(self, program: cl._Program) -> str:
-        try:
-            return str(program.get_build_info(self._device, cl.program_build_info.LOG) or "").strip()
-        except cl.Error:
-            return ""
-
     def _save(self, key: str, binary: bytes) -> None:
         if self._store is not None and binary and self._store.put(key, binary):
             self.stats.saved += 1
@@ -354,7 +371,7 @@ class ProgramCache:
 
     def close(self) -> None:
         """End worker processes."""
-        for pool in (self._pool, self._link_pool):
+        for pool in (self._pool, self._link_pool, self._behind_pool):
             if pool is not None:
                 pool.close()
 
@@ -370,19 +387,3 @@ def _workers() -> int:
 def _may_work_behind() -> bool:
     """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
     return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
-
-
-def _keep_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:
-    """Save a source that did not compile, with its options in the first line; returns where."""
-    folders = [Path(tempfile.gettempdir())]
-    if store is not None:
-        folders.insert(0, store.folder / "failed")
-    for folder in folders:
-        path = folder / f"{'opalite-' if store is None else ''}{key[:16]}.cl"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"// options: {options}\n{text}", encoding="utf-8")
-            return path
-        except OSError:
-            continue
-    return Path("(nowhere: no folder can be written)")

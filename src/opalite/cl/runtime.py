@@ -22,7 +22,7 @@ from ..ir.dtype import DType
 from ..pocl import repair as pocl
 from . import tensor, transfer
 from .allocator import Allocator, Arena
-from .counters import Counters
+from .counters import Counters, ProgramTally
 from .describe import fingerprint
 from .devices import FoundDevice, find_device
 from .failures import cl_errors, translate
@@ -101,9 +101,14 @@ class Runtime:
         """The built program; equal text and options are built once. BuildError shows what the compiler said."""
         return self.programs.get(text, options, name)
 
-    def build_all(self, specs: Sequence[Spec], progress: Callable[[int, int], None] | None = None) -> list[cl._Program]:
+    def build_all(
+        self,
+        specs: Sequence[Spec],
+        progress: Callable[[int, int], None] | None = None,
+        tally: ProgramTally | None = None,
+    ) -> list[cl._Program]:
         """Programs of (text, options, name), built by several threads where the driver gains from it."""
-        return self.programs.get_all(specs, progress)
+        return self.programs.get_all(specs, progress, tally)
 
     def leave_out(self, kernels: Iterable[str]) -> None:
         """Take no plan with these kernels from now on: their programs do not compile on this device."""

@@ -104,6 +104,9 @@ def command(
         results = session.run(None, feeds)
         first = session.last_trace
         settle_precision(session, inputs, console)
+        if warmup + iterations:
+            with console.status("building the programs made for this model"):
+                session.settle()
     rows = []
     for i in range(warmup + iterations):
         results = session.run(None, feeds)
@@ -131,6 +134,7 @@ def command(
             "device": session.device.id,
             "first": first.to_raw(),
             "runs": [r.to_raw() for r in rows],
+            "stats": session.stats().to_raw(),
         }
         Path(json_file).write_text(json.dumps(told, indent=1) + "\n")
         console.print(f"wrote    {json_file}")
@@ -139,9 +143,10 @@ def command(
 def _way(trace: RunTrace) -> str:
     """How a run went, in a line."""
     raw = trace.to_raw()
+    tier = f", {trace.tier} programs" if trace.tier else ""
     return (
-        f"way      {raw['strategy']}: launches {trace.launches}, bytes up {trace.bytes_up}, down {trace.bytes_down}, "
-        f"waits for the device {trace.waits}"
+        f"way      {raw['strategy']}{tier}: launches {trace.launches}, bytes up {trace.bytes_up}, "
+        f"down {trace.bytes_down}, waits for the device {trace.waits}"
     )
 
 

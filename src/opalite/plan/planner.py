@@ -76,11 +76,13 @@ class Planned:
     """A Program, sentences on how it came to be what it is, and where each node runs and why.
 
     template: of a graph with symbols: what gives the Program for other sizes; `program` is that for those at hand.
+    tier: as asked for.
     """
 
     program: Program
     notes: tuple[str, ...] = ()
     template: Template | None = None
+    tier: Tier = "special"
 
     @property
     def report(self) -> Sequence[NodeReport]:
@@ -131,11 +133,11 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
     )
     settings = _settings(graph.nodes, knowledge)
     if graph.trace is None:
-        return Planned(emit(graph, device, settings=settings))
+        return Planned(emit(graph, device, settings=settings), tier=options.tier)
     template = emit_template(graph, device, settings=settings)
     program = template.at(template.sizes)
     assert program is not None
-    return Planned(program, template=template)
+    return Planned(program, template=template, tier=options.tier)
 
 
 def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, Setting] | None:

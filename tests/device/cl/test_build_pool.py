@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cl import build_pool, programs
+from opalite.cl import build_pool, compile_source, programs
 from opalite.cl.build_pool import BuildPool
 from opalite.cl.devices import find_device
 from opalite.cl.programs import _FEW
@@ -222,7 +222,7 @@ def deadly(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(
         BuildPool, "_command", lambda pool: [sys.executable, "-c", DEADLY_WORKER, pool._index, pool._version]
     )
-    monkeypatch.setattr(programs, "_keep_source", lambda *args: "somewhere")
+    monkeypatch.setattr(compile_source, "_keep_source", lambda *args: "somewhere")
     return rt
 
 
@@ -247,7 +247,7 @@ def test_nothing_is_compiled_here_by_a_fragile_compiler(deadly: Runtime, monkeyp
     found = find_device()
     info = dataclasses.replace(found.info, quirks=(FRAGILE_COMPILER,))
     runtime = Runtime(dataclasses.replace(found, info=info))
-    monkeypatch.setattr(programs, "lighten", lambda *args: pytest.fail("compiled in this process"))
+    monkeypatch.setattr(compile_source, "lighten", lambda *args: pytest.fail("compiled in this process"))
     text = f"// DEADLY\n{SOURCE}"
     assert values(runtime, [runtime.build(text, "-DVALUE=77", "p")]) == [77]
     assert values(runtime, [runtime.build(SOURCE, "-DVALUE=78", "p")]) == [78]

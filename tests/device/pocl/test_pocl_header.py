@@ -133,5 +133,5 @@ def test_programs_are_built_lightly(rt: Runtime, monkeypatch: pytest.MonkeyPatch
             return header.program(text, options)
 
     monkeypatch.setattr(pocl_header, "find_header", Noted)
-    rt.programs._compile("kernel void noted(global int *x) { x[0] = max(x[1], 7); }", "", "noted", "key")
+    rt.programs._compiler.compile("kernel void noted(global int *x) { x[0] = max(x[1], 7); }", "", "noted", "key")
     assert len(asked) == 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,17 +30,20 @@ from ...ir.precision import PrecisionPolicy
 from ...knobs import LEVELS
 from ...plan.bundle import is_bundle
 from ..execute.exchange import Target
+from ..execute.executable import Executable
 from ..execute.phases import Recorder
 from ..execute.short_turns import short_turns
 from ..execute.trace import Ran, RunTrace, Timing
+from ..model.behind import Behind
 from ..model.compiler import Compiler
+from ..model.ledger import Ledger
 from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.options import CompileOptions, parse_precision, parse_tolerance
 from ..model.request import RunRequest, TuneRequest
 from ..model.steady import SteadyRun, types_key
 from ..model.turn import RunLock
-from ..report.explain import Explanation, explain
+from ..report.explain import Explanation, explain, tier_sentence
 from .binding import IOBinding, check_device
 from .host_memory import host_memory, out_of_memory
 from .logs import SessionLog
@@ -48,12 +53,14 @@ from .providers import Asked, check_providers
 from .run_options import RunOptions, check_not_terminated, check_run_options, tell_run
 from .session_api import SessionApi
 from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
+from .stats_file import tell_at_exit, write_stats
 
 if TYPE_CHECKING:
     from ...tune.report import GraphTuning
     from ...tune.tuner import Progress
     from ..precision.auto_model import AutoModel
     from ..report.profile import Profile
+    from ..report.stats import SessionStats
     from .profiling import Profiler
 
 Array = np.ndarray[Any, Any]
@@ -145,14 +152,20 @@ class InferenceSession(SessionApi):
         rt = find_runtime(choice.device)
         rt.expect_builds()
         edits = edits_of(sess_options)
-        compiler = Compiler(rt, options)
+        ledger = Ledger()
+        behind = self._make_behind(rt, options)
+        compiler = Compiler(rt, options, behind, ledger)
         with host_memory("loading the model"):
             model, auto = _open(given["path_or_bytes"], compiler, edits)
+        self._behind, self._ledger = behind, ledger
         _ = compiler.policy  # an unsupported precision is told now rather than at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used
+        self._runs: Counter[str] = Counter()  # by tier
+        self._told_runs = 0  # of which the figures were told
+        tell_at_exit(self)
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
         self._steady: SteadyRun | None = None  # how runs like the last one go
@@ -170,6 +183,28 @@ class InferenceSession(SessionApi):
             profiler.add_session("model_loading", started_ns, device=rt.info.id)
         shapes = {a.name: a.shape for a in model.inputs}
         write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
+
+    def _make_behind(self, rt: Runtime, options: CompileOptions) -> Behind | None:
+        """What builds specialised programs while general ones serve; None where runs wait for them.
+
+        They do where tuning or precision 'auto' measures what it runs, and where programs cannot be built beside runs.
+        """
+        before: Behind | None = getattr(self, "_behind", None)
+        if before is not None:
+            before.close()
+        waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_behind
+        if waits or not knobs.get("OPALITE_TIERS"):
+            return None
+        behind = Behind(rt, self._exchange_executable)
+        weakref.finalize(self, behind.close).atexit = False
+        return behind
+
+    def _exchange_executable(self, old: Executable, new: Executable) -> None:
+        """Let go of an executable that another has replaced."""
+        with self._lock:
+            if self._steady is not None and not self._steady.is_current:
+                self._steady = None
+            self._ran.replace(old, new)
 
     @property
     def device(self) -> DeviceInfo:
@@ -273,6 +308,7 @@ class InferenceSession(SessionApi):
             trace.total_s = time.perf_counter() - started
             trace.first_s = self._first_s or 0.0
             self._steady, self._trace = steady, trace
+            self._runs[trace.tier] += 1
             return outputs, trace
         finally:
             lock.release()
@@ -283,6 +319,7 @@ class InferenceSession(SessionApi):
         targets: Mapping[str, Target] | None = None,
         recorder: Recorder | None = None,
         tuning: TuneRequest | None = None,
+        waits: bool = False,
     ) -> RunRequest:
         """What a run of this session is asked beside its inputs."""
         return RunRequest(
@@ -290,6 +327,7 @@ class InferenceSession(SessionApi):
             recorder or self._profiler,
             None if told is None else partial(check_not_terminated, told),
             tuning or TuneRequest(tell=self._tunings.append),
+            waits=waits,
             lock=self._lock,
         )
 
@@ -312,6 +350,8 @@ class InferenceSession(SessionApi):
         age, model, started, started_ns = self._age, self._model, time.perf_counter(), time.monotonic_ns()
         with host_memory("running the model"), short_turns():
             outputs, trace = model.run(model.check_feeds(values), request)
+        for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
+            self._ledger.add_wait(cause, spent)
         with self._lock:
             trace.total_s = time.perf_counter() - started
             if self._first_s is None:
@@ -321,6 +361,7 @@ class InferenceSession(SessionApi):
             ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
+            self._runs[trace.tier] += 1
             if self._age == age:
                 self._take_up(ran, request)
             if self._profiler is not None:
@@ -338,19 +379,31 @@ class InferenceSession(SessionApi):
     def settle(self, timeout: float | None = None) -> bool:
         """Wait, at most `timeout` seconds, for what is done in the background.
 
-        With precision='auto' that is the search for a policy, by which the run after it goes. On PoCL it is the step
-        loop, which is begun once a model has run twenty times (docs/architecture.md), and used from the run on that
-        finds it ready. Returns whether nothing is under way any more. For benchmarks.
+        It is the building of programs made for the model, which are used from the next run on; until then general ones
+        serve (docs/tiers.md). With precision='auto' it is the search for a policy, by which the run after it goes. On
+        PoCL it is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used from
+        the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks: run, settle, run
+        25 times, settle.
         """
         check_fork()
         with self._lock:
             executables = self._ran.executables
         end = None if timeout is None else time.monotonic() + timeout
         waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
+        if self._behind is not None:
+            waits.append(self._behind.settle)
         if self._auto is not None:
             waits.append(self._auto.settle)
         done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
         return all(done)
+
+    def stats(self) -> SessionStats:
+        """What the session did since it was opened: runs, plans, programs, waits by cause, memory by kind."""
+        from ..report.stats import make_stats
+
+        runs = {tier or "host": count for tier, count in list(self._runs.items())}
+        last = (self._trace.tier or "host") if runs else ""
+        return make_stats(runs, last, self._ledger, self._behind, self._lock, self._model.caches)
 
     def replay(self) -> float:
         """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
@@ -381,16 +434,21 @@ class InferenceSession(SessionApi):
         return [known[n] for n in names]
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
-        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own."""
+        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own.
+
+        Of shapes that it runs itself it tells by the programs made for the model, for which it waits.
+        """
         check_fork()
         if input_feed is not None:
-            ran = self._execute(input_feed, self._request())[2]
+            ran = self._execute(input_feed, self._request(waits=True))[2]
         elif self._has_run:
             ran = self._ran
         else:
             with self._unchecked():
-                ran = self._execute(self._example_feeds(), self._request())[2]
+                ran = self._execute(self._example_feeds(), self._request(waits=True))[2]
         found = explain(self.device.name, ran)
+        jobs = [] if self._behind is None else self._behind.jobs
+        found.tier = tier_sentence([e.tier for e in ran.executables], len(jobs), self.stats().faults)
         found.precision = self.explain_precision()
         return found
 
@@ -453,13 +511,13 @@ class InferenceSession(SessionApi):
         from ..report.profile import Profile, Recorder
 
         check_fork()
-        self.run(None, input_feed)
+        self._execute(input_feed, self._request(waits=True))
         profile = Profile(self.device.name)
         recorder = Recorder(profile)
         with self._unchecked():
             for i in range(max(iterations, 1)):
                 recorder.start(i)
-                _, trace, ran = self._execute(input_feed, self._request(recorder=recorder))
+                _, trace, ran = self._execute(input_feed, self._request(recorder=recorder, waits=True))
                 profile.wall_s.append(trace.total_s)
         with self._lock:
             profile.peaks = measure_peaks(self._rt)
@@ -524,12 +582,23 @@ class InferenceSession(SessionApi):
         """Release compiled programs and device memory; the session compiles again if it is run again."""
         if process.is_child:
             return  # another thread may have had the lock when this process was forked
+        self._tell_stats()
+        if self._behind is not None:
+            self._behind.drop()
         self._model.reset()
         with self._lock:
             self._age += 1
             self._forget_steady()
             self._ran = Ran()
             self._has_run = False
+
+    def _tell_stats(self) -> None:
+        """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
+        runs = sum(self._runs.values())
+        if runs > self._told_runs:
+            self._told_runs = runs
+            model = self._arguments["path_or_bytes"]
+            write_stats("" if isinstance(model, bytes) else os.fspath(model), self._rt.info.id, self.stats)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._arguments

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.counters import ProgramTally
 from ...cl.forks import keep_in_children
 from ...cl.launch import PreparedLaunch, Recording
 from ...cl.replay import Replay
@@ -60,10 +61,14 @@ class Executable:
         *,
         is_trial: bool = False,
         on_built: Callable[[Program], None] | None = None,
+        tally: ProgramTally | None = None,
+        tier: str = "special",
     ) -> None:
         """is_trial: it is made to be measured or compared: launches stay apart, and no bar shows that it is built.
 
-        on_built: told of the program when all of it has compiled, and before its weights are taken away.
+        on_built: told of the program when all of it has compiled, and before its weights are taken away. tally: counts
+        where what it is built of came from. tier: of the plan; launches of a general one, which is soon replaced, stay
+        apart.
         """
         keep_in_children(self)
         self.rt = rt
@@ -73,14 +78,16 @@ class Executable:
         self.last: Strategy  # of the last run
         self._loop: Loop | None
         self._repeat: Repeat | None
+        self.tier = tier
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
-            built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell)
+            built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell, tally)
         if on_built is not None:
             on_built(program)
         self.memory = SlotMemory(rt, program)
         self._run_on_host = HostSteps(host_runner)
-        self._may_join = not is_trial
+        # Launches of a general program, which is soon replaced, stay apart.
+        self._may_join = not is_trial and tier == "special"
         self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
         self._builders: list[LoopBuilder] = []
         self.launches: dict[int, PreparedLaunch] = {}
@@ -211,6 +218,7 @@ class Executable:
             kept = self._bind(targets or {}, feeds, lent)
         strategy = self.last = self._choose(hosts, is_plain, recorder)
         trace = strategy.run(hosts, kept)
+        trace.tier = self.tier
         return list(map(hosts.__getitem__, self._outputs)), trace
 
     def _bind(

@@ -40,6 +40,7 @@ class SlotMemory:
         """DeviceMemoryError if there is no room."""
         self._rt = rt
         self.weights: list[SharedWeight] = []  # keeps constants alive
+        self.weight_bytes: dict[int, int] = {}  # by the identity of what holds them, which others may share
         self._constants: dict[int, Any] = {}
         for slot in program.slots:
             if slot.storage is Storage.STATIC:
@@ -47,6 +48,7 @@ class SlotMemory:
                 weight = rt.share_weight(array, image=slot.image is not None, key=key)
                 self.weights.append(weight)
                 self._constants[slot.id] = weight.memory
+                self.weight_bytes[id(weight.memory)] = slot.nbytes
         self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
         self._small = 0  # programs in turn that need little of what there is
         self._layout: Layout | None = Layout(rt, program, self._constants)
@@ -56,6 +58,16 @@ class SlotMemory:
     def nbytes(self) -> int:
         """Bytes of what is no weight."""
         return 0 if self._layout is None else self._layout.nbytes
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes of what is no weight: 'arena' (or buffers in its place), 'images', and 'exchange' with the host."""
+        layout = self._layout
+        if layout is None:
+            return {}
+        exchange = sum(c.nbytes for slot, c in layout.crossings.items() if slot not in layout.constants)
+        images = sum(4 * w * h * dtype.size for w, h, dtype, _ in layout.images)
+        return {"arena": layout.nbytes - exchange, "images": images, "exchange": exchange}
 
     @property
     def constants(self) -> list[Any]:

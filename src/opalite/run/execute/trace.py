@@ -46,6 +46,13 @@ class Ran:
         self.steady: Any = None
         self._seen: set[Any] = set()
 
+    def replace(self, old: Executable, new: Executable) -> None:
+        """Another executable has taken the place of one, so that nothing of that need be held."""
+        if old in self.executables:
+            self.executables = [new if e is old else e for e in self.executables]
+            self.items = [new.program if i is old.program else i for i in self.items]
+            self.steady = None
+
     def add(self, executable: Executable) -> None:
         """An executable has run."""
         self.executables.append(executable)
@@ -71,12 +78,15 @@ class RunTrace(Timing):
 
     strategy: 'queue', 'replay', 'loop' or 'repeat' (execute/strategy.py), joined by '+' where the parts of a model
         went different ways; 'host' where no program ran.
+    tier: 'special', programs made for the model's nodes, or 'general', ones that serve any model until those are built
+        (docs/tiers.md); joined likewise.
     launches: kernels of the programs that ran, however they reached the device.
     bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
     overflowed: whether half could not hold a value of this run, so that float32 took over.
     """
 
     strategy: str = ""
+    tier: str = ""
     launches: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -93,11 +103,15 @@ class RunTrace(Timing):
         """Add what a part of the run took and did."""
         for name in (*SECONDS, *COUNTS):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        ways = self.strategy.split("+") if self.strategy else []
-        if other.strategy and other.strategy not in ways:
-            self.strategy = "+".join([*ways, other.strategy])
+        self.strategy = _joined(self.strategy, other.strategy)
+        self.tier = _joined(self.tier, other.tier)
 
     def to_raw(self) -> dict[str, Any]:
         """As JSON holds it: seconds by part, and the counts."""
         names = (*SECONDS, "total_s", "first_s", *COUNTS, "overflowed")
-        return {"strategy": self.strategy or "host", **{name: getattr(self, name) for name in names}}
+        return {"strategy": self.strategy or "host", "tier": self.tier, **{name: getattr(self, name) for name in names}}
+
+
+def _joined(words: str, more: str) -> str:
+    """Words joined by '+', with those of `more` that are new."""
+    return "+".join(dict.fromkeys(w for w in (*words.split("+"), *more.split("+")) if w))

@@ -87,6 +87,11 @@ class BundleModel:
             compiled.steady = SteadyRun(executable, Whole(executable.program), feeds)
         return compiled.steady
 
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
+        return [self.executables]
+
     def reset(self) -> None:
         """Forget what is on the device."""
         self.executables.clear()
@@ -144,7 +149,8 @@ class BundleModel:
         if options.trust and variant.fingerprint == rt.fingerprint:
             sources = program.sources
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
-        executable = Executable(rt, program, onnx_runner())
+        self.compiler.ledger.add_plan(loaded=1)
+        executable = Executable(rt, program, onnx_runner(), tally=self.compiler.ledger.programs)
         trace.build_s += executable.build_s
         return Compiled(executable, (*self.notes, *_other_units(variant.device, rt.info)))
 

@@ -17,9 +17,10 @@ from ...plan.bundle import Bundle, Needs, Variant
 from ...plan.program import Program
 from ..execute.trace import RunTrace
 from .bundle_model import BundleModel
-from .compiler import Compiler
+from .compiler import Compiler, specs
 from .description import describe_model
 from .example_shapes import example_shapes
+from .executables import ExecutableCache
 from .overflow import is_finite
 from .plan_cache import KEPT, PlanCache, fits, is_current
 from .plan_key import model_digest
@@ -73,6 +74,13 @@ class CachedModel:
     def repeats(self) -> bool:
         """Whether the bytes of the file and the inputs' types decide everything."""
         return self._onnx is None or self._onnx.repeats
+
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
+        with self._lock:
+            found = [plan.executables for plan in self._opened.values()]
+        return found if self._onnx is None else [*found, self._onnx.executables]
 
     def reset(self) -> None:
         """Forget what was compiled."""
@@ -179,6 +187,8 @@ class CachedModel:
             except BundleError as e:
                 self._plans.drop(feeds, e)
                 return None
+            if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
+                return None  # general programs, which the graph is planned for, are there sooner
             with self._lock:
                 self._opened[key] = plan
                 if len(self._opened) > KEPT:

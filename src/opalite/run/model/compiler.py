@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ...cl.counters import ProgramTally
+from ...cl.programs import Spec
 from ...cl.runtime import Runtime
 from ...errors import BuildError, DeviceError, OpaliteError
 from ...ir.graph import Graph
@@ -16,12 +19,15 @@ from ...knobs import LEVELS
 from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.trace import RunTrace
+from .behind import Behind, Job
 from .executables import Compiled
+from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
 from .request import AS_OPENED, TuneRequest
 
 if TYPE_CHECKING:
+    from ...kernels.base import Tier
     from ...plan.planner import Planned, PlanOptions
 
 _log = logging.getLogger(__name__)
@@ -32,14 +38,20 @@ MOST_LEFT_OUT = 3
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles graphs. Frozen: for other options there is another one."""
+    """Compiles graphs. Frozen: for other options there is another one.
+
+    behind: makes specialised executables while runs go on with general ones; without one whoever asks waits for them.
+    ledger: counts what was done.
+    """
 
     rt: Runtime
     options: CompileOptions
+    behind: Behind | None = None
+    ledger: Ledger = field(default_factory=Ledger)
 
     def by(self, precision: str | PrecisionPolicy) -> Compiler:
         """The same for another precision."""
-        return Compiler(self.rt, replace(self.options, precision=precision))
+        return replace(self, options=replace(self.options, precision=precision))
 
     @property
     def policy(self) -> PrecisionPolicy:
@@ -73,11 +85,76 @@ class Compiler:
         which takes its weights away. policy: None takes the session's. Where a kernel's program does not compile,
         another kernel takes its place, if there is one.
         """
+        return self._make(graph, partial(self.plan, trace=trace, tuning=tuning, policy=policy), trace, on_built)
+
+    def compile_soon(
+        self,
+        graph: Graph,
+        trace: RunTrace,
+        tuning: TuneRequest,
+        *,
+        on_built: Callable[[Program, tuple[str, ...]], None] | None = None,
+    ) -> Compiled:
+        """As `compile`, but nobody waits for a compiler where general programs do for now.
+
+        They do where fewer of them are missing than of those made for the graph. `Compiled.job` then makes those, once
+        it is submitted to `behind`. Where the special programs are as few, the caller waits for them, and the general
+        ones are built behind, so that the next graph has them.
+        """
+        plan = partial(self.plan, trace=trace, tuning=tuning)
+        if self.behind is None or (tuning.level or self.options.tune) != "none":
+            return self._make(graph, plan, trace, on_built)
+        planned = plan(graph.copy())
+        programs = specs(planned.program)
+        missing = self.rt.programs.missing(programs)
+        if not missing:
+            return self._make(graph, plan, trace, on_built, planned)
+        try:
+            general = self.plan_general(graph.copy(), trace)
+        except OpaliteError as e:
+            _log.info("graph '%s' has no general plan: %s", graph.name, e)
+            return self._make(graph, plan, trace, on_built, planned)
+        lacking = self.rt.programs.missing(specs(general.program))
+        if len(lacking) >= len(missing):
+            if lacking:
+                self.behind.submit(Job(lacking, None))
+            return self._make(graph, plan, trace, on_built, planned)
+        try:
+            compiled = self._make(graph, partial(self.plan_general, trace=trace), trace, None, general)
+        except BuildError as e:
+            _log.info("graph '%s' has no general programs: %s", graph.name, e)
+            return self._make(graph, plan, trace, on_built, planned)
+        compiled.job = Job(
+            missing,
+            partial(self._make_behind, graph, on_built, planned),
+        )
+        return compiled
+
+    def _make_behind(
+        self,
+        graph: Graph,
+        on_built: Callable[[Program, tuple[str, ...]], None] | None,
+        planned: Planned,
+    ) -> Compiled:
+        assert self.behind is not None
+        trace = RunTrace()
+        return self._make(graph, partial(self.plan, trace=trace), trace, on_built, planned, self.behind.tally)
+
+    def _make(
+        self,
+        graph: Graph,
+        plan: Callable[[Graph], Planned],
+        trace: RunTrace,
+        on_built: Callable[[Program, tuple[str, ...]], None] | None,
+        planned: Planned | None = None,
+        tally: ProgramTally | None = None,
+    ) -> Compiled:
+        """The Executable of `planned`, or of what `plan` gives of a copy of `graph`."""
         failed: BuildError | None = None
         notes: tuple[str, ...] = ()
         for left in range(MOST_LEFT_OUT, -1, -1):
             try:
-                planned = self.plan(graph.copy(), trace, tuning, policy)
+                planned = planned or plan(graph.copy())
             except OpaliteError:
                 if failed is not None:  # nothing else can take the kernel's place
                     raise failed from None
@@ -90,6 +167,8 @@ class Compiler:
                     self.rt,
                     program,
                     onnx_runner(),
+                    tally=tally or self.ledger.programs,
+                    tier=planned.tier,
                     on_built=None if on_built is None else lambda p, n=all_notes: on_built(p, n),  # type: ignore[misc]
                 )
                 break
@@ -98,7 +177,7 @@ class Compiler:
                 if not note:
                     raise
                 notes = (*notes, note)
-                failed = e
+                failed, planned = e, None
         trace.build_s += executable.build_s
         return Compiled(executable, all_notes, may_overflow=program.stores_halves)
 
@@ -115,7 +194,9 @@ class Compiler:
         _log.warning("%s. %s", note, error)
         return note
 
-    def plan_options(self, policy: PrecisionPolicy | None = None, level: str = "none") -> PlanOptions:
+    def plan_options(
+        self, policy: PrecisionPolicy | None = None, level: str = "none", tier: Tier = "special"
+    ) -> PlanOptions:
         """What the planner is asked for. policy: None takes the session's. level: of tuning."""
         from ...plan.planner import PlanOptions
 
@@ -124,7 +205,18 @@ class Compiler:
             self.options.memory,
             self.options.strict,
             tries_images=LEVELS.index(level) >= LEVELS.index("wide"),
+            tier=tier,
         )
+
+    def plan_general(self, graph: Graph, trace: RunTrace) -> Planned:
+        """The Program of `graph`, which is consumed, of the general tier."""
+        from ...plan.planner import Knowledge, plan
+
+        started = time.perf_counter()
+        planned = plan(graph, self.plan_options(tier="general"), Knowledge(self.rt.info))
+        trace.import_s += time.perf_counter() - started
+        self.ledger.add_plan(made=1)
+        return planned
 
     def plan(
         self, graph: Graph, trace: RunTrace, tuning: TuneRequest = AS_OPENED, policy: PrecisionPolicy | None = None
@@ -134,6 +226,7 @@ class Compiler:
         from ...tune.dependence import graph_key, record
         from ...tune.files import has_tuning, tuning_stamp
 
+        self.ledger.add_plan(made=1)
         started = time.perf_counter()
         level = tuning.level or self.options.tune
         options = self.plan_options(policy, level)
@@ -158,3 +251,8 @@ class Compiler:
             planned.program.tuning = record(self.rt.info, key, prepared.graph.nodes, stamp)
             trace.import_s += time.perf_counter() - started
         return planned
+
+
+def specs(program: Program) -> list[Spec]:
+    """What is built of the program's sources."""
+    return [(s.text, s.options, s.name) for s in program.sources]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from ..execute.executable import Executable
+from .behind import Job
 from .steady import SteadyRun
 
 
@@ -17,7 +19,7 @@ class Compiled:
 
     notes: sentences on how it was compiled. may_overflow: halves may not hold the values, so that outputs must be
     looked at. is_proven: outputs of a run were looked at; before that none stays on the device. steady: how runs like
-    the last one go, once that is known.
+    the last one go, once that is known. job: makes what will take its place. is_replaced: whether that is there.
     """
 
     executable: Executable
@@ -25,6 +27,8 @@ class Compiled:
     may_overflow: bool = False
     is_proven: bool = False
     steady: SteadyRun | None = None
+    job: Job | None = None
+    is_replaced: bool = False
 
 
 class ExecutableCache:
@@ -34,6 +38,8 @@ class ExecutableCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.waits = 0
+        self.waited_s = 0.0
         self._kept: weakref.WeakKeyDictionary[Hashable, Compiled] = weakref.WeakKeyDictionary()
         self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
@@ -51,14 +57,38 @@ class ExecutableCache:
             if found is not None:
                 return found
             making = self._making.setdefault(key, threading.RLock())
+        started = time.perf_counter()
         with making:
-            return self.find(key) or self.keep(key, make())
+            found = self.find(key)
+            if found is None:
+                return self.keep(key, make())
+        with self._lock:
+            self.waits += 1
+            self.waited_s += time.perf_counter() - started
+        return found
 
     def keep(self, key: Hashable, compiled: Compiled) -> Compiled:
         """Keep `compiled` for `key`, in place of what was there; gives it back."""
         with self._lock:
             self._kept[key] = compiled
         return compiled
+
+    def swap(self, key: Hashable, old: Compiled, new: Compiled) -> bool:
+        """Keep `new` in the place of `old`, unless that has gone; runs of the key from the next on go through it."""
+        with self._lock:
+            if self._kept.get(key) is not old:
+                return False
+            self._kept[key] = new
+        old.is_replaced = True
+        if old.steady is not None:
+            old.steady.is_current = False
+        return True
+
+    @property
+    def all(self) -> list[Compiled]:
+        """All that is kept."""
+        with self._lock:
+            return list(self._kept.values())
 
     def clear(self) -> None:
         """Forget everything."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ...ir.device import DeviceInfo
 from ..execute.trace import RunTrace
+from .executables import ExecutableCache
 from .ports import ModelMetadata, NodeArg
 from .request import PLAIN, RunRequest
 
@@ -41,6 +42,10 @@ class Model(Protocol):
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input, to try the model with on `device`."""
+
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
 
     def reset(self) -> None:
         """Forget what was compiled."""

@@ -18,6 +18,7 @@ from ...plan.program import Program
 from ...plan.report import NodeReport, task_report
 from ..execute.exchange import Target
 from ..execute.trace import Ran, RunTrace
+from .behind import Job
 from .compiler import Compiler
 from .executables import Compiled, ExecutableCache
 from .imported import ImportedModel
@@ -50,6 +51,11 @@ class OnnxModel:
         """Feeds as arrays, checked against the model."""
         return self.imported.check_feeds(feeds)
 
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
+        return [self.executables]
+
     def reset(self) -> None:
         """Forget every segment and what was compiled."""
         self.imported.reset()
@@ -57,12 +63,13 @@ class OnnxModel:
 
     def _steady(self, compiled: Compiled, segment: Segment, feeds: Mapping[str, Any]) -> SteadyRun | None:
         """How runs like this one go, of `segment` alone, at most with operators on the host after it."""
-        if compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
+        if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
             return None
         if compiled.steady is None:
             whole = self.imported.whole(compiled.executable.program, segment)
             if whole is not None:
                 compiled.steady = SteadyRun(compiled.executable, whole, feeds)
+                compiled.steady.is_current = not compiled.is_replaced  # by another thread, in this moment
         return compiled.steady
 
     def run(
@@ -73,8 +80,14 @@ class OnnxModel:
         trace = RunTrace(ran=ran)
         last: list[tuple[Compiled, Segment]] = []
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
-        with Turn(request.lock, whole=tunes) as turn:
-            outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last)
+        made: list[Job] = []
+        try:
+            with Turn(request.lock, whole=tunes) as turn:
+                outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last, made)
+        finally:
+            if self.compiler.behind is not None:
+                for job in made:
+                    self.compiler.behind.submit(job)
         if last:
             ran.steady = self._steady(*last[0], feeds)
         return outputs, trace
@@ -88,13 +101,14 @@ class OnnxModel:
         turn: Turn,
         on_whole: OnWhole | None = None,
         last: list[tuple[Compiled, Segment]] | None = None,
+        made: list[Job] | None = None,
     ) -> list[Any]:
         """Outputs of a model or of a loop's body. last: gets the segment that is all of the run but for what the host
-        does after it."""
+        does after it. made: gets what is to be done once the run is over."""
         inside = replace(request, targets={}) if request.targets else request
 
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            return self._run(body, inner, inside, trace, turn)
+            return self._run(body, inner, inside, trace, turn, made=made)
 
         clock = time.perf_counter
         started = clock()
@@ -114,7 +128,10 @@ class OnnxModel:
             compiled = self.executables.find(segment)
             if compiled is None:
                 turn.leave()
-                compiled = self._compile(segment, trace, request, run, on_whole)
+                compiled = self._compile(segment, trace, request, run, on_whole, made)
+            if request.waits and compiled.job is not None and not compiled.job.is_over:
+                turn.leave()
+                compiled = self._settled(segment, compiled)
             turn.take()
             executable = compiled.executable
             kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
@@ -155,7 +172,13 @@ class OnnxModel:
         return run.outputs
 
     def _compile(
-        self, segment: Segment, trace: RunTrace, request: RunRequest, run: Run, on_whole: OnWhole | None
+        self,
+        segment: Segment,
+        trace: RunTrace,
+        request: RunRequest,
+        run: Run,
+        on_whole: OnWhole | None,
+        made: list[Job] | None,
     ) -> Compiled:
         tell = None
         if on_whole is not None and run.is_whole:
@@ -163,9 +186,25 @@ class OnnxModel:
             def tell(program: Program, notes: tuple[str, ...]) -> None:
                 on_whole(program, segment, notes)
 
-        return self.executables.find_or_make(
-            segment, lambda: self.compiler.compile(segment.graph, trace, request.tuning, on_built=tell)
-        )
+        compile_ = self.compiler.compile if request.waits or made is None else self.compiler.compile_soon
+
+        def make() -> Compiled:
+            compiled = compile_(segment.graph, trace, request.tuning, on_built=tell)
+            if compiled.job is not None:
+                assert made is not None
+                compiled.job.place(self.executables, segment, compiled)
+                made.append(compiled.job)
+            return compiled
+
+        return self.executables.find_or_make(segment, make)
+
+    def _settled(self, segment: Segment, compiled: Compiled) -> Compiled:
+        """What takes the place of `compiled`, which was made for now."""
+        started = time.perf_counter()
+        assert compiled.job is not None
+        compiled.job.wait()
+        self.compiler.ledger.add_wait("behind", time.perf_counter() - started)
+        return self.executables.find(segment) or compiled
 
 
 def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:

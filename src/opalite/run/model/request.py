@@ -37,8 +37,8 @@ AS_OPENED = TuneRequest()
 class RunRequest:
     """targets: outputs by name that should stay on the device, and what gives their tensors. recorder: told of the
     times of every launch. check: asked between segments, raises if the run is called off. is_trial: what is computed is
-    only to be compared, so that overflow is no news. lock: what runs of the session take in turn; None where there are
-    no others.
+    only to be compared, so that overflow is no news. waits: go through specialised programs, however long they take to
+    build. lock: what runs of the session take in turn; None where there are no others.
     """
 
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -46,6 +46,7 @@ class RunRequest:
     check: Callable[[], None] | None = None
     tuning: TuneRequest = AS_OPENED
     is_trial: bool = False
+    waits: bool = False
     lock: RunLock | None = None
 
 

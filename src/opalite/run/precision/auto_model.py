@@ -23,6 +23,7 @@ from ...ir.edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
 from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
+from ..model.executables import ExecutableCache
 from ..model.model import Model
 from ..model.opening import open_onnx
 from ..model.plan_key import file_stamp
@@ -106,6 +107,11 @@ class AutoModel:
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """A shape for every input."""
         return self._active().example_shapes(device)
+
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
+        return [cache for model in (self._wide, self._half) if model is not None for cache in model.caches]
 
     def reset(self) -> None:
         """Forget what was compiled, and stop searching."""

@@ -21,6 +21,7 @@ class Explanation:
     arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
     notes: list[str] = field(default_factory=list)
     precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
+    tier: str = ""  # which programs serve, in a sentence
     queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
 
     @property
@@ -62,6 +63,7 @@ class Explanation:
         for m in self.memory:
             lines.append(memory_line(m))
         lines.extend(self.queueing)
+        lines.extend([self.tier] if self.tier else [])
         lines.extend(self.precision)
         lines.extend(self.notes)
         return "\n".join(lines)
@@ -100,6 +102,22 @@ def explain(device: str, ran: Ran) -> Explanation:
             found.memory.append(item.memory)
             found.arenas.append(arena_regions(item))
     return found
+
+
+def tier_sentence(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
+    """Which programs serve (docs/tiers.md), and why general ones do; '' where none runs.
+
+    tiers: of each executable. pending: how many others are being made.
+    """
+    if not tiers:
+        return ""
+    if "general" not in tiers:
+        return "tier: special, programs made for this model"
+    some = "general" if "special" not in tiers else "general for some parts"
+    if faults:
+        return f"tier: {some}, because the programs made for this model failed: {faults[-1]}"
+    why = f"while those made for this model are built (for {pending} executables)" if pending else "for now"
+    return f"tier: {some}, programs that serve any model, {why}"
 
 
 def memory_line(m: MemoryReport) -> str:

@@ -171,7 +171,7 @@ def test_a_failed_run_leaves_nothing_behind(rt: Runtime, monkeypatch: pytest.Mon
     session = opalite.InferenceSession(chosen_rows().SerializeToString(), device=rt.info.id, precision="fp32")
     session.run(None, {"x": noise(300, 24, seed=1)})
 
-    def fail(*args: Any) -> Any:
+    def fail(*args: Any, **options: Any) -> Any:
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:

@@ -1,0 +1,192 @@
+"""Behind: what makes the specialised executables of a session while its runs go on with general ones.
+
+Nobody waits for a compiler: where programs made for a model's nodes are missing, its first runs go through general
+programs, which any model shares (docs/tiers.md). A thread of the session has worker processes build what is missing,
+makes the Executable, and puts it in the other's place between two runs. The thread ends when there is nothing to do,
+with the session, or with the interpreter, whose end it looks out for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...cl.counters import ProgramTally
+from ...cl.forks import is_child
+from ...cl.programs import Spec
+from ...cl.runtime import Runtime
+from ...errors import OpaliteError
+from ..execute.executable import Executable
+from ..execute.short_turns import short_turns
+
+if TYPE_CHECKING:
+    from .executables import Compiled, ExecutableCache
+
+_log = logging.getLogger(__name__)
+
+
+class Job:
+    """One specialised Executable to be made.
+
+    programs: what it is built of. make: gives it, when these are there. is_over: nothing more will come of it. fault:
+    why nothing came of it. left: programs that are missing.
+    """
+
+    def __init__(self, programs: Sequence[Spec], make: Callable[[], Compiled] | None) -> None:
+        """make: None to have the programs built and no more."""
+        self.programs, self.make = programs, make
+        self.left = len(programs)
+        self.fault = ""
+        self._over = threading.Event()
+        self._place: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
+
+    def place(self, cache: ExecutableCache, key: Hashable, general: Compiled) -> None:
+        """Where what is made goes: in the place of `general`, and nowhere if that has gone."""
+        self._place = weakref.ref(cache), weakref.ref(key), weakref.ref(general)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self._over.is_set()
+
+    def end(self) -> None:
+        """Nothing more will come of it, and nothing that it held is needed."""
+        self.programs, self.make = (), None
+        self._over.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over; whether it is."""
+        return self._over.wait(timeout)
+
+    def find_place(self) -> tuple[ExecutableCache, Hashable, Compiled] | None:
+        """Cache, key and what to replace, as long as that is what runs of the key go through."""
+        if self._place is None:
+            return None
+        cache_of, key_of, general_of = self._place
+        cache, key, general = cache_of(), key_of(), general_of()
+        if cache is None or key is None or general is None or cache.find(key) is not general:
+            return None
+        return cache, key, general
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody would run what is made."""
+        return self._place is None or self.find_place() is not None
+
+
+class Behind:
+    """The jobs of one session. tally: programs that were built for them. swaps: executables that were put in place."""
+
+    def __init__(self, rt: Runtime, on_swap: Callable[[Executable, Executable], None]) -> None:
+        """on_swap: told of an executable that is replaced, and by which, between two runs; held weakly."""
+        self._rt = rt
+        self._on_swap = weakref.WeakMethod(on_swap)
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self.tally = ProgramTally(is_behind=True)
+        self.swaps = 0
+        self.faults: list[str] = []
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What is not over yet."""
+        with self._lock:
+            return list(self._jobs)
+
+    def submit(self, job: Job) -> None:
+        """Have a job done, after those that are there."""
+        with self._lock:
+            if self._is_closed or is_child():
+                job.end()
+                return
+            self._jobs.append(job)
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._work, name="opalite-behind")
+            try:
+                self._thread.start()
+                return
+            except RuntimeError as e:  # the system has no more threads, or the interpreter ends
+                self._thread = None
+                self._jobs.clear()
+                job.fault = f"no thread can be started ({e})"
+                job.end()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to do; whether nothing is."""
+        end = None if timeout is None else time.monotonic() + timeout
+        waited = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in self.jobs]
+        return all(waited)
+
+    def drop(self) -> None:
+        """Give up all jobs."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, deque()
+        for job in jobs:
+            job.end()
+
+    def close(self) -> None:
+        """Give up all jobs, and take no more."""
+        if is_child():
+            return
+        with self._lock:
+            self._is_closed = True
+        self.drop()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                job = self._jobs[0]
+            try:
+                self._do(job)
+            except (OpaliteError, MemoryError) as e:
+                self._tell(job, f"{type(e).__name__}: {e}" if isinstance(e, MemoryError) else str(e))
+            except Exception as e:
+                if threading.main_thread().is_alive():
+                    _log.exception("making a specialised executable failed")
+                    self._tell(job, f"{type(e).__name__}: {e}")
+            with self._lock:
+                if self._jobs and self._jobs[0] is job:
+                    self._jobs.popleft()
+            job.end()
+
+    def _do(self, job: Job) -> None:
+        programs, make = job.programs, job.make
+
+        def stop() -> bool:
+            return job.is_over or not job.is_wanted or not threading.main_thread().is_alive()
+
+        if stop():
+            return
+        self._rt.programs.build_behind(programs, stop, self.tally, urgent=self.swaps == 0)
+        if make is None or stop():
+            return
+        with short_turns():
+            made = make()
+        found = job.find_place()
+        if found is None or job.is_over:
+            return
+        cache, key, general = found
+        if cache.swap(key, general, made):
+            self.swaps += 1
+            told = self._on_swap()
+            if told is not None:
+                told(general.executable, made.executable)
+
+    def _tell(self, job: Job, fault: str) -> None:
+        job.fault = fault
+        self.faults.append(fault)
+        found = job.find_place()
+        if found is not None:
+            found[2].notes = (*found[2].notes, f"general programs go on: the specialised ones failed: {fault}")
+        _log.warning("the session goes on with general programs, because the specialised ones failed: %s", fault)

@@ -1,0 +1,376 @@
+"""Two tiers: first runs go through general programs, those made for the model are built behind and take their place."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opalite
+from opalite.cl.programs import ProgramCache
+from opalite.cl.runtime import Runtime
+from opalite.errors import BuildError
+from opalite.run.execute.executable import Executable
+from opalite.run.model.behind import Behind
+from opalite.run.model.compiler import Compiler
+from opalite.run.report.stats import SessionStats
+
+from ....helpers.onnx_text import by_onnxruntime
+from ....helpers.small_models import classifier, noise
+
+PATIENCE_S = 120.0
+X = {"x": noise(1, 3, 16, 16)}
+WIDE = {"x": noise(1, 3, 16, 40)}
+Open = Callable[..., opalite.InferenceSession]
+
+
+def close_to(got: Any, want: Any) -> None:
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """As if no program made for a model were built yet, and all general ones: [whether that is so]."""
+    monkeypatch.setenv("OPALITE_TIERS", "1")
+    monkeypatch.setattr(type(rt.programs), "may_build_behind", True)
+    lacks = [True]
+    general: set[Any] = set()
+    real_plan = Compiler.plan_general
+    real_missing = ProgramCache.missing
+
+    def plan_general(self: Compiler, *args: Any) -> Any:
+        planned = real_plan(self, *args)
+        general.update((s.text, s.options) for s in planned.program.sources)
+        return planned
+
+    def missing(self: ProgramCache, specs: Any) -> Any:
+        if not lacks[0]:
+            return real_missing(self, specs)
+        return [s for s in specs if s[:2] not in general]
+
+    monkeypatch.setattr(Compiler, "plan_general", plan_general)
+    monkeypatch.setattr(ProgramCache, "missing", missing)
+    return lacks
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """What is built behind is there when this is set."""
+    go = threading.Event()
+    real = ProgramCache.build_behind
+
+    def wait(self: ProgramCache, specs: Any, stop: Callable[[], bool], *args: Any, **options: Any) -> None:
+        while not go.wait(0.01):
+            if stop():
+                return
+        real(self, specs, stop, *args, **options)
+
+    monkeypatch.setattr(ProgramCache, "build_behind", wait)
+    return go
+
+
+@pytest.fixture
+def open_session(rt: Runtime, lacking: list[bool]) -> Open:
+    def open_(model: Any = None, **options: Any) -> opalite.InferenceSession:
+        source = (classifier() if model is None else model).SerializeToString()
+        return opalite.InferenceSession(source, **{"device": rt.info.id, "precision": "fp32", **options})
+
+    return open_
+
+
+def test_the_special_programs_take_the_general_ones_place(open_session: Open, held: threading.Event) -> None:
+    session = open_session()
+    want = by_onnxruntime(classifier(), X)[0]
+    for _ in range(3):
+        close_to(session.run(None, X)[0], want)
+        assert session.last_timing.tier == "general"
+    assert "while those made for this model are built" in session.explain().tier
+    stats = session.stats()
+    assert (stats.tier, stats.pending, stats.swaps) == ("general", 1, 0)
+    assert not session.settle(0.05)
+    first = weakref.ref(session._ran.executables[0])
+    held.set()
+    assert session.settle(PATIENCE_S)
+    gc.collect()
+    assert first() is None, "the general executable, and its weights, are held on"
+    close_to(session.run(None, X)[0], want)
+    assert session.last_timing.tier == "special"
+    assert session.explain().tier.startswith("tier: special")
+    stats = session.stats()
+    assert stats.runs_by_tier == {"general": 3, "special": 1}
+    assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("special", 0, 1, ())
+
+
+def test_a_new_size_builds_nothing_on_the_caller_s_thread(
+    open_session: Open, held: threading.Event, rt: Runtime, lacking: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session()
+    session.run(None, X)
+    built = session.stats().programs_built
+    session.run(None, WIDE)
+    assert session.last_timing.tier == "general"
+    assert session.stats().programs_built == built
+    assert session.stats().sizes == 2
+    held.set()
+    assert session.settle(PATIENCE_S)
+    for feeds in (X, WIDE, X):
+        close_to(session.run(None, feeds)[0], by_onnxruntime(classifier(), feeds)[0])
+        assert session.last_timing.tier == "special"
+
+
+def test_runs_go_on_while_the_special_executable_is_made(
+    open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the moment that programs are there and the swap, runs wait for nothing."""
+    session = open_session()
+    (want,) = session.run(None, X)
+    begun, go = threading.Event(), threading.Event()
+    real = Executable.__init__
+
+    def wait(self: Executable, *args: Any, **options: Any) -> None:
+        if threading.current_thread().name == "opalite-behind":
+            begun.set()
+            assert go.wait(PATIENCE_S)
+        real(self, *args, **options)
+
+    monkeypatch.setattr(Executable, "__init__", wait)
+    held.set()
+    assert begun.wait(PATIENCE_S)
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, X)[0], want)
+    go.set()
+    assert session.settle(PATIENCE_S)
+    close_to(session.run(None, X)[0], want)
+    assert session.last_timing.tier == "special"
+
+
+def test_what_measures_waits_for_the_special_programs(open_session: Open) -> None:
+    session = open_session()
+    session.run(None, X)
+    session.profile(X, 1)
+    assert session.last_timing.tier == "special"
+    assert open_session().explain(X).tier.startswith("tier: special")
+    tuned = open_session(tune="fast")
+    tuned.run(None, X)
+    assert tuned.last_timing.tier == "special"
+
+
+def test_programs_that_are_there_are_taken_at_once(open_session: Open, lacking: list[bool]) -> None:
+    lacking[0] = False
+    warm = open_session()
+    warm.run(None, X)
+    warm.settle()
+    session = open_session()
+    session.run(None, X)
+    assert session.last_timing.tier == "special"
+    assert session.stats().pending == 0
+    assert session.stats().programs_built == 0
+
+
+def test_a_knob_turns_it_off(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_TIERS", "0")
+    session = open_session()
+    session.run(None, X)
+    assert session.last_timing.tier == "special"
+
+
+def test_what_fails_behind_leaves_the_session_running(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = Runtime.build_all
+
+    def fail(self: Runtime, *args: Any) -> Any:
+        if threading.current_thread().name == "opalite-behind":
+            raise BuildError("this driver cannot compile it")
+        return real(self, *args)
+
+    monkeypatch.setattr(Runtime, "build_all", fail)
+    session = open_session()
+    want = by_onnxruntime(classifier(), X)[0]
+    close_to(session.run(None, X)[0], want)
+    assert session.settle(PATIENCE_S)
+    for _ in range(2):
+        close_to(session.run(None, X)[0], want)
+    assert session.last_timing.tier == "general"
+    assert session.stats().faults == ("this driver cannot compile it",)
+    assert "this driver cannot compile it" in session.explain().tier
+    assert sum("cannot compile it" in r.message for r in caplog.records) == 1
+
+
+def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the caller's thread: another kernel takes the place of one whose program fails."""
+    real, failed = Runtime.build_all, []
+    monkeypatch.setattr(Runtime, "leave_out", lambda self, names: failed.extend(names))
+
+    def fail(self: Runtime, specs: Any, *args: Any) -> Any:
+        if threading.current_thread().name == "opalite-behind" and not failed:
+            error = BuildError("this driver cannot compile it")
+            error.program = specs[0][:2]
+            raise error
+        return real(self, specs, *args)
+
+    monkeypatch.setattr(Runtime, "build_all", fail)
+    session = open_session()
+    session.run(None, X)
+    assert session.settle(PATIENCE_S)
+    assert failed
+    close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
+    assert session.last_timing.tier == "special"
+    assert session.stats().faults == ()
+
+
+@pytest.mark.parametrize("how", ["close", "del"])
+def test_the_end_of_a_session_ends_what_is_built(open_session: Open, held: threading.Event, how: str) -> None:
+    session = open_session()
+    session.run(None, X)
+    behind = session._behind
+    assert behind is not None
+    thread = behind._thread
+    assert thread is not None
+    if how == "close":
+        session.close()
+        assert session.stats().pending == 0
+        close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])  # and begins anew
+        session.close()
+    else:
+        gone = weakref.ref(session)
+        del session
+        gc.collect()
+        assert gone() is None
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_a_session_is_pickled_while_something_is_built(open_session: Open, held: threading.Event) -> None:
+    import pickle
+
+    session = open_session()
+    session.run(None, X)
+    copy = pickle.loads(pickle.dumps(session))
+    close_to(copy.run(None, X)[0], session.run(None, X)[0])
+
+
+def test_stats_are_json(open_session: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stats.jsonl"
+    monkeypatch.setenv("OPALITE_STATS", str(path))
+    session = open_session()
+    assert session.stats().tier == ""
+    session.run(None, X)
+    assert session.settle(PATIENCE_S)
+    session.run(None, X)
+    raw = json.loads(session.stats().to_json())
+    assert set(raw) == set(SessionStats.__dataclass_fields__)
+    assert raw["runs"] == 2
+    assert raw["bytes"]["weights"] > 0
+    assert raw["bytes"]["exchange"] >= X["x"].nbytes
+    assert raw["plans_made"] == 2
+    session.close()
+    session.close()
+    (line,) = path.read_text().splitlines()
+    assert json.loads(line)["stats"]["runs"] == 2
+    assert json.loads(line)["device"] == session.device.id
+
+
+def test_counts_are_right_under_threads(open_session: Open) -> None:
+    session = open_session()
+    feeds = [{"x": noise(1, 3, 8 + i, 8)} for i in range(4)]
+
+    def work() -> None:
+        for i in range(20):
+            session.run(None, feeds[i % 4])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert session.settle(PATIENCE_S)
+    stats = session.stats()
+    assert stats.runs == 80
+    assert sum(stats.runs_by_tier.values()) == 80
+    assert stats.swaps == 4
+    assert stats.sizes == 4
+
+
+_EXIT = """
+import sys, threading, numpy as np, opalite
+session = opalite.InferenceSession(sys.argv[1], device=sys.argv[2], precision="fp32")
+(y,) = session.run(None, {"x": np.zeros((1, 3, 16, 16), np.float32)})
+print(session.last_timing.tier, len(session.stats().faults), session.stats().pending, flush=True)
+if sys.argv[3] == "fork":
+    import os
+    child = os.fork()
+    if child == 0:
+        try:
+            session.run(None, {"x": np.zeros((1, 3, 16, 16), np.float32)})
+        except opalite.errors.DeviceError:
+            sys.exit(7)
+        sys.exit(8)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+elif sys.argv[3] == "raise":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "raise", "fork"])
+def test_a_process_ends_at_once_while_something_is_built(rt: Runtime, tmp_path: Path, how: str) -> None:
+    """With an empty cache: workers are at it when the interpreter ends, and none outlives it."""
+    if not rt.programs.may_build_behind or (how == "fork" and not hasattr(os, "fork")):
+        pytest.skip("nothing is built behind here")
+    model = tmp_path / "m.onnx"
+    model.write_bytes(classifier(channels=24).SerializeToString())
+    environment = {**os.environ, "OPALITE_TIERS": "1", "OPALITE_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", _EXIT, str(model), rt.info.id, how]
+    started = time.monotonic()
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert time.monotonic() - started < PATIENCE_S
+    assert done.returncode == (3 if how == "raise" else 0)
+    lines = done.stdout.splitlines()
+    assert lines[0] in ("general 0 1", "special 0 0", "special 0 1"), lines
+    if how == "fork":
+        assert lines[1] == "7"
+    assert _processes_with(str(tmp_path)) == []
+
+
+def _processes_with(word: str) -> list[str]:
+    """Command lines and environments, under Linux, of processes that name `word`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in text and path.name != str(os.getpid()):
+            found.append(path.name)
+    return found
+
+
+def test_without_threads_the_session_runs_on(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    session = open_session()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
+    assert session.settle(1)
+
+
+def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
+    class Owner:
+        def told(self, old: Executable, new: Executable) -> None: ...
+
+    owner = Owner()
+    behind = Behind(rt, owner.told)
+    assert behind.settle(0)
+    assert behind.jobs == []
