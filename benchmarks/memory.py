@@ -1,10 +1,18 @@
-"""Peak resident memory of one process that runs a model once and again, beside onnxruntime; and what each part takes.
+"""Resident memory of one process that runs a model, beside onnxruntime: at its peak, and when it has come to rest.
 
-    python -m benchmarks.memory ../shared/models/mobilenetv2_fp32.onnx
-    python -m benchmarks.memory model.onnx --shape input:1x3x224x224 --json memory.json
+    python -m benchmarks.memory resnet50 alexnet ../shared/models/mobilenetv2_fp32.onnx
+    python -m benchmarks.memory model.onnx --shape input:1x3x224x224 --parts --json memory.json
 
-Figures are the kernel's: VmHWM, the peak, and VmRSS with its share of files (libraries, and weights that are mapped
-from a bundle, which processes share) and of memory of the process's own. Linux only.
+Models are files, or names of benchmarks/models, which are built and saved first. Each row of the table is from fresh
+processes that open the model, run it and run it again (30 times, so that Opalite has joined its launches):
+
+    first run      from the .onnx file, without a plan; the plan is kept. Programs are built already
+    kept plan      from the .onnx file, by that plan
+    onnxruntime    from the .onnx file
+
+Figures are the kernel's: VmHWM, the peak, and VmRSS with its share of files (libraries) and of memory of the process's
+own; of several rounds the median. `workers` is the most that a worker process took, beside the process itself, while
+programs were built with empty caches. `--parts` shows what each step of a process adds. Linux only.
 """
 
 from __future__ import annotations
@@ -12,6 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +32,7 @@ from typing import Any
 from .start import find_shapes
 
 _SAY = """
-import json, sys
+import gc, json, resource, sys
 rows = []
 def say(part):
     with open("/proc/self/status") as f:
@@ -33,6 +43,17 @@ say("python")
 import numpy as np
 say("numpy")
 x = {n: np.zeros(shape, dtype) for n, (shape, dtype) in shapes.items()}
+"""
+_REST = """
+for _ in range(28):
+    session.run(None, x)
+if hasattr(session, "settle"):
+    session.settle()
+    session.run(None, x)
+gc.collect()
+say("at rest")
+rows.append(["workers", *[resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss] * 4])
+print(json.dumps(rows))
 """
 _OPALITE = (
     _SAY
@@ -45,7 +66,7 @@ say("opalite's modules")
 from opalite.cl.runtime import find_runtime
 rt = find_runtime("cpu")
 say("PoCL with LLVM, a context")
-if path.endswith(".onnx") and sys.argv[4] == "whole":
+if sys.argv[4] == "whole":
     import opalite.run.model.onnx_model, opalite.plan.planner
     say("onnx, importer, passes, kernels")
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
@@ -54,8 +75,8 @@ session.run(None, x)
 say("weights, arena, kernels, first run")
 session.run(None, x)
 say("second run")
-print(json.dumps(rows))
 """
+    + _REST
 )
 _ONNXRUNTIME = (
     _SAY
@@ -70,8 +91,8 @@ session.run(None, x)
 say("first run")
 session.run(None, x)
 say("second run")
-print(json.dumps(rows))
 """
+    + _REST
 )
 
 Row = list[Any]
@@ -79,59 +100,115 @@ Row = list[Any]
 
 
 def measure(code: str, path: Path, shapes: dict[str, Any], threads: int, env: dict[str, str], mode: str) -> list[Row]:
-    """The rows of one process, run twice so that caches are warm."""
+    """The rows of one process."""
     command = [sys.executable, "-c", code, str(path), json.dumps(shapes), str(threads), mode]
-    for _ in range(2):
-        done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
     rows: list[Row] = json.loads(done.stdout)
     return rows
 
 
-def show(name: str, rows: Sequence[Row]) -> None:
-    """A table in MB (10^6 bytes)."""
+def measure_all(path: Path, shapes: dict[str, Any], threads: int, rounds: int, cache: Path) -> dict[str, list[Row]]:
+    """Rows by kind of process, each figure the median of `rounds`; `cache` is a folder of the model's own."""
+    env = {"OPALITE_CACHE_DIR": str(cache), "POCL_MAX_PTHREAD_COUNT": str(threads)}
+    empty = measure(_OPALITE, path, shapes, threads, env, "whole")  # builds the programs
+    found: dict[str, list[list[Row]]] = {"first run": [], "kept plan": [], "onnxruntime": []}
+    for _ in range(rounds):
+        shutil.rmtree(cache / "plans", ignore_errors=True)
+        found["first run"].append(measure(_OPALITE, path, shapes, threads, env, "whole"))
+        assert list(cache.glob("plans/*/*/*.opal")), f"no plan of {path.name} was kept"
+        found["kept plan"].append(measure(_OPALITE, path, shapes, threads, env, "plan"))
+        found["onnxruntime"].append(measure(_ONNXRUNTIME, path, shapes, threads, {}, ""))
+    medians = {name: [_median(parts) for parts in zip(*rows, strict=True)] for name, rows in found.items()}
+    return medians | {"empty caches": empty}
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    return [rows[0][0], *(statistics.median(row[i] for row in rows) for i in range(1, 5))]
+
+
+def mb(kib: float) -> float:
+    """10^6 bytes."""
+    return kib * 1024 / 1e6
+
+
+def line(name: str, weights: int, found: dict[str, list[Row]]) -> str:
+    """A row of the table."""
+    figures = {}
+    for kind, rows in found.items():
+        by_part = {row[0]: row for row in rows}
+        figures[kind] = mb(by_part["at rest"][1]), mb(by_part["at rest"][2])
+    other, rest = figures["onnxruntime"]
+    cells = [name, f"{weights / 1e6:.0f}"]
+    for kind in ("first run", "kept plan"):
+        peak, steady = figures[kind]
+        cells += [f"{peak:.0f}", f"{peak - other:+.0f}", f"{steady:.0f}"]
+    cells += [f"{other:.0f}", f"{rest:.0f}", f"{mb(found['empty caches'][-1][1]):.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = """| model | weights | first run: peak | above onnxruntime's | at rest | kept plan: peak | above | at rest | \
+onnxruntime: peak | at rest | workers |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
+
+
+def show_parts(name: str, rows: Sequence[Row]) -> None:
+    """What each step of a process adds, in MB."""
     print(f"\n| {name} | peak | resident | of files | own | added |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-    before = 0
-    for part, *kib in rows:
-        peak, resident, files, own = (v * 1024 / 1e6 for v in kib)
+    before = 0.0
+    for part, *kib in rows[:-1]:
+        peak, resident, files, own = map(mb, kib)
         print(f"| {part} | {peak:.1f} | {resident:.1f} | {files:.1f} | {own:.1f} | {resident - before:+.1f} |")
         before = resident
 
 
+def model_file(name: str, folder: Path) -> Path:
+    """The file `name`, or the benchmark model of that name, built and saved in `folder`."""
+    path = Path(name)
+    if path.suffix == ".onnx":
+        return path
+    # In a process of its own: what building takes is not taken from what is measured.
+    code = "import sys, onnx; from benchmarks.models import build; onnx.save(build(sys.argv[1]), sys.argv[2])"
+    subprocess.run([sys.executable, "-c", code, name, str(folder / f"{name}.onnx")], check=True)
+    return folder / f"{name}.onnx"
+
+
+def weight_bytes(path: Path) -> int:
+    """Bytes of the model's initializers."""
+    import numpy as np
+
+    import onnx
+
+    element = onnx.helper.tensor_dtype_to_np_dtype
+    tensors = onnx.load(path).graph.initializer
+    return sum(int(np.prod(t.dims)) * element(t.data_type).itemsize for t in tensors)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME:DIMS")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", action="store_true", help="show what each step of a process adds")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    shapes = find_shapes(args.model, args.shape)
-    import opalite
-
-    with tempfile.TemporaryDirectory() as temporary:
-        bundle = Path(temporary) / "model.opal"
-        opalite.compile(
-            args.model, bundle, shapes={n: tuple(s) for n, (s, _) in shapes.items()}, device="cpu", precision="fp32"
-        )
-        env = {"OPALITE_CACHE_DIR": temporary, "POCL_MAX_PTHREAD_COUNT": str(args.threads)}
-        whole = env | {"OPALITE_PLANS": "0"}
-        found = {
-            "opalite .opal": measure(_OPALITE, bundle, shapes, args.threads, env, "plan"),
-            "opalite .onnx": measure(_OPALITE, args.model, shapes, args.threads, env, "plan"),
-            "opalite .onnx, no plan kept": measure(_OPALITE, args.model, shapes, args.threads, whole, "whole"),
-            "onnxruntime": measure(_ONNXRUNTIME, args.model, shapes, args.threads, {}, ""),
-        }
-    print(f"{args.model.name}, {args.threads} threads, MB\n")
-    print("| process | peak | above onnxruntime |\n| --- | ---: | ---: |")
-    base = found["onnxruntime"][-1][1]
-    for name, rows in found.items():
-        peak = rows[-1][1]
-        print(f"| {name} | {peak * 1024 / 1e6:.1f} | {(peak - base) * 1024 / 1e6:+.1f} |")
-    for name, rows in found.items():
-        show(name, rows)
+    everything = {}
+    print(f"MB (10^6 bytes), {args.threads} threads, medians of {args.rounds}\n\n{HEAD}", flush=True)
+    for name in args.models:
+        with tempfile.TemporaryDirectory() as temporary:
+            os.environ["OPALITE_CACHE_DIR"] = str(Path(temporary) / "shapes")
+            path = model_file(name, Path(temporary))
+            shapes = find_shapes(path, args.shape)
+            found = measure_all(path, shapes, args.threads, args.rounds, Path(temporary) / "cache")
+            everything[path.stem] = found
+            print(line(path.stem, weight_bytes(path), found), flush=True)
+    for name, found in everything.items():
+        for kind, rows in found.items() if args.parts else ():
+            show_parts(f"{name}, {kind}", rows)
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(everything, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ _BUILDERS: dict[str, Callable[[Batch], onnx.ModelProto]] = {
     "resnet18": partial(resnet.resnet, depth=18),
     "resnet50": partial(resnet.resnet, depth=50),
     "squeezenet1_1": plain.squeezenet,
+    "alexnet": plain.alexnet,
     "vgg16": plain.vgg16,
     "inception_v1": inception.v1,
     "inception_v3": inception.v3,

@@ -1,4 +1,4 @@
-"""Networks without shortcuts: VGG (Simonyan and Zisserman, 2014) and SqueezeNet (Iandola et al., 2016)."""
+"""Networks without shortcuts: AlexNet (Krizhevsky, 2014), VGG (Simonyan and Zisserman, 2014), SqueezeNet (2016)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ def vgg16(batch: Batch) -> onnx.ModelProto:
         x = net.max_pool(x, 2, 2)
     x = net.op("Flatten", x, axis=1)
     x = net.relu(net.gemm(x, 512 * 7 * 7, 4096, gain=RELU_GAIN))
+    x = net.relu(net.gemm(x, 4096, 4096, gain=RELU_GAIN))
+    return net.model(net.gemm(x, 4096, 1000))
+
+
+def alexnet(batch: Batch) -> onnx.ModelProto:
+    """AlexNet in the form of "One weird trick": 61 million weights, nearly all in three fully connected layers."""
+    net = Net("alexnet")
+    x = net.relu(net.conv(net.input("input", (batch, 3, 224, 224)), 64, 11, stride=4, pad=2))
+    x = net.relu(net.conv(net.max_pool(x, 3, 2), 192, 5))
+    x = net.max_pool(x, 3, 2)
+    for channels in (384, 256, 256):
+        x = net.relu(net.conv(x, channels, 3))
+    x = net.op("Flatten", net.max_pool(x, 3, 2), axis=1)
+    x = net.relu(net.gemm(x, 256 * 6 * 6, 4096, gain=RELU_GAIN))
     x = net.relu(net.gemm(x, 4096, 4096, gain=RELU_GAIN))
     return net.model(net.gemm(x, 4096, 1000))
 

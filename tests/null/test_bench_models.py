@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_models():
 
 
 def test_every_name_is_covered_or_large():
-    assert set(NAMES) - set(WEIGHTS) == {"resnet50", "vgg16", "inception_v3", "yolov8n_640", "vit_b16"}
+    assert set(NAMES) - set(WEIGHTS) == {"resnet50", "alexnet", "vgg16", "inception_v3", "yolov8n_640", "vit_b16"}
 
 
 def dims(info: onnx.ValueInfoProto) -> list[int]:

@@ -15,12 +15,13 @@ from onnx import defs
 from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOpError
 from ..ir.edits import ModelEdits
 from ..ir.metadata import ModelMetadata
+from ..ir.model_file import FilePart, ModelFile
 from .proto.decode import TensorReader, ValueInfo
 from .proto.edits import edit_model, infer_outputs
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .proto.schemas import find_schema, unknown_op
-from .proto.wire import take_weights
+from .proto.wire import FileView, take_weights
 from .registry import find_handler
 from .walk.controlflow import CONTROL
 from .walk.segments import ModelImporter
@@ -83,27 +84,31 @@ class Model:
         return ModelImporter(self.graph, self.functions)
 
 
+Weights = Mapping[int, memoryview | FilePart]
+"""Data of initializers that is kept outside the message, by their number."""
+
+
 def load_model(
     source: str | os.PathLike[str] | bytes | Any,
     folder: str | os.PathLike[str] | None = None,
     edits: ModelEdits | None = None,
-    contents: bytes | None = None,
+    file: ModelFile | None = None,
 ) -> Model:
     """Load a model from a path, from the bytes of a file or from a ModelProto, changed as `edits` say.
 
-    External data is looked for beside the file, or in `folder`. `contents`: what the file at the path holds, where the
-    caller has read it already. ModelFormatError if the bytes are no complete ONNX
+    External data is looked for beside the file, or in `folder`. `file`: that at the path, where the caller has opened
+    it already. ModelFormatError if the bytes are no complete ONNX
     model or data files are missing; UnsupportedOpError for operators that nothing here can run.
     """
     path: Path | None = None
-    weights: Mapping[int, memoryview] = {}
+    weights: Weights = {}
     if isinstance(source, onnx.ModelProto):
         proto = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
         proto, weights = _parse(bytes(source), "the model given as bytes")
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        proto, weights = _parse(_read_file(path) if contents is None else contents, f"'{path}'")
+        proto, weights = _parse(_open_file(path) if file is None else file, f"'{path}'")
     else:
         raise ModelFormatError(f"a model is a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
     base = Path(folder) if folder is not None else path.parent if path is not None else None
@@ -119,7 +124,7 @@ def load_model(
 
 
 def _make_model(
-    proto: Any, weights: Mapping[int, memoryview], folder: Path | None, path: Path | None, files: Mapping[str, bytes]
+    proto: Any, weights: Weights, folder: Path | None, path: Path | None, files: Mapping[str, bytes]
 ) -> Model:
     opsets = _check_versions(proto)
     reader = TensorReader(folder, files, None if path is None else path.resolve().parent)
@@ -153,11 +158,13 @@ _OTHER_FORMATS = (
 )
 
 
-def _read_file(path: Path) -> bytes:
+def _open_file(path: Path) -> bytes | ModelFile:
+    """The file at `path`; the contents of one that can be read but once."""
     if path.is_dir():
         raise ModelFormatError(f"'{path}' is a folder: give the .onnx file in it")
     try:
-        return path.read_bytes()
+        # A system that locks open files would keep the model from being replaced.
+        return ModelFile(path) if path.is_file() and os.name == "posix" else path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(f"there is no file '{path}'") from None
     except OSError as e:
@@ -166,23 +173,28 @@ def _read_file(path: Path) -> bytes:
         raise ModelFormatError(f"{str(path)!r} cannot be the name of a file: {e}") from e
 
 
-def _parse(raw: bytes, what: str) -> tuple[Any, Mapping[int, memoryview]]:
+def _parse(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:
     """(the ModelProto without the data of large weights, that data by number of the initializer)."""
-    if not raw:
+    view = FileView(source) if isinstance(source, ModelFile) else None
+    size = source.size if isinstance(source, ModelFile) else len(source)
+    if not size:
         raise ModelFormatError(f"{what} is empty: an ONNX model was expected")
+    head = bytes(view.part(0, min(size, 64))) if view is not None else source[:64]  # type: ignore[index]
     for offset, mark, kind in reversed(_OTHER_FORMATS):
-        if raw.startswith(mark, offset):
+        if head.startswith(mark, offset):
             raise ModelFormatError(f"{what} is not an ONNX model but {kind}")
     try:
-        rest, weights = take_weights(raw)
+        rest, weights = take_weights(source if view is None else view)  # type: ignore[arg-type]
         proto = onnx.ModelProto.FromString(rest)
+    except ModelError:
+        raise
     except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
-        if raw[8:9] == b"{":  # after the length of the description
+        if head[8:9] == b"{":  # after the length of the description
             raise ModelFormatError(
                 f"{what} is not an ONNX model but a safetensors file or an .opal bundle, which is compiled already"
             ) from e
         raise ModelFormatError(
-            f"{what} is not a complete ONNX model ({len(raw)} bytes): it is damaged, cut off or of another format"
+            f"{what} is not a complete ONNX model ({size} bytes): it is damaged, cut off or of another format"
         ) from e
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
         raise ModelFormatError(f"{what} holds no ONNX graph: it is of another format or was cut off")

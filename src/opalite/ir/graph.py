@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import CheckError
 from .dtype import DType
 from .precision import Precision
+from .stored import Array, StoredArray
 from .symbols import Trace
 from .types import TensorType
 
@@ -37,24 +38,53 @@ class Levels:
     zero: np.ndarray[Any, Any] | None
 
 
-@dataclass(eq=False)
 class Value:
     """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node.
 
+    data: the contents of a constant; one that lies elsewhere (StoredArray) is read whenever somebody asks for it.
     unnumbered: whether the graph that adopts it makes its name unique.
     """
 
-    name: str
-    type: TensorType
-    data: np.ndarray[Any, Any] | None = None
-    producer: Node | None = None
-    levels: Levels | None = None
-    unnumbered: bool = False
+    __slots__ = ("__weakref__", "_data", "levels", "name", "producer", "type", "unnumbered")
+
+    def __init__(
+        self,
+        name: str,
+        type: TensorType,
+        data: Array | StoredArray | None = None,
+        producer: Node | None = None,
+        levels: Levels | None = None,
+        unnumbered: bool = False,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self._data = data
+        self.producer = producer
+        self.levels = levels
+        self.unnumbered = unnumbered
+
+    @property
+    def data(self) -> Array | None:
+        """The contents of a constant, in memory."""
+        return self._data.read() if isinstance(self._data, StoredArray) else self._data
+
+    @data.setter
+    def data(self, array: Array | None) -> None:
+        self._data = array
+
+    @property
+    def held(self) -> Array | StoredArray | None:
+        """The contents as they are held, for another Value to share."""
+        return self._data
+
+    def share(self, other: Value) -> None:
+        """Have the contents of `other`, wherever they lie."""
+        self._data = other._data
 
     @property
     def is_const(self) -> bool:
         """Known ahead of time."""
-        return self.data is not None
+        return self._data is not None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -252,7 +282,7 @@ class Graph:
 
         def copied(v: Value) -> Value:
             if v not in made:
-                made[v] = Value(v.name, v.type, v.data, levels=v.levels)
+                made[v] = Value(v.name, v.type, v.held, levels=v.levels)
             return made[v]
 
         other = Graph(self.name)

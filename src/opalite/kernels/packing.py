@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..ir.place import Layout
+from ..ir.stored import page_zeros
 
 Array = np.ndarray[Any, Any]
 
@@ -18,10 +19,14 @@ def pack_array(array: Array, layout: Layout) -> Array:
     if layout.is_row_major:
         return np.ascontiguousarray(array)
     n, c, *rest = array.shape
-    blocks = -(-c // layout.pack)
-    out = np.zeros((n, blocks * layout.pack, *rest), array.dtype)
-    out[:, :c] = array
-    return np.ascontiguousarray(np.moveaxis(out.reshape(n, blocks, layout.pack, *rest), 2, -1))
+    pack = layout.pack
+    whole, left = divmod(c, pack)
+    out = page_zeros((n, whole + (left > 0), *rest, pack), array.dtype)
+    blocks = np.moveaxis(out, -1, 2)
+    blocks[:, :whole] = array[:, : whole * pack].reshape(n, whole, pack, *rest)
+    if left:
+        blocks[:, whole, :left] = array[:, whole * pack :]
+    return out
 
 
 def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:

@@ -47,7 +47,7 @@ class _Caster:
         found = self.made.get((v, place))
         if found is None:
             found = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
-            found.data = v.data
+            found.share(v)
             self.made[v, place] = found
         return found
 

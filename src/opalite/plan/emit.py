@@ -18,6 +18,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.hinted import hinted
 from ..ir.place import Target
+from ..ir.stored import at_page, page_contiguous
 from ..ir.symbols import hint_of, is_symbolic
 from ..ir.workgroups import size_grid
 from ..kernels.arguments import SizedNumber, lower
@@ -127,7 +128,7 @@ class Emitter:
 
     def add_weight(self, array: Array, label: str, image: bool = False) -> int:
         """A STATIC slot holding `array`."""
-        array = np.ascontiguousarray(array)
+        array = at_page(page_contiguous(array))
         number = self.new_slot(array.nbytes, Storage.STATIC, label)
         if image:
             self.lifetimes[number].image = (array.shape[1], array.shape[0])

@@ -33,7 +33,7 @@ def place_node(node: Node, binding: Binding) -> Node:
             return None
         place = Place(Target.OPENCL, layout or FLAT, node.precision.override(v.dtype) if layout is not None else None)
         if v not in made or made[v].type.place != place:
-            made[v] = Value(v.name, v.type.with_place(place), v.data)
+            made[v] = Value(v.name, v.type.with_place(place), v.held)
         return made[v]
 
     ins = [placed(v, layout) for v, layout in zip(node.inputs, binding.inputs, strict=True)]

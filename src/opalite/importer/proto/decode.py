@@ -16,6 +16,8 @@ from onnx import numpy_helper
 
 from ...errors import ModelFormatError
 from ...ir.dtype import DType
+from ...ir.model_file import FilePart, ModelFile
+from ...ir.stored import LARGE, StoredArray
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None
@@ -110,7 +112,7 @@ _DAMAGED = "The file is damaged or was cut off; export or download it again"
 class TensorReader:
     """Decodes TensorProtos; data kept in other files is read from `folder` (None: there is no folder to look in).
 
-    It is read and not mapped: a model stays what it was when it was loaded, whatever becomes of its files.
+    Nothing is mapped. Small tensors are read now, large ones when they are used: a file that has changed is found out.
 
     files: contents of data files by location, which are then not looked for.
     """
@@ -129,8 +131,13 @@ class TensorReader:
         """Whether data of other files was needed."""
         return bool(self._files)
 
-    def dense(self, proto: Any, raw: memoryview | None = None) -> Array:
-        """The tensor as an array: a view of `raw`, its data if that lies outside the message, or of the data file.
+    def dense(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array:
+        """`held`, in memory."""
+        found = self.held(proto, raw)
+        return found.read() if isinstance(found, StoredArray) else found
+
+    def held(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array | StoredArray:
+        """The tensor: a view of `raw`, its data if that lies outside the message, or read from a file when it is used.
 
         ModelFormatError names the tensor if bytes or file are missing.
         """
@@ -143,12 +150,11 @@ class TensorReader:
                 raise ValueError("sizes must not be negative")
             if proto.data_location == onnx.TensorProto.EXTERNAL:
                 return self._external(proto)
-            array: Array = numpy_helper.to_array(proto) if raw is None else self._from_raw(proto, raw)
+            return numpy_helper.to_array(proto) if raw is None else self._from_raw(proto, raw)
         except (ValueError, TypeError, KeyError, UnicodeDecodeError) as e:
             raise ModelFormatError(
                 f"tensor '{proto.name}' of type {kind} and shape {list(proto.dims)} cannot be read: {e}. {_DAMAGED}"
             ) from e
-        return array
 
     def sparse(self, proto: Any) -> Array:
         """A SparseTensorProto as a dense array."""
@@ -171,14 +177,19 @@ class TensorReader:
             ) from e
         return dense
 
-    def _from_raw(self, proto: Any, raw: memoryview) -> Array:
-        dtype = elem_dtype(proto.data_type)
+    def _from_raw(self, proto: Any, raw: memoryview | FilePart) -> Array | StoredArray:
+        dtype, shape = elem_dtype(proto.data_type), tuple(proto.dims)
+        if isinstance(raw, FilePart):
+            part = raw
+            if part.nbytes >= LARGE and dtype.name not in _PACKED and part.nbytes == math.prod(shape) * dtype.size:
+                return StoredArray(dtype.np, shape, lambda: part.read().view(dtype.np).reshape(shape))
+            raw = part.read().data
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
-        array: Array = np.frombuffer(raw, dtype.np).reshape(tuple(proto.dims))
+        array: Array = np.frombuffer(raw, dtype.np).reshape(shape)
         return array
 
-    def _external(self, proto: Any) -> Array:
+    def _external(self, proto: Any) -> Array | StoredArray:
         entries = {e.key: e.value for e in proto.external_data}
         location = entries.get("location", "")
         path = Path(location) if location in self._given else self._path(proto.name, location)
@@ -197,8 +208,7 @@ class TensorReader:
                 f"tensor '{proto.name}' needs {nbytes} bytes, and {length} of '{path.name}' are said to be its own: "
                 "the model is damaged"
             )
-        found: Array = file.read(proto.name, offset, nbytes).view(dtype.np).reshape(tuple(proto.dims))
-        return found
+        return file.held(proto.name, offset, dtype.np, tuple(proto.dims))
 
     def _path(self, name: str, location: str) -> Path:
         if self.folder is None:
@@ -234,45 +244,68 @@ def _with_raw(proto: Any, raw: bytes) -> Array:
 
 
 class _DataFile:
-    """A file of tensors' data. Tensors that say they have the same bytes share one array."""
+    """A file of tensors' data. Large tensors that say they have the same bytes share one array."""
 
     def __init__(self, path: Path, contents: bytes | None = None) -> None:
-        """`contents`: the file's, where there is none at `path`."""
+        """`contents`: the file's, where there is none at `path`. ModelFormatError if it cannot be opened."""
         self._path = path
         self._contents = contents
-        self._held: dict[tuple[int, int], Array] = {}
+        self._file: ModelFile | None = None
+        if contents is None:
+            try:
+                self._file = ModelFile(path)
+            except OSError as e:
+                raise ModelFormatError(f"the data file '{path}' cannot be read: {e.strerror or e}") from e
+        self._held: dict[tuple[int, int], Array | StoredArray] = {}
         self._read = 0
-        self.size = path.stat().st_size if contents is None else len(contents)
+        self.size = len(contents) if contents is not None else self._file.size if self._file is not None else 0
+
+    def held(self, tensor: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | StoredArray:
+        """The tensor of that type from `offset` on. ModelFormatError, naming `tensor`, if there are fewer bytes."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LARGE or self._contents is not None:
+            return self.read(tensor, offset, nbytes).view(dtype).reshape(shape)
+        found = self._held.get((offset, nbytes))
+        if isinstance(found, StoredArray) and (found.dtype, found.shape) == (dtype, shape):
+            return found
+        self._check(tensor, offset, nbytes)
+        self._count(tensor, nbytes)
+        made = StoredArray(dtype, shape, lambda: self._load(offset, nbytes).view(dtype).reshape(shape))
+        self._held[offset, nbytes] = made
+        return made
 
     def read(self, tensor: str, offset: int, nbytes: int) -> Array:
         """`nbytes` bytes from `offset` on, as uint8. ModelFormatError, naming `tensor`, if there are fewer."""
-        if nbytes < 0 or offset < 0 or offset + nbytes > self.size:
-            raise self._too_short(tensor, offset, nbytes, self.size)
+        self._check(tensor, offset, nbytes)
         if self._contents is not None:
             return np.frombuffer(self._contents, np.uint8, nbytes, offset) if nbytes else np.empty(0, np.uint8)
         found = self._held.get((offset, nbytes))
-        if found is not None:
+        if isinstance(found, np.ndarray):
             return found
+        self._count(tensor, nbytes)
+        try:
+            found = self._load(offset, nbytes)
+        except OSError as e:
+            raise ModelFormatError(f"the data of tensor '{tensor}' in '{self._path}' cannot be read: {e}") from e
+        found.flags.writeable = False
+        self._held[offset, nbytes] = found
+        return found
+
+    def _load(self, offset: int, nbytes: int) -> Array:
+        assert self._file is not None
+        return self._file.read(offset, nbytes)
+
+    def _check(self, tensor: str, offset: int, nbytes: int) -> None:
+        if nbytes < 0 or offset < 0 or offset + nbytes > self.size:
+            raise ModelFormatError(
+                f"tensor '{tensor}' needs {nbytes} bytes at offset {offset} of '{self._path.name}', which has "
+                f"{self.size} bytes: the data file is cut off or belongs to another model"
+            )
+
+    def _count(self, tensor: str, nbytes: int) -> None:
         self._read += nbytes
         if self._read > _MOST_READ * self.size:
             raise ModelFormatError(
                 f"tensor '{tensor}' and others before it are said to share most of '{self._path.name}', each in part: "
                 "the model is damaged"
             )
-        try:
-            with self._path.open("rb", buffering=0) as f:
-                f.seek(offset)
-                found = np.fromfile(f, np.uint8, nbytes)
-        except OSError as e:
-            raise ModelFormatError(f"the data of tensor '{tensor}' in '{self._path}' cannot be read: {e}") from e
-        if found.nbytes < nbytes:
-            raise self._too_short(tensor, offset, nbytes, offset + found.nbytes)
-        found.flags.writeable = False
-        self._held[offset, nbytes] = found
-        return found
-
-    def _too_short(self, tensor: str, offset: int, nbytes: int, size: int) -> ModelFormatError:
-        return ModelFormatError(
-            f"tensor '{tensor}' needs {nbytes} bytes at offset {offset} of '{self._path.name}', which has "
-            f"{size} bytes: the data file is cut off or belongs to another model"
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from ...ir.edits import ModelEdits
 from .decode import Array, elem_dtype
 
 _log = logging.getLogger(__name__)
+W = TypeVar("W")
 
 
-def edit_model(proto: Any, weights: Mapping[int, memoryview], edits: ModelEdits) -> dict[int, memoryview]:
+def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[int, W]:
     """Change `proto` as `edits` say. `weights`: data kept outside the message by number of the initializer; given back
     without that of replaced initializers. OptionError for initializers of another type or shape than the model's.
     """

@@ -16,7 +16,9 @@ import numpy as np
 import onnx
 
 from ...errors import ModelFormatError, UnsupportedOpError
+from ...ir.model_file import FilePart
 from ..registry import plain_domain
+from .constants import Constants
 from .decode import Array, TensorReader, ValueInfo, decode_type
 
 DOMAIN = "opalite"
@@ -91,7 +93,7 @@ class GraphDef:
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     nodes: tuple[NodeDef, ...]
-    constants: dict[str, Array]
+    constants: Constants
 
     @cached_property
     def captures(self) -> tuple[str, ...]:
@@ -108,19 +110,19 @@ class GraphDef:
     def bind(self, attributes: Mapping[str, Attr]) -> GraphDef:
         """A copy in which references to a function's attributes are replaced by `attributes`; absent ones vanish."""
         nodes = [_bind_node(node, attributes) for node in self.nodes]
-        constants = dict(self.constants)
+        constants = self.constants.copy()
         return replace(self, nodes=tuple(_take_constants(nodes, constants)), constants=constants)
 
 
 def parse_graph(
-    proto: Any, opsets: Opsets, reader: TensorReader, weights: Mapping[int, memoryview] | None = None
+    proto: Any, opsets: Opsets, reader: TensorReader, weights: Mapping[int, memoryview | FilePart] | None = None
 ) -> GraphDef:
     """The GraphDef of a GraphProto. ModelFormatError if a name is defined twice or the nodes form a cycle.
 
     `weights` holds data that was taken out of the message, by number of the initializer.
     """
     taken = weights or {}
-    constants = {t.name: reader.dense(t, taken.get(i)) for i, t in enumerate(proto.initializer)}
+    constants = Constants({t.name: reader.held(t, taken.get(i)) for i, t in enumerate(proto.initializer)})
     constants.update((t.values.name, reader.sparse(t)) for t in proto.sparse_initializer)
     inputs = tuple(decode_type(v.type, v.name) for v in proto.input)
     outputs = tuple(decode_type(v.type, v.name) for v in proto.output)
@@ -141,7 +143,7 @@ def parse_function(
     outputs = tuple(ValueInfo(n) for n in proto.output)
     attributes: dict[str, Attr | None] = dict.fromkeys(proto.attribute)
     attributes.update((a.name, parse_attribute(a, opsets, reader)) for a in proto.attribute_proto)
-    return make_graph(proto.name, inputs, outputs, nodes, {}), attributes
+    return make_graph(proto.name, inputs, outputs, nodes, Constants()), attributes
 
 
 def read_opsets(imports: Any) -> dict[str, int]:
@@ -154,7 +156,7 @@ def make_graph(
     inputs: tuple[ValueInfo, ...],
     outputs: tuple[ValueInfo, ...],
     nodes: Sequence[NodeDef],
-    constants: dict[str, Array],
+    constants: Constants,
 ) -> GraphDef:
     """A checked GraphDef: nodes sorted, those that nothing needs dropped, Constant nodes turned into constants."""
     _check_names(name, inputs, nodes, constants)
@@ -308,7 +310,7 @@ def _bind_node(node: NodeDef, attributes: Mapping[str, Attr]) -> NodeDef:
     return replace(node, attributes=bound)
 
 
-def _take_constants(nodes: Sequence[NodeDef], constants: dict[str, Array]) -> list[NodeDef]:
+def _take_constants(nodes: Sequence[NodeDef], constants: Constants) -> list[NodeDef]:
     """Move the values of Constant nodes to `constants`; returns the other nodes."""
     rest = []
     for node in nodes:

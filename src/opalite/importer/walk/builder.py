@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.stored import StoredArray
 from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
 from ...ir.types import TensorType
 from ...ops.base import Op
@@ -55,7 +56,7 @@ class GraphBuilder:
         self.graph.inputs.append(value)
         return value
 
-    def constant(self, array: Array, name: str) -> Value:
+    def constant(self, array: Array | StoredArray, name: str) -> Value:
         """A constant; `array` is kept, not copied."""
         return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
 

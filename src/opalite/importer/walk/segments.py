@@ -24,6 +24,7 @@ from ...errors import ModelError, OpaliteError
 from ...ir.feeds import is_tensor
 from ...ir.graph import Graph, Node, Value
 from ...ir.symbols import is_dim
+from ..proto.constants import Constants
 from ..proto.decode import Array
 from ..proto.functions import FunctionTable
 from ..proto.graphdef import GraphDef
@@ -193,9 +194,9 @@ class Stage:
         carried = {n: walk.carried[n] for n in later if n in walk.carried}
         for name in dict.fromkeys((*later, *walk.needs)):
             value = walk.env.get(name)
-            if value is not None and value.data is not None and walk.static(name) is None:
+            if value is not None and value.is_const and not walk.is_static(name) and value.data is not None:
                 carried[name] = value.data
-        rest = [n for n in (*later, *walk.needs) if n not in carried and walk.static(n) is None]
+        rest = [n for n in (*later, *walk.needs) if n not in carried and not walk.is_static(n)]
         turns = self._turned_later(walk, rest, exports)
         rest = list(dict.fromkeys(turns[n].inputs[0] if n in turns else n for n in rest))
         more, outputs = _collect(walk, rest, outputs)
@@ -246,7 +247,7 @@ class Stage:
             and n not in exports
             and n not in walk.needs
             and item.inputs[0] not in walk.deferred
-            and walk.static(item.inputs[0]) is None
+            and not walk.is_static(item.inputs[0])
             and item.inputs[0] not in walk.carried
         }
 
@@ -375,7 +376,7 @@ class ModelImporter:
         if root is None:
             constants = self._constants
             if any(n in constants for n in feeds):
-                constants = ChainMap({n: a for n, a in constants.items() if n not in feeds})
+                constants = ChainMap(*(Constants(m).without(feeds) for m in constants.maps))
             made = Stage(
                 self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs, self._open_dims()
             )

@@ -17,6 +17,7 @@ from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.graph import Value
 from ..host.reference import NeedTask, emit_host
+from ..proto.constants import Constants, held_by
 from ..proto.functions import expand_schema
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
 from ..proto.schemas import check_form, check_types, find_schema
@@ -53,7 +54,8 @@ class Walk:
         self.given: dict[Value, str] = {}  # values that follow from sizes, by which the run has their contents
         self._symbols = arrival.symbols(self.builder.trace)
         self._arrival = arrival
-        self.constants: ChainMap[str, Array] = ChainMap({}, *stage.constants.maps)
+        self._own = Constants()  # of graphs that are inlined
+        self.constants: ChainMap[str, Array] = ChainMap(self._own, *stage.constants.maps)
         self.folded = stage.folded
         self.carried = stage.carried
         self.env: dict[str, Value] = {}
@@ -88,7 +90,7 @@ class Walk:
     def _outside(self, name: str) -> Value | None:
         for known in (self.constants, self.folded, self.carried):
             if name in known:
-                return self.builder.constant(known[name], name)
+                return self.builder.constant(held_by(known, name), name)
         if name not in self._values or name in self.objects:
             return None
         if name in self._fixed:
@@ -110,6 +112,10 @@ class Walk:
     def static(self, name: str) -> Array | None:
         """The contents of `name` if the model alone decides them."""
         return self.constants[name] if name in self.constants else self.folded.get(name)
+
+    def is_static(self, name: str) -> bool:
+        """Whether the model alone decides the contents of `name`."""
+        return name in self.constants or name in self.folded
 
     def from_outside(self, name: str) -> bool:
         """Whether `name` arrived with the segment, rather than being made in it."""
@@ -217,7 +223,7 @@ class Walk:
     def _keep_folded(self, item: Item, results: Results) -> None:
         """Remember what follows from the model's constants alone: it is the same, and one array, for every shape."""
         top = item.scope is ROOT and item.node.domain != DOMAIN
-        if not top or any(self.static(n) is None for n in item.inputs if n):
+        if not top or not all(self.is_static(n) for n in item.inputs if n):
             return
         arrays = [v.data if isinstance(v, Value) else None for v in results]
         if len(arrays) == len(item.outputs) and all(a is not None for a in arrays):
@@ -304,8 +310,8 @@ class Walk:
         made = [n for node in graph.nodes for n in node.outputs if n]
         names = {n: prefix + n for n in (*graph.constants, *made)}
         names.update((n, outer) for n, outer in given.items() if outer or n not in graph.constants)
-        for name, array in graph.constants.items():
-            self.constants[prefix + name] = array
+        for name in graph.constants:
+            self._own[prefix + name] = graph.constants.held(name)
         if any(n for n in (outputs or ())[len(graph.outputs) :]):
             raise ShapeError(
                 f"{item.node.label} has {len(outputs or ())} outputs, but '{graph.name}' gives {len(graph.outputs)}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.stored import page_contiguous, page_zeros
 from ...ops.conv import Convolution
 from ..base import Array, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal
@@ -98,12 +99,16 @@ def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> A
     taps = int(np.prod(filters.shape[2:], dtype=np.int64))
     mg, cg = g.filters // g.merged, g.channels // g.merged
     tiles = ceil_div(g.out_blocks, tile)
-    dense = np.zeros((g.count, tiles * tile * g.pack, g.in_blocks * g.in_pack, taps), storage.np)
+    wide = (g.count, tiles * tile * g.pack, g.in_blocks * g.in_pack, taps)
     parts = filters.reshape(g.count, g.merged, mg, cg, taps)
-    for i in range(g.merged):
-        dense[:, i * mg : (i + 1) * mg, i * cg : (i + 1) * cg] = parts[:, i]
+    if g.merged == 1 and (mg, cg) == wide[1:3]:
+        dense = parts[:, 0]
+    else:
+        dense = page_zeros(wide, storage.np)
+        for i in range(g.merged):
+            dense[:, i * mg : (i + 1) * mg, i * cg : (i + 1) * cg] = parts[:, i]
     blocks = dense.reshape(g.count, tiles, tile, g.pack, g.in_blocks, g.in_pack, taps)
-    return np.ascontiguousarray(blocks.transpose(0, 1, 4, 6, 5, 2, 3))
+    return page_contiguous(blocks.transpose(0, 1, 4, 6, 5, 2, 3), storage.np)
 
 
 def filter_weight(w: Value, groups: Groups, tile: int, storage: DType, transposed: bool = False) -> Weight:

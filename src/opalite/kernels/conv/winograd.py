@@ -13,6 +13,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
+from ...ir.stored import page_empty
 from ...ops.base import Cost
 from ...ops.conv import Conv
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -28,6 +29,8 @@ FILTER_TRANSFORM = {
     4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24,
 }
 """The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
+
+_ROWS = 32  # filters that are transformed at a time
 
 
 @dataclass(frozen=True)
@@ -233,8 +236,11 @@ def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight
 
     def transform(data: Array) -> Array:
         g = FILTER_TRANSFORM[f]
-        kernel = data.reshape(*data.shape[:2], 3, 3).astype(np.float64)
-        elements = np.einsum("ai,mcij,bj->abmc", g, kernel, g)
+        kernel = data.reshape(*data.shape[:2], 3, 3)
+        elements = page_empty((len(g), len(g), *data.shape[:2]), np.float32)
+        for first in range(0, len(kernel), _ROWS):  # in parts: the sums are twice as wide as what is kept of them
+            part = slice(first, first + _ROWS)
+            elements[:, :, part] = np.einsum("ai,mcij,bj->abmc", g, kernel[part].astype(np.float64), g)
         return pack_filters(elements.reshape(-1, data.shape[1], 1), groups, tile, DType.FLOAT32)
 
     form = f"winograd {f} {groups.count} groups i{groups.in_pack} o{groups.pack} tile {tile}"

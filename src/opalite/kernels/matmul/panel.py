@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
+from ...ir.stored import page_zeros
 from ...ir.symbols import at_least, hint_of
 from ...ops.base import Cost
 from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -43,10 +44,13 @@ def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[A
     def fn(b: Array) -> Array:
         b = np.swapaxes(b, -1, -2) if transposed else b
         *batch, k, n = b.shape
-        panels = ceil_div(n, width)
-        wide = np.zeros((*batch, k, panels * width), dtype)
-        wide[..., :n] = b
-        return np.ascontiguousarray(np.moveaxis(wide.reshape(*batch, k, panels, width), -3, -2))
+        whole, left = divmod(n, width)
+        out = page_zeros((*batch, whole + (left > 0), k, width), dtype)
+        panels = np.moveaxis(out, -2, -3)  # [..., K, panels, width]
+        panels[..., :whole, :] = b[..., : whole * width].reshape(*batch, k, whole, width)
+        if left:
+            panels[..., whole, :left] = b[..., whole * width :]
+        return out
 
     return fn
 

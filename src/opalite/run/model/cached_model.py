@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BundleError, ModelFormatError
+from ...errors import BundleError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
 from ...plan.bundle import Bundle, Needs, Variant
@@ -23,7 +23,6 @@ from .example_shapes import example_shapes
 from .executables import ExecutableCache
 from .overflow import is_finite
 from .plan_cache import KEPT, PlanCache, fits, is_current
-from .plan_key import model_digest
 from .request import PLAIN, RunRequest
 
 if TYPE_CHECKING:
@@ -136,23 +135,8 @@ class CachedModel:
                 from .imported import ImportedModel
                 from .onnx_model import OnnxModel
 
-                self._onnx = OnnxModel(ImportedModel(self._model, self._edits, self._contents()), self.compiler)
+                self._onnx = OnnxModel(ImportedModel(self._model, self._edits, self._plans.file), self.compiler)
             return self._onnx
-
-    def _contents(self) -> bytes | None:
-        """The model's bytes; None for a file that cannot be read. ModelFormatError if it is not what it was."""
-        if isinstance(self._model, bytes):
-            return None
-        try:
-            with open(self._model, "rb") as f:
-                found = f.read()
-        except OSError:
-            return None  # whoever loads it says what is wrong
-        if model_digest(found) != self._plans.contents:
-            raise ModelFormatError(
-                f"'{os.fspath(self._model)}' has changed since the session was opened: open a new session"
-            )
-        return found
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:
         """Whether the feeds are exactly what the inputs declare."""

@@ -17,6 +17,7 @@ from ...importer.walk.tasks import BodyTask, run_tasks
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.edits import ModelEdits
+from ...ir.model_file import ModelFile
 from ...plan.program import Port, Program
 from .example_shapes import example_shapes
 from .ports import NodeArg
@@ -27,10 +28,10 @@ class ImportedModel:
     """Nothing of it is compiled, and no device known."""
 
     def __init__(
-        self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, contents: bytes | None = None
+        self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, file: ModelFile | None = None
     ) -> None:
-        """`contents`: what the file `model` holds, where it has been read already."""
-        self._model = load_model(model, edits=edits, contents=contents)
+        """`file`: that at the path `model`, where it has been opened already."""
+        self._model = load_model(model, edits=edits, file=file)
         self.repeats = self._model.repeats
         self.draws = self._model.draws
         self.inputs = [_arg(v) for v in self._model.inputs]

@@ -22,9 +22,10 @@ from ...cache.folder import cache_folder, discard, kept_folder, trim
 from ...cache.keys import digest
 from ...cache.stats import note
 from ...cl.tensor import DeviceTensor
-from ...errors import BundleError
+from ...errors import BundleError, ModelFormatError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
+from ...ir.model_file import ModelFile
 from ...ir.registered import foreign_state
 from ...plan.bundle import SUFFIX, Bundle, save_bundle
 from ...plan.program import Program
@@ -43,11 +44,11 @@ Feeds = Mapping[str, Any]
 class PlanCache:
     """The plans of one model for one device and set of options."""
 
-    def __init__(self, folder: Path, cap_bytes: int, contents: str, compiler: Compiler) -> None:
-        """`contents`: the digest of the model's bytes, which `folder` is named for. compiler: of the plans' runs."""
+    def __init__(self, folder: Path, cap_bytes: int, compiler: Compiler, file: ModelFile | None = None) -> None:
+        """compiler: of the plans' runs. file: the model's, whose contents `folder` is named for."""
         self._compiler = compiler
         self._code = foreign_state()
-        self.contents = contents
+        self.file = file
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.hits = 0
@@ -151,11 +152,12 @@ def open_plans(
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
         return None  # a pipe can be read once; of anything else whoever loads it says what is wrong
     try:
-        contents = model_digest(model)
-    except OSError:
+        # A system that locks open files would keep the model from being replaced.
+        file = None if isinstance(model, bytes) or os.name != "posix" else ModelFile(Path(model))
+        key = plans_key(model_digest(model) if file is None else file.digest(), compiler, edits)
+    except (OSError, ModelFormatError):
         return None
-    key = plans_key(contents, compiler, edits)
-    return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, contents, compiler)
+    return PlanCache(kept / "plans" / key[:2] / key, knobs.get("OPALITE_CACHE_MB") << 20, compiler, file)
 
 
 def _used(path: Path) -> float | None:

@@ -40,7 +40,8 @@ X = noise(1, 3, 8, 8)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, plans switched on."""
+    """An empty cache folder, plans switched on; what other tests have registered is no part of keys."""
+    monkeypatch.setattr("opalite.ir.registered._listings", [])
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPALITE_PLANS", "1")
     return tmp_path / "cache"
@@ -502,7 +503,7 @@ def test_a_model_replaced_behind_a_session(
     session.close()
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], twice)
     both = {"x": np.concatenate([X, X])}
-    if plans == "1" and planned:
+    if plans == "1" and planned and how == "in place":
         with pytest.raises(ModelFormatError, match=r"model.onnx' has changed since the session was opened: open a new"):
             session.run(None, both)
     else:

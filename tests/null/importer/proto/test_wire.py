@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.errors import ModelFormatError
 from opalite.importer import load_model
-from opalite.importer.proto.wire import LARGE, take_weights
+from opalite.importer.proto.wire import LARGE, FileView, take_weights
+from opalite.ir.model_file import ModelFile
+from opalite.ir.stored import LARGE as PAGED
+from opalite.ir.stored import StoredArray
 
 RNG = np.random.default_rng(2)
 
@@ -95,3 +99,47 @@ def test_every_cut_comes_back_whole_or_valid() -> None:
     for end in range(0, len(raw), 997):
         rest, weights = take_weights(raw[:end])
         assert weights or rest == raw[:end]
+
+
+# Files
+
+
+def open_view(path: Path, raw: bytes) -> FileView:
+    path.write_bytes(raw)
+    return FileView(ModelFile(path))
+
+
+def test_a_file_gives_what_its_bytes_give(tmp_path: Path) -> None:
+    raw = model_of(ARRAYS).SerializeToString()
+    rest, weights = take_weights(open_view(tmp_path / "m.onnx", raw))
+    want, views = take_weights(raw)
+    assert rest == want
+    assert {i: part.read().tobytes() for i, part in weights.items()} == {i: v.tobytes() for i, v in views.items()}
+
+
+@pytest.mark.parametrize("raw", [b"\x08", b"\x3a\xff\xff\xff\xff\x7f", b"\x3a\x02\x2a\x7f", b"\xff" * 40])
+def test_a_file_that_is_broken_comes_back_whole(tmp_path: Path, raw: bytes) -> None:
+    assert take_weights(open_view(tmp_path / "m.onnx", raw)) == (raw, {})
+
+
+def test_every_cut_of_a_file_is_refused_or_whole(tmp_path: Path) -> None:
+    raw = model_of(ARRAYS).SerializeToString()
+    for end in range(1, len(raw), 2999):
+        (tmp_path / "m.onnx").write_bytes(raw[:end])
+        with pytest.raises(ModelFormatError):
+            load_model(tmp_path / "m.onnx")
+
+
+def test_large_weights_stay_in_the_file_until_they_are_used(tmp_path: Path) -> None:
+    big = RNG.standard_normal((300, 1000)).astype(np.float32)
+    small = ARRAYS["large"]
+    assert small.nbytes < PAGED <= big.nbytes
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model_of({"big": big, "small": small}).SerializeToString())
+    constants = load_model(path).graph.constants
+    assert isinstance(constants.held("big"), StoredArray)
+    np.testing.assert_array_equal(constants["big"], big)
+    path.write_bytes(bytes(path.stat().st_size))
+    np.testing.assert_array_equal(constants["small"], small)
+    with pytest.raises(ModelFormatError, match=r"m.onnx' has changed since the session was opened"):
+        _ = constants["big"]

@@ -1,0 +1,59 @@
+"""Constants of a graph by name: small ones in memory, large ones where they lie until their contents are asked for."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from ...ir.stored import StoredArray
+
+Array = np.ndarray[Any, Any]
+
+
+class Constants(MutableMapping[str, Array]):
+    """Arrays by name. `held` tells of one without reading it."""
+
+    def __init__(self, arrays: Mapping[str, Array | StoredArray] | None = None) -> None:
+        self._held: dict[str, Array | StoredArray] = (
+            dict(arrays._held) if isinstance(arrays, Constants) else dict(arrays or {})
+        )
+
+    def __getitem__(self, name: str) -> Array:
+        found = self._held[name]
+        return found.read() if isinstance(found, StoredArray) else found
+
+    def __setitem__(self, name: str, array: Array | StoredArray) -> None:
+        self._held[name] = array
+
+    def __delitem__(self, name: str) -> None:
+        del self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def held(self, name: str) -> Array | StoredArray:
+        """The array, or what reads it."""
+        return self._held[name]
+
+    def copy(self) -> Constants:
+        """The same under the same names, to be added to."""
+        return Constants(self)
+
+    def without(self, names: Collection[str]) -> Constants:
+        """All but these."""
+        return Constants({n: a for n, a in self._held.items() if n not in names})
+
+
+def held_by(arrays: Mapping[str, Array], name: str) -> Array | StoredArray:
+    """The array `name` of `arrays`, or what reads it where Constants have it."""
+    of: Mapping[str, Array] = next(m for m in arrays.maps if name in m) if isinstance(arrays, ChainMap) else arrays
+    return of.held(name) if isinstance(of, Constants) else of[name]

@@ -1,0 +1,97 @@
+"""Arrays that lie elsewhere, such as in a model's file, and are in memory as long as somebody works with them.
+
+Weights are needed while a graph is rewritten and packed, and again where it is planned anew; in between the device has
+them in a form of its own. So a graph's large constants are held as StoredArray, read when their contents are asked for.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+LARGE = 1 << 18
+"""Bytes from which an array gets memory pages of its own, which the system has back at once when it goes."""
+
+
+_ALIGN = 512  # bytes; the most that a driver asks for of memory that it uses in place (plan/tensor_file.py)
+
+
+class StoredArray:
+    """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], load: Callable[[], Array]) -> None:
+        """`load` gives an array of exactly that type, and raises where it cannot."""
+        self.dtype = dtype
+        self.shape = shape
+        self._load = load
+        self._lock = threading.Lock()
+        self._found: Callable[[], Array | None] = _nothing
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def read(self) -> Array:
+        """The array, read only."""
+        with self._lock:
+            found = self._found()
+            if found is None:
+                found = self._load()
+                found.flags.writeable = False
+                self._found = weakref.ref(found)
+            return found
+
+
+def _nothing() -> None:
+    return None
+
+
+def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array; a large one begins at a page, as devices want of memory that they use in place."""
+    kind = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count * kind.itemsize < LARGE or kind.hasobject:
+        return np.empty(shape, kind)
+    return np.frombuffer(_pages(count * kind.itemsize), kind, count).reshape(shape)
+
+
+def _pages(nbytes: int) -> mmap.mmap:
+    """Zeroed memory of this process's own."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, nbytes)
+
+
+def page_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    """`page_empty` of zeros."""
+    found = page_empty(shape, dtype)
+    if found.nbytes < LARGE:  # the system's pages are zeros already
+        found.fill(0)
+    return found
+
+
+def at_page(array: Array) -> Array:
+    """`array`, or a large one that does not begin where devices could use it in place, copied to where they can."""
+    if array.nbytes < LARGE or array.dtype.hasobject or array.__array_interface__["data"][0] % _ALIGN == 0:
+        return array
+    found = page_empty(array.shape, array.dtype)
+    found[...] = array
+    return found
+
+
+def page_contiguous(array: Array, dtype: Any = None) -> Array:
+    """`array` in C order and as `dtype`; a large one that is not so yet becomes one of `page_empty`."""
+    kind = array.dtype if dtype is None else np.dtype(dtype)
+    if array.flags.c_contiguous and array.dtype == kind:
+        return array
+    found = page_empty(array.shape, kind)
+    found[...] = array
+    return found

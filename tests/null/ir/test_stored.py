@@ -1,0 +1,80 @@
+"""Arrays that lie elsewhere: read when they are asked for, one at a time, and gone when nobody works with them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Graph, Value
+from opalite.ir.stored import LARGE, StoredArray, at_page, page_contiguous, page_empty, page_zeros
+from opalite.ir.types import TensorType
+
+SIDE = 512
+assert SIDE * SIDE * 4 >= LARGE
+
+
+class Source:
+    """A StoredArray that counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.stored = StoredArray(np.dtype(np.float32), (SIDE, SIDE), self._load)
+
+    def _load(self) -> np.ndarray:
+        self.reads += 1
+        return np.full((SIDE, SIDE), 3, np.float32)
+
+
+def test_it_is_in_memory_as_long_as_somebody_has_it() -> None:
+    source = Source()
+    a = source.stored.read()
+    assert source.stored.read() is a
+    assert source.reads == 1
+    gone = weakref.ref(a)
+    del a
+    gc.collect()
+    assert gone() is None
+    assert source.stored.read()[0, 0] == 3
+    assert source.reads == 2
+
+
+def test_nobody_changes_it() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Source().stored.read()[0, 0] = 1
+
+
+def test_a_value_reads_it_only_for_its_contents() -> None:
+    source = Source()
+    value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE)), source.stored)
+    graph = Graph("g")
+    graph.outputs = [value]
+    (copy,) = graph.copy().outputs
+    other = Value("v", value.type)
+    other.share(value)
+    assert copy.is_const
+    assert other.is_const
+    assert source.stored.nbytes == 4 * SIDE * SIDE
+    assert source.reads == 0
+    data = copy.data
+    assert data is not None
+    assert data.sum() == 3 * SIDE * SIDE
+    assert source.reads == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (SIDE, SIDE), (1, SIDE * SIDE, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.float64])
+def test_large_arrays_begin_at_a_page(shape: tuple[int, ...], dtype: type) -> None:
+    zeros = page_zeros(shape, dtype)
+    assert not zeros.any()
+    for array in (zeros, page_empty(shape, dtype), at_page(np.ones(shape, dtype))):
+        assert (array.shape, array.dtype) == (shape, dtype)
+        assert array.nbytes < LARGE or array.__array_interface__["data"][0] % 512 == 0
+    turned = np.arange(np.prod(shape)).reshape(shape).astype(dtype).T
+    found = page_contiguous(turned, np.float64)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, turned.astype(np.float64))
+    assert page_contiguous(found) is found
