@@ -1,0 +1,140 @@
+"""First results of models never seen, in processes of their own, with caches that begin empty, beside onnxruntime.
+
+    python -m benchmarks.first_run --models ../shared/models
+    python -m benchmarks.first_run --models FOLDER --pairs mobilenetv2_fp32:squeezenet10_fp32 --json first.json
+
+Each pair is two models on one machine: the first meets an empty cache folder, the second what the first one's process
+left there. That process ends with its first result, or stays until its session has settled. Seconds are from starting
+the process to its first result; `steady` is the median of the runs after settling. FOLDER holds NAME.onnx with NAME.npz
+("in:..." arrays). Engines take turns, once a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+PAIRS = ("mobilenetv2_fp32:squeezenet10_fp32", "resnet20_cifar:yunet_dynamic", "ultraface_rfb320:mnist_cntk")
+SETTLE_S = 60.0
+_FEEDS = """
+import json, sys, time
+import numpy as np
+path, started, stays = sys.argv[1], float(sys.argv[2]), sys.argv[3] == "stays"
+with np.load(path.removesuffix(".onnx") + ".npz") as z:
+    feeds = {k[3:]: z[k] for k in z.files if k.startswith("in:")}
+"""
+_END = """
+found = {"first": time.time() - started}
+if stays:
+    if hasattr(session, "settle"):
+        session.settle(SETTLE)
+    found["settled"] = time.time() - started
+    times = []
+    for _ in range(20):
+        a = time.perf_counter()
+        session.run(None, feeds)
+        times.append(time.perf_counter() - a)
+    found["steady"] = sorted(times)[len(times) // 2]
+print(json.dumps(found))
+""".replace("SETTLE", str(SETTLE_S))
+_OPALITE = f"""{_FEEDS}
+import opalite
+session = opalite.InferenceSession(path, device="cpu", precision="fp32")
+session.run(None, feeds)
+{_END}"""
+_ONNXRUNTIME = f"""{_FEEDS}
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = THREADS
+session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+session.run(None, feeds)
+{_END}"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Seconds to the first result of `model` in one process. caches: what it met; settled, steady: where it stayed."""
+
+    engine: str
+    model: str
+    caches: str
+    first: float
+    settled: float = 0.0
+    steady: float = 0.0
+
+
+def measure(code: str, model: Path, stays: bool, cache: Path | None) -> dict[str, float]:
+    """What a process that runs `code` tells of itself."""
+    env = os.environ | ({} if cache is None else {"OPALITE_CACHE_DIR": str(cache)})
+    command = [sys.executable, "-c", code, str(model), str(time.time()), "stays" if stays else "ends"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{model.name} failed:\n{done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure_pair(first: Path, second: Path, threads: int, folder: Path) -> Iterator[Result]:
+    """One round: both models by both engines."""
+    for stays in (False, True):
+        cache = folder / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        yield Result("opalite", first.stem, "empty", **measure(_OPALITE, first, stays, cache))
+        left = f"left by {first.stem}, which {'stayed' if stays else 'ended'}"
+        yield Result("opalite", second.stem, left, **measure(_OPALITE, second, False, cache))
+        yield Result("opalite", second.stem, "its own", **measure(_OPALITE, second, False, cache))
+    for model in (first, second):
+        code = _ONNXRUNTIME.replace("THREADS", str(threads))
+        yield Result("onnxruntime", model.stem, "none", **measure(code, model, True, None))
+
+
+def table(results: Sequence[Result]) -> str:
+    """A line for each engine, model and what its caches held: median and range of the first result, steady median."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for r in results:
+        groups.setdefault((r.engine, r.model, r.caches), []).append(r)
+    lines = ["| engine | model | caches | first result, s | range | settled, s | steady, ms |", "| --- " * 7 + "|"]
+    for (engine, model, caches), rows in groups.items():
+        firsts = sorted(r.first for r in rows)
+        settled, steady = ([getattr(r, name) for r in rows if getattr(r, name)] for name in ("settled", "steady"))
+        shown = [f"{statistics.median(firsts):.2f}", f"{firsts[0]:.2f} to {firsts[-1]:.2f}"]
+        shown.append(f"{statistics.median(settled):.1f}" if settled and engine == "opalite" else "")
+        shown.append(f"{1e3 * statistics.median(steady):.2f}" if steady else "")
+        lines.append(f"| {engine} | {model} | {caches} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True, help="folder of NAME.onnx and NAME.npz")
+    parser.add_argument("--pairs", nargs="+", default=PAIRS, metavar="FIRST:SECOND")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    os.environ["POCL_MAX_PTHREAD_COUNT"] = str(args.threads)
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.repeats):
+            for pair in args.pairs:
+                first, second = (args.models / f"{name}.onnx" for name in pair.split(":"))
+                results += measure_pair(first, second, args.threads, Path(folder))
+    print(f"{platform.processor() or platform.machine()}, {args.threads} threads, {args.repeats} rounds\n")
+    print(table(results))
+    if args.json:
+        args.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
