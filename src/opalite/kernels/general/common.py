@@ -49,15 +49,22 @@ def vector_defines(device: DeviceInfo) -> dict[str, Any]:
     return {"PACK": pack, "VECTORS": 4 if pack == 16 else 2}
 
 
-def clamp_of(epilogue: Expr | None) -> tuple[float, float] | None:
-    """(low, high) of an epilogue that does no more than clamp the sum between numbers; None for any other."""
+def clamp_of(epilogue: Expr | None, adds: bool = False) -> tuple[float, float] | None:
+    """(low, high) of an epilogue that does no more than clamp the result between numbers; None for any other.
+
+    adds: of one that first adds an operand, and does no more than that.
+    """
     low, high = -WIDE, WIDE
     if epilogue is None:
-        return low, high
-    if len(epilogue.dtypes) > 1 or epilogue.dtype is not DType.FLOAT32:
+        return None if adds else (low, high)
+    if len(epilogue.dtypes) != 1 + adds or any(d is not DType.FLOAT32 for d in (*epilogue.dtypes, epilogue.dtype)):
         return None
     for k, ins in enumerate(epilogue.instrs):
         before = In(0) if k == 0 else Tmp(k - 1)
+        if adds and k == 0:
+            if ins.fn != "add" or set(ins.args) != {In(0), In(1)}:
+                return None
+            continue
         if ins.fn not in ("max", "min") or before not in ins.args:
             return None
         bound = ins.args[1] if ins.args[0] == before else ins.args[0]

@@ -1,11 +1,11 @@
-// y[b, g, m, p] = bias[g, m] + sum over c and t of w[b, g, m, c, t] * x[b, g, c, position p moved by tap t], clamped to
-// low..high: a convolution of up to three spatial axes in groups, or a stack of matrix products (one tap; p is the column).
+// y[b, g, m, p] = bias[g, m] + added[b, g, m, p] + sum over c and t of w[b, g, m, c, t] * x[b, g, c, p moved by tap t],
+// clamped to low..high: a convolution of up to three spatial axes in groups, or a stack of matrix products (one tap; p is the column).
 // All sizes are arguments.  Needs PACK (4, 8 or 16: positions in a vector) and VECTORS (of them, that a work-item computes,
 // for ROWS values of m).
 //   kd kh kw    taps        sd sh sw   steps of a position     dd dh dw   of a tap     pd ph pw   padding before x
 //   id ih iw    extents that positions are inside of           oh ow      of y
 // x_step_* count elements of x from one b, g and c to the next, w_step_* elements of w, from w_begin on, from one b, g, m, c
-// and tap.
+// and tap, added_step_* elements of `added` from one y[b, g], m and p.
 // Grid: blocks of positions and of rows (these first with rows_first), then b and g.
 #ifndef VECTORS
 #define VECTORS 2
@@ -24,8 +24,8 @@ static inline INTV quotient(INTV a, int b) {
 }
 
 kernel void product(
-    global const float *x, global const float *w, global const float *bias, global float *y,
-    int has_bias, float low, float high, int rows_first, int positions, int rows, int depth, int groups, int stacks,
+    global const float *x, global const float *w, global const float *bias, global const float *added, global float *y,
+    int has_bias, int has_added, long added_step_s, long added_step_m, long added_step_p, float low, float high, int rows_first, int positions, int rows, int depth, int groups, int stacks,
     long x_count, long x_step_b, long x_step_g, long x_step_c,
     long w_begin, long w_step_b, long w_step_g, long w_step_m, long w_step_c, int w_step_t,
     int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw,
@@ -55,14 +55,20 @@ kernel void product(
     const long begin = x0 + places[0];
 
     FLOATV acc[ROWS][VECTORS];
+    float lanes[PACK * VECTORS];
     long row[ROWS];
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int m = min(m0 + i, rows - 1);
         row[i] = w0 + m * w_step_m;
         const float start = has_bias ? bias[g * rows + m] : 0.0f;
+        #pragma nounroll
+        for (int k = 0; k < PACK * VECTORS; ++k) {
+            const int p = min(first + k, positions - 1);
+            lanes[k] = has_added ? start + added[stack * added_step_s + m * added_step_m + p * added_step_p] : start;
+        }
         #pragma unroll
-        for (int v = 0; v < VECTORS; ++v) acc[i][v] = start;
+        for (int v = 0; v < VECTORS; ++v) acc[i][v] = VLOAD(PACK, v * PACK, lanes);
     }
     for (int tap = 0; tap < kd * kh * kw; ++tap) {
         const int tz = tap / (kh * kw), ty = tap / kw - tz * kh, tx = tap % kw;
@@ -83,7 +89,6 @@ kernel void product(
                 for (int v = 0; v < VECTORS; ++v)
                     value[v] = AS_N(PACK, float)(AS_N(PACK, int)(LOADV(x, from + v * PACK)) & seen[v]);
             } else {
-                float lanes[PACK * VECTORS];
                 #pragma nounroll
                 for (int k = 0; k < PACK * VECTORS; ++k)
                     lanes[k] = inside[k] && first + k < positions ? x[x0 + c * x_step_c + moved + places[k]] : 0.0f;
@@ -102,7 +107,6 @@ kernel void product(
     for (int i = 0; i < ROWS; ++i) {
         if (m0 + i >= rows) break;
         global float *to = y + ((long)stack * rows + m0 + i) * positions + first;
-        float lanes[PACK * VECTORS];
         #pragma unroll
         for (int v = 0; v < VECTORS; ++v) {
             FLOATV found = acc[i][v];

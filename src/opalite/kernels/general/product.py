@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.graph import Value
+from ...ir.graph import Node, Value
+from ...ir.types import Shape
 from ...ops.conv import Conv, ConvTranspose
 from ..base import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
 from ..matmul.problem import MatmulProblem
 from ..move.copies import row_major
 from ..registry import register
 from ..window import Triple, Window, WindowProblem, window_refusal
-from .common import INT_MAX, GeneralKernel, clamp_of, clamped_refusal, vector_defines
+from .common import INT_MAX, GeneralKernel, clamp_of, float_refusal, vector_defines
 from .move import MoveAxis, move_launch
 
 ROWS = 4  # of product.cl
@@ -26,17 +27,40 @@ class Product(GeneralKernel):
     """What convolutions and matrix products share."""
 
     source = "general/product.cl"
+    by_column: ClassVar[bool]
+    """Whether positions are the last axis of y, so that what is like that can be added."""
+
+    def refuse_epilogue(self, node: Node) -> str | None:
+        """Why the program does not compute the node's epilogue, or None."""
+        if clamp_of(node.epilogue) is not None:
+            return float_refusal(node)
+        if clamp_of(node.epilogue, adds=True) is None:
+            return "of epilogues, the general kernel adds a tensor and clamps"
+        added = node.inputs[node.op.arity]
+        if added is None or not (
+            added.shape == node.y.shape
+            or added.type.count == 1
+            or (self.by_column and added.shape[-1] == added.type.count == node.y.shape[-1])
+        ):
+            return f"{added!r} is broadcast; the general kernel adds what is like the output"
+        return float_refusal(node)
 
     def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
         """The launch with the given arguments, and those that follow from them."""
+        node = p.node
         defines = vector_defines(p.device)
         span = defines["PACK"] * defines["VECTORS"]
-        clamp = clamp_of(p.node.epilogue)
+        clamp = clamp_of(node.epilogue)
+        args |= {"added": node.x, "has_added": 0} | {f"added_step_{axis}": 0 for axis in "smp"}
+        if clamp is None:
+            clamp, added = clamp_of(node.epilogue, adds=True), node.inputs[node.op.arity]
+            assert added is not None
+            args |= {"added": added, "has_added": 1} | _added_steps(added.shape, node.y.shape, args)
         assert clamp is not None
         blocks, tiles = ceil_div(args["positions"], span), ceil_div(args["rows"], ROWS)  # type: ignore[arg-type]
         # Neighbours on a CPU share what they read of x, in its cache; on a GPU they read and write neighbours.
         first = p.device.is_cpu
-        args |= {"y": p.node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
+        args |= {"y": node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
         grid = (tiles, blocks, stacks) if first else (blocks, tiles, stacks)
         return [Launch("product", args, grid, defines=defines)]
 
@@ -46,10 +70,11 @@ class ConvGeneral(Product):
     """Convolutions in groups, of up to three spatial axes."""
 
     op = "Conv"
+    by_column = False
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:
-        return window_refusal(p.node) or clamped_refusal(p.node)
+        return window_refusal(p.node) or self.refuse_epilogue(p.node)
 
     def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
         node, win = p.node, p.window
@@ -70,11 +95,11 @@ class ConvTransposeGeneral(Product):
     """As a convolution by the filters read backwards, of x with zeros between its elements."""
 
     op = "ConvTranspose"
-    source = "general/product.cl"
+    by_column = False
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:
-        return window_refusal(p.node) or clamped_refusal(p.node)
+        return window_refusal(p.node) or self.refuse_epilogue(p.node)
 
     def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
         node, win = p.node, p.window
@@ -120,10 +145,11 @@ class MatmulGeneral(Product):
     """Matrix products whose batch dimensions are two at most once merged."""
 
     op = "MatMul"
+    by_column = True
     problem = MatmulProblem
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        if (why := clamped_refusal(p.node)) is not None:
+        if (why := self.refuse_epilogue(p.node)) is not None:
             return why
         s = p.sizes
         if len(s.batch) > 2:
@@ -158,6 +184,20 @@ class MatmulGeneral(Product):
         args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
         args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
         return self.product(p, args, outer * inner)
+
+
+def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> dict[str, Arg]:
+    """The steps of what is added from one stack, row and position of product.cl to the next."""
+    rows, positions = args["rows"], args["positions"]
+    assert isinstance(rows, int)
+    assert isinstance(positions, int)
+    if added == y:
+        steps = rows * positions, positions, 1
+    elif math.prod(added) == 1:
+        steps = 0, 0, 0
+    else:  # one for each column, which are the rows of a product that is computed the other way round
+        steps = (0, 0, 1) if positions == y[-1] else (0, 1, 0)
+    return {f"added_step_{axis}": step for axis, step in zip("smp", steps, strict=True)}
 
 
 @dataclass(frozen=True)
