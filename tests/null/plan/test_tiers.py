@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from opalite.ir import DeviceInfo, Graph
-from opalite.kernels.registry import all_kernels
+from opalite.kernels.registry import all_kernels, kernels_for
+from opalite.kernels.sources import option_text, program_text
+from opalite.plan.general_programs import general_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
+from opalite.run.execute.node import make_node
 
 from ...helpers.graphs import GraphMaker
+from ...helpers.kernel_nodes import samples
 
 DEVICES = [
     DeviceInfo.from_json(p.read_text()) for p in sorted((Path(__file__).parents[2] / "fixtures/devices").glob("*.json"))
@@ -74,3 +78,22 @@ def test_a_special_kernel_takes_what_no_general_one_does(device: DeviceInfo) -> 
     (special,) = [r for r in found.placement if r.op == "Cumulative"]
     assert special.kernel not in GENERAL
     assert not [r for r in found.placement if r.op == "PlaceCast" and r.target == "opencl"]
+
+
+@each_device
+def test_the_programs_of_a_device_are_known_ahead(device: DeviceInfo) -> None:
+    """Whatever a general kernel launches is one of them, and all of them together are few."""
+    known = {(s.text, s.options) for s in general_programs(device)}
+    assert len(known) == 8
+    lowered = set()
+    for op, attrs, arrays, const in samples():
+        node = make_node(op, attrs, arrays, const=const)
+        for kernel in kernels_for(op):
+            if kernel.tier != "general" or kernel.refuse(kernel.problem(node, device)) is not None:
+                continue
+            problem = kernel.problem(node, device)
+            for launch in kernel.launch(problem, kernel.defaults(problem)):
+                text = program_text(launch.source or kernel.source, launch.prelude)
+                assert (text, option_text(launch.defines)) in known, kernel.name
+                lowered.add(kernel.name)
+    assert lowered == GENERAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...expr.core import Expr, In, Lit, Tmp
@@ -15,6 +17,15 @@ INT_MAX = 2**31 - 1
 WIDE = float("inf")
 
 
+@dataclass(frozen=True)
+class Build:
+    """A program of a device: the file, its defines and what is generated in front."""
+
+    source: str
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    prelude: str = ""
+
+
 class GeneralKernel(Kernel):
     """A kernel whose program is the same for all models: sizes, strides, windows and kinds are its arguments.
 
@@ -22,6 +33,10 @@ class GeneralKernel(Kernel):
     """
 
     tier = "general"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        """All programs that its launches on `device` are of."""
+        raise NotImplementedError
 
 
 def float_refusal(node: Node) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from ...ir.device import DeviceInfo
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Launch, Params, Problem, ceil_div
 from ..elementwise.flat import make_walk
 from ..registry import register
-from .common import GeneralKernel, vector_defines
+from .common import Build, GeneralKernel, vector_defines
 from .operations import HELD, Code, code_of, program_of
 
 OPERANDS, AXES = 6, 5  # of elementwise.cl
@@ -55,9 +57,14 @@ class ElementwiseGeneral(GeneralKernel):
             strides = walk.strides[k] if given else ()
             args |= {f"x{k}": inputs[k] if given else node.y, f"t{k}": HELD[inputs[k].dtype] if given else 0}
             args |= {f"s{k}_{axis}": s for axis, s in enumerate((0,) * (AXES - len(strides)) + strides)}
-        defines = vector_defines(p.device)
-        if p.device.is_cpu:
-            defines["VECTORS"] = _CPU_VECTORS
-        prelude = program_of(code.is_float, defines["PACK"], p.device)
-        grid = (ceil_div(columns, defines["PACK"] * defines["VECTORS"]), rows)
-        return [Launch("elementwise_general", args, grid, defines=defines, prelude=prelude)]
+        build = self.build(p.device, code.is_float)
+        grid = (ceil_div(columns, build.defines["PACK"] * build.defines["VECTORS"]), rows)
+        return [Launch("elementwise_general", args, grid, defines=build.defines, prelude=build.prelude)]
+
+    def build(self, device: DeviceInfo, is_float: bool) -> Build:
+        """The program for expressions of floats and conditions, or for all."""
+        defines = vector_defines(device) | ({"VECTORS": _CPU_VECTORS} if device.is_cpu else {})
+        return Build(self.source, defines, program_of(is_float, defines["PACK"], device))
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [self.build(device, is_float) for is_float in (True, False)]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.softmax import Softmax
 from ..base import Arg, Launch, Params, Problem
 from ..norm.rows import RowView
 from ..registry import register
-from .common import GeneralKernel, clamp_of, clamped_refusal
+from .common import Build, GeneralKernel, clamp_of, clamped_refusal
 
 _SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # `kind` of lines.cl
 
@@ -20,6 +21,9 @@ class Lines(GeneralKernel):
     """What both operators share: a work-item a line."""
 
     source = "general/lines.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source)]
 
     def lines(self, node: Node, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
         """The launch for `count` lines of `size` elements that lie `inner` apart; `more` arguments than the least."""

@@ -18,7 +18,7 @@ from ..move.copies import Copy, row_major
 from ..move.pad import MODES, merged_axes
 from ..move.strided_copy import ConcatCopy, SliceCopy, StridedCopy, TransposeCopy
 from ..registry import register
-from .common import GeneralKernel
+from .common import Build, GeneralKernel, vector_defines
 
 AXES = 6  # of move.cl
 
@@ -48,21 +48,34 @@ def move_launch(
     """The launch of a movement. start: first element of x and of y; mode, fill: of what lies outside x, as move.cl has
     it, and its bits."""
     whole = [MoveAxis(1, 0, 0, 1)] * (AXES - len(axes)) + list(axes)
-    span = 64 if device.is_cpu else 4
+    build = move_build(device)
+    span = build.defines["SPAN"]
     rows = math.prod(a.extent for a in whole[:-1])
     args: dict[str, Arg] = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
     args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill)}
     for k, a in enumerate(whole):
         args |= {f"e{k}": a.extent, f"xs{k}": a.x_step, f"ys{k}": a.y_step}
         args |= {f"begin{k}": a.begin, f"gap{k}": a.gap, f"size{k}": a.size}
-    defines = {"SPAN": span, "PACK": max(4, min(16, device.native_float_width)) if device.is_cpu else 4}
-    return Launch("move", args, (ceil_div(whole[-1].extent, span), rows), defines=defines)
+    return Launch("move", args, (ceil_div(whole[-1].extent, span), rows), defines=build.defines)
 
 
-class Move(GeneralKernel):
-    """Copies between strided views, as the special kernels have them."""
+def move_build(device: DeviceInfo) -> Build:
+    """The program of `device`."""
+    return Build("general/move.cl", {"SPAN": 64 if device.is_cpu else 4, "PACK": vector_defines(device)["PACK"]})
+
+
+class Mover(GeneralKernel):
+    """What all of them share."""
 
     source = "general/move.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [move_build(device)]
+
+
+class Move(Mover):
+    """Copies between strided views, as the special kernels have them."""
+
     special: StridedCopy
 
     def refuse(self, p: Problem) -> str | None:
@@ -106,11 +119,10 @@ class ConcatGeneral(Move):
 
 
 @register
-class PadGeneral(GeneralKernel):
+class PadGeneral(Mover):
     """All four modes."""
 
     op = "Pad"
-    source = "general/move.cl"
 
     def refuse(self, p: Problem) -> str | None:
         axes = len(merged_axes(p.node, FLAT))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.types import Shape
 from ...ops.conv import Conv, ConvTranspose
@@ -17,8 +18,8 @@ from ..matmul.problem import MatmulProblem
 from ..move.copies import row_major
 from ..registry import register
 from ..window import Triple, Window, WindowProblem, window_refusal
-from .common import INT_MAX, GeneralKernel, clamp_of, float_refusal, vector_defines
-from .move import MoveAxis, move_launch
+from .common import INT_MAX, Build, GeneralKernel, clamp_of, float_refusal, vector_defines
+from .move import MoveAxis, move_build, move_launch
 
 ROWS = 4  # of product.cl
 
@@ -29,6 +30,9 @@ class Product(GeneralKernel):
     source = "general/product.cl"
     by_column: ClassVar[bool]
     """Whether positions are the last axis of y, so that what is like that can be added."""
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, vector_defines(device))]
 
     def refuse_epilogue(self, node: Node) -> str | None:
         """Why the program does not compute the node's epilogue, or None."""
@@ -48,7 +52,7 @@ class Product(GeneralKernel):
     def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
         """The launch with the given arguments, and those that follow from them."""
         node = p.node
-        defines = vector_defines(p.device)
+        defines = Product.builds(self, p.device)[0].defines
         span = defines["PACK"] * defines["VECTORS"]
         clamp = clamp_of(node.epilogue)
         args |= {"added": node.x, "has_added": 0} | {f"added_step_{axis}": 0 for axis in "smp"}
@@ -96,6 +100,10 @@ class ConvTransposeGeneral(Product):
 
     op = "ConvTranspose"
     by_column = False
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [*super().builds(device), move_build(device)]
+
     problem = WindowProblem
 
     def refuse(self, p: WindowProblem) -> str | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
 from ...ops.resize import Resize
 from ...ops.resize_tables import Axis
 from ..base import Params, Problem, Space
 from ..registry import register
+from ..sources import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
-from .common import GeneralKernel, float_refusal
+from .common import Build, GeneralKernel, float_refusal
 
 
 class _ResizeGeneral(ResizeKernel, GeneralKernel):
@@ -21,6 +25,10 @@ class _ResizeGeneral(ResizeKernel, GeneralKernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         own = self.defaults(p) == params
         return super().illegal(p, params) if own else "a device has one program"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        of_mode = {"ELEM": ELEMENT[4]} if self.nearest else {"STORAGE": STORAGE[DType.FLOAT32], "LAST_TAPS": 0}
+        return [Build(self.source, {"PACK": 1, "RANK": MAX_RANK, "SPAN": 64 if device.is_cpu else 1, **of_mode})]
 
     def last_taps(self, op: Resize, last: Axis) -> int:
         return 0

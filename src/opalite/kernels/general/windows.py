@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...ir.device import DeviceInfo
 from ...ir.types import Shape
 from ...ops.pool import Pool
 from ...ops.reduce import Reduce
 from ..base import Arg, Launch, Params, Problem, ceil_div
 from ..registry import register
 from ..window import WindowProblem, window_refusal
-from .common import GeneralKernel, clamp_of, clamped_refusal
+from .common import Build, GeneralKernel, clamp_of, clamped_refusal
 
 _SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` of windows.cl
 _PLAIN, _ABS, _SQUARE = range(3)  # `change`
@@ -82,18 +84,22 @@ class Windows(GeneralKernel):
 
     source = "general/windows.cl"
 
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, {"SPAN": 16 if device.is_cpu else 1})]
+
     def windows(self, p: Problem, kind: _Kind, first: tuple[int, int], axes: list[_Axis], x0: int = 0) -> list[Launch]:
         """The launch for outputs of extent and step `first`, and of three more axes."""
         node = p.node
         clamp = clamp_of(node.epilogue)
         assert clamp is not None
-        span = 16 if p.device.is_cpu else 1
+        (build,) = self.builds(p.device)
+        span = build.defines["SPAN"]
         rows = first[0] * axes[0].o * axes[1].o
         args: dict[str, Arg] = {"x": node.x, "y": node.y, "x0": x0, "rows": rows, "o0": first[0], "s0": first[1]}
         for number, axis in enumerate(axes, 1):
             args |= axis.args(number)
         args |= {**kind.args, "low": clamp[0], "high": clamp[1]}
-        return [Launch("windows", args, (ceil_div(axes[2].o, span), rows), defines={"SPAN": span})]
+        return [Launch("windows", args, (ceil_div(axes[2].o, span), rows), defines=build.defines)]
 
 
 @register

@@ -1,0 +1,27 @@
+"""The programs of the general tier: all that a device needs, before any model is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.device import DeviceInfo
+from ..kernels.general.common import GeneralKernel
+from ..kernels.registry import kernels_for
+from ..kernels.sources import option_text, program_text
+from .program import SourceSpec
+
+_URGENT = ("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize")
+"""Operators whose programs most models need, these first."""
+
+
+def general_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
+    """Every program of the general kernels on `device`, the most used ones first."""
+    builds = [
+        build
+        for op in _URGENT
+        for kernel in kernels_for(op)
+        if isinstance(kernel, GeneralKernel)
+        for build in kernel.builds(device)
+    ]
+    specs = (SourceSpec(program_text(b.source, b.prelude), option_text(b.defines), b.source) for b in builds)
+    return tuple(dict.fromkeys(specs))
