@@ -11,10 +11,16 @@ from opalite.ir import check_graph
 
 
 class NumpySession:
-    """Runs a model by references. `segments` counts the segment graphs of the last run, `imported` those ever seen."""
+    """Runs a model by references. `segments` counts the segment graphs of the last run, `imported` those ever seen.
 
-    def __init__(self, source: Any) -> None:
+    symbols: whether open dimensions are symbols; by default as the knob says.
+    """
+
+    def __init__(self, source: Any, symbols: bool | None = None) -> None:
         self.model = load_model(source)
+        self.importer = self.model.importer
+        if symbols is not None:
+            self.importer = ModelImporter(self.model.graph, self.model.functions, symbols=symbols)
         self.imported: set[Any] = set()
         self.segments = 0
         self.tasks: list[Any] = []
@@ -22,7 +28,7 @@ class NumpySession:
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The model's outputs in order."""
         self.segments, self.tasks = 0, []
-        return self.run_importer(self.model.importer, check_feeds(self.model, feeds))
+        return self.run_importer(self.importer, check_feeds(self.model, feeds))
 
     def run_importer(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> list[Any]:
         """Also the Runner of loop bodies."""
@@ -33,6 +39,6 @@ class NumpySession:
             if segment not in self.imported:
                 check_graph(segment.graph, "import")
                 self.imported.add(segment)
-            turn.advance(evaluate_graph(segment.graph, turn.feeds))
+            turn.advance(evaluate_graph(segment.graph_at(turn.sizes), turn.feeds))
         self.tasks += turn.tasks_run
         return turn.outputs

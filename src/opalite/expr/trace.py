@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.dtype import DType
+from ..ir.symbols import is_symbolic
 from .core import Expr, In, Instr, Lit, Ref, Tmp, evaluate, result_dtype
 
 
 class Builder:
-    """Collects instructions, sharing equal ones and evaluating those whose arguments are all literals."""
+    """Collects instructions, sharing equal ones and evaluating those whose arguments are all literals.
 
-    def __init__(self, dtypes: Sequence[DType]) -> None:
+    sizes: numbers that follow from sizes and become operands after the given ones, with their dtypes; None where such
+    numbers are fixed.
+    """
+
+    def __init__(self, dtypes: Sequence[DType], sizes: list[tuple[Any, DType]] | None = None) -> None:
         self.dtypes = tuple(dtypes)
+        self.sizes = sizes
         self.instrs: list[Instr] = []
         self._seen: dict[Any, Ref] = {}
 
@@ -40,6 +46,17 @@ class Builder:
             ref = Tmp(len(self.instrs) - 1)
         self._seen[key] = ref
         return ref
+
+    def size(self, number: Any, dtype: DType) -> Ref | None:
+        """The operand that holds a number of sizes; None if it is to be a literal."""
+        if self.sizes is None or not is_symbolic(number) or dtype is DType.BOOL:
+            return None
+        key = ("size", number.text, dtype)
+        if key not in self._seen:
+            self.sizes.append((number, dtype))
+            self._seen[key] = In(len(self.dtypes))
+            self.dtypes = (*self.dtypes, dtype)
+        return self._seen[key]
 
     def inline(self, expr: Expr, operands: Sequence[Ref]) -> Ref:
         """Add a whole Expr with `operands` in place of its $0, $1...; returns its result."""
@@ -92,6 +109,8 @@ class Sym:
         if isinstance(other, Sym):
             return other.ref
         dtype = self.dtype
+        if (operand := self.builder.size(other, dtype)) is not None:
+            return operand
         value = float(other) if dtype.is_float else bool(other) if dtype is DType.BOOL else int(other)
         return Lit(value, dtype)
 
@@ -165,6 +184,13 @@ def trace(fn: Callable[..., Sym], *dtypes: DType) -> Expr:
     """The Expr computed by `fn` when called with one Sym for each of `dtypes`."""
     b = Builder(dtypes)
     return b.finish(fn(*(Sym(b, In(i)) for i in range(len(dtypes)))).ref)
+
+
+def trace_with_sizes(fn: Callable[..., Sym], *dtypes: DType) -> tuple[Expr, list[tuple[Any, DType]]]:
+    """The same, where numbers that follow from sizes are operands of one element after those of `dtypes`."""
+    sizes: list[tuple[Any, DType]] = []
+    b = Builder(dtypes, sizes)
+    return b.finish(fn(*(Sym(b, In(i)) for i in range(len(dtypes)))).ref), sizes
 
 
 def coord(builder: Builder, axis: int) -> Sym:

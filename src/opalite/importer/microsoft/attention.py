@@ -9,6 +9,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import same_or_int
 from ...ops.movement import Pad
 from ..onnx.attention import rotate
 from ..onnx.index import write_rows
@@ -200,7 +201,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
     heads, kv_heads = int(ctx.attr("num_heads", 1)), int(ctx.attr("kv_num_heads", 1))
     q, k, v = _grouped(ctx, heads, kv_heads)
     batch, steps = q.shape[0], q.shape[2]
-    total = int(ctx.const_scalar(6))
+    total = same_or_int(ctx.const_scalar(6))
     ends = ctx.reshape(ctx.cast(ctx.input(5), DType.INT64), (batch, 1))
     # A first prompt starts at 0 whatever its padding; later the new tokens are the last ones of each row.
     first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...expr.trace import Sym
+from ...expr.trace import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.seed import next_seed
+from ...ir.symbols import is_dim, is_symbolic
 from ...ops.random import Random
 from ...ops.reduce import ArgReduce
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
-from ..shared.helpers import int_list
+from ..shared.helpers import expand, int_list
+from ..walk.contents import MOST_ELEMENTS
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
@@ -36,6 +38,8 @@ def constant_of_shape(ctx: NodeContext) -> Value:
     shape = ctx.const_ints(0)
     if any(d < 0 for d in shape):
         raise ShapeError(f"{ctx.label} has shape {list(shape)}; sizes must not be negative")
+    if is_symbolic(shape):
+        return expand(ctx, ctx.constant(fill.reshape(())), shape)
     return ctx.constant(np.full(shape, fill[0], fill.dtype))
 
 
@@ -43,6 +47,9 @@ def constant_of_shape(ctx: NodeContext) -> Value:
 def range_(ctx: NodeContext) -> Value:
     """start, start + delta, ... before limit; each element is start + i * delta."""
     dtype = ctx.input(0).dtype
+    numbers = [ctx.const_scalar(i) for i in range(3)]
+    if is_symbolic(numbers) and (whole := _whole_numbers(numbers)) is not None:
+        return _range_of_sizes(ctx, dtype, *whole)
     wide = np.float64 if dtype.is_float else np.int64
     start, limit, delta = (ctx.const(i).reshape(()).astype(wide) for i in range(3))
     if delta == 0:
@@ -55,6 +62,23 @@ def range_(ctx: NodeContext) -> Value:
     return ctx.constant((start + np.arange(count) * delta).astype(dtype.np))
 
 
+def _whole_numbers(numbers: Sequence[Any]) -> list[Any] | None:
+    """Start, limit and delta as integers and Dims; None if they are something else, or the delta is no number."""
+    found = [v if is_dim(v) else int(v) if not is_symbolic(v) and v == int(v) else None for v in numbers]
+    return None if None in found or is_dim(found[2]) or found[2] == 0 else found
+
+
+def _range_of_sizes(ctx: NodeContext, dtype: DType, start: Any, limit: Any, delta: int) -> Value:
+    """Whole numbers, as many as sizes say: expressions if they are few, else computed from their positions."""
+    count = -(-(limit - start) // delta) if delta > 0 else -(-(start - limit) // -delta)
+    if count <= 0:
+        return ctx.constant(np.zeros(0, dtype.np))
+    if not is_symbolic(count) and count <= MOST_ELEMENTS:
+        return ctx.sizes([start + i * delta for i in range(count)], dtype)
+    first = ctx.sizes([start], dtype, ())
+    return ctx.elementwise(lambda s: s + coord(s.builder, 0).cast(s.dtype) * delta, first, shape=(count,))
+
+
 @onnx_op("EyeLike", since=9)
 def eye_like(ctx: NodeContext) -> Value:
     """Ones on diagonal k of a matrix of the input's shape."""
@@ -62,6 +86,10 @@ def eye_like(ctx: NodeContext) -> Value:
     if len(x.shape) != 2:
         raise ShapeError(f"{ctx.label} needs a matrix, got {x.type}")
     dtype = _dtype(ctx, x.dtype)
+    if is_symbolic(x.shape):
+        zero = ctx.scalar(int(ctx.attr("k", 0)), DType.INT64)
+        place = lambda k: (coord(k.builder, 1) - coord(k.builder, 0)).eq(k)  # noqa: E731
+        return ctx.cast(ctx.elementwise(place, zero, shape=x.shape), dtype)
     return ctx.constant(np.eye(*x.shape, k=int(ctx.attr("k", 0))).astype(dtype.np))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, same_or_int
 from ...ops.base import normalize_axis
 from ...ops.grid_sample import GridSample
 from ...ops.resize import Resize
@@ -20,6 +22,9 @@ from ..shared.helpers import gather, int_list, matmul, reduce, slice_axis
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
+
+EXACT = 1 << 24
+"""Up to here float32 holds every whole number."""
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 _COORDINATES = (
@@ -56,7 +61,7 @@ def upsample_attribute(ctx: NodeContext) -> Value:
 @onnx_op("Resize", since=10)
 def resize_scales(ctx: NodeContext) -> Value:
     """Every axis scaled by an input; positions are output / scale."""
-    return _legacy(ctx, [float(s) for s in ctx.const(1).reshape(-1)])
+    return _legacy(ctx, ctx.const_numbers(1))
 
 
 def _legacy(ctx: NodeContext, scales: Sequence[float]) -> Value:
@@ -89,28 +94,54 @@ def resize(ctx: NodeContext) -> Value:
     scales = [1.0] * rank
     sizes = list(x.shape)
     if ctx.get(2) is not None and ctx.input(2).type.count:
-        given = [float(s) for s in ctx.const(2).reshape(-1)]
+        given = ctx.const_numbers(2)
         for a, s in zip(axes, _for_axes(ctx, given, axes), strict=True):
             scales[a] = s
             sizes[a] = _scaled(x.shape[a], s)
     else:
-        wanted = _for_axes(ctx, [float(s) for s in ctx.const_ints(3)], axes)
-        ratios = [s / x.shape[a] if x.shape[a] else 1.0 for a, s in zip(axes, wanted, strict=True)]
+        wanted = _for_axes(ctx, ctx.const_ints(3), axes)
+        ratios = [_ratio(s, x.shape[a]) for a, s in zip(axes, wanted, strict=True)]
         policy = str(ctx.attr("keep_aspect_ratio_policy", "stretch"))
         if policy != "stretch":
-            ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
+            ratios = [_extreme(ratios, smallest=policy == "not_larger")] * len(axes)
             wanted = [math.floor(r * x.shape[a] + 0.5) for a, r in zip(axes, ratios, strict=True)]
         for a, s, r in zip(axes, wanted, ratios, strict=True):
-            sizes[a], scales[a] = int(s), r
+            sizes[a], scales[a] = s, r
     return _resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
 
 
 def _scaled(size: int, scale: float) -> int:
     """floor(size * scale) in float32, as onnx's own shape inference has it, a region of interest or none."""
-    return int(np.floor(np.float32(size) * np.float32(scale)))
+    if not is_symbolic((size, scale)):
+        return int(np.floor(np.float32(size) * np.float32(scale)))
+    if not is_symbolic(scale):  # a product that float32 holds is exact
+        times, parts = float(np.float32(scale)).as_integer_ratio()
+        if size * times <= EXACT:
+            return size * times // parts
+    product: Any = as_float32(size) * as_float32(scale)
+    found: int = math.floor(as_float32(product))
+    return found
 
 
-def _for_axes(ctx: NodeContext, numbers: Sequence[float], axes: Sequence[int]) -> Sequence[float]:
+def _ratio(size: int, of: int) -> float:
+    """size / of, or 1 for an empty axis: a plain number where the one is a multiple of the other, whatever they are."""
+    if is_symbolic((size, of)):
+        rest = size % of
+        if not is_symbolic(rest) and rest == 0 and not is_symbolic(size // of):
+            return float(size // of)
+    return size / of if of else 1.0
+
+
+def _extreme(ratios: Sequence[float], smallest: bool) -> float:
+    """min or max; a guard says which where they come from sizes."""
+    best = ratios[0]
+    for r in ratios[1:]:
+        if is_less(r, best) if smallest else is_less(best, r):
+            best = r
+    return best
+
+
+def _for_axes(ctx: NodeContext, numbers: Sequence[Any], axes: Sequence[int]) -> Sequence[Any]:
     if len(numbers) != len(axes):
         raise ShapeError(f"{ctx.label} has {len(numbers)} scales or sizes for {len(axes)} axes")
     return numbers
@@ -138,8 +169,8 @@ def _resize(
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
     out = ctx.add(
         Resize(
-            sizes=tuple(int(s) for s in sizes),
-            scales=tuple(float(s) for s in scales),
+            sizes=tuple(same_or_int(s) for s in sizes),
+            scales=tuple(map(as_float, scales)),
             mode=mode,
             coordinate=coordinate,
             nearest_mode=nearest_mode,

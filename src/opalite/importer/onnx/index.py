@@ -11,6 +11,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import same_or_int
 from ...ir.types import TensorType
 from ...ops.base import normalize_axis
 from ...ops.gather import GatherElements, GatherND
@@ -18,7 +19,7 @@ from ...ops.movement import Pad
 from ...ops.nms import NonMaxSuppression
 from ...ops.scatter import ScatterElements, ScatterND
 from ..registry import onnx_op
-from ..shared.helpers import axis_of, gather, slice_axis, take, unsqueeze
+from ..shared.helpers import axis_of, full, gather, slice_axis, take, unsqueeze
 from ..walk.context import NodeContext, Trimmed
 
 Result = Value | Sequence[Value | None]
@@ -46,8 +47,11 @@ def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
     indices = ctx.maybe_const(1)
     if indices is None or indices.dtype.kind not in "iu" or not indices.size or not x.type.count:
         return
-    sizes = np.array([x.shape[a] for a in axes])
     rows = indices if len(axes) == 1 else indices.reshape(-1, len(axes))
+    columns = [indices] if len(axes) == 1 else list(rows.T)
+    if all(int(c.min()) >= -x.shape[a] and int(c.max()) < x.shape[a] for c, a in zip(columns, axes, strict=True)):
+        return
+    sizes = np.array([x.shape[a] for a in axes])
     wrong = (rows < -sizes) | (rows >= sizes)
     if wrong.any():
         at = int(np.flatnonzero(wrong.reshape(-1))[0])
@@ -164,7 +168,7 @@ def tensor_scatter(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} cannot write along the batch axis")
     start = ctx.get(2)
     if start is None:
-        start = ctx.constant(np.zeros(cache.shape[0], np.int64))
+        start = full(ctx, 0, DType.INT64, cache.shape[:1])
     return write_rows(ctx, cache, update, start, axis, circular)
 
 
@@ -198,7 +202,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
 def one_hot(ctx: NodeContext) -> Value:
     """values[1] where the coordinate along a new axis is the index (from the end if negative), else values[0]."""
     indices, values = ctx.input(0), ctx.input(2)
-    depth = int(ctx.const_scalar(1))
+    depth = same_or_int(ctx.const_scalar(1))
     if depth < 0:
         raise ShapeError(f"{ctx.label} has depth {depth}; it must not be negative")
     rank = len(indices.shape) + 1
@@ -244,7 +248,7 @@ def max_unpool(ctx: NodeContext) -> Value:
     pooled = [(x.shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)]
     shape = (*x.shape[:2], *pooled)
     count = x.type.count
-    empty = ctx.constant(np.zeros(math.prod(shape), x.dtype.np))
+    empty = full(ctx, 0, x.dtype, (math.prod(shape),))
     flat = [ctx.reshape(indices, (count,)), ctx.reshape(x, (count,))]
     out = ctx.reshape(ctx.add(ScatterElements(axis=0, reduction="none"), [empty, *flat]), shape)
     wanted = ctx.const_ints(2) if ctx.get(2) is not None else shape
@@ -264,12 +268,13 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
     """(batch, class, box) of the boxes that are kept, class by class in order of score."""
     boxes, scores = ctx.input(0), ctx.input(1)
     most, threshold = (ctx.const_scalar(i) if ctx.get(i) is not None else 0 for i in (2, 3))
-    if int(most) <= 0:
+    most = same_or_int(most)
+    if most <= 0:
         return ctx.constant(np.zeros((0, 3), np.int64))
     padded, count = ctx.add_many(
         NonMaxSuppression(
             center_point_box=int(ctx.attr("center_point_box", 0)),
-            max_output=int(most),
+            max_output=most,
             iou=float(threshold),
             score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),
         ),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import same_or_int
 from ...ops.base import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
@@ -109,7 +110,7 @@ def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
 @onnx_op("TopK", since=10)
 def top_k(ctx: NodeContext) -> Sequence[Value]:
     """The k largest or smallest elements; k is an input."""
-    return _top_k(ctx, int(ctx.const_scalar(1)))
+    return _top_k(ctx, same_or_int(ctx.const_scalar(1)))
 
 
 def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:

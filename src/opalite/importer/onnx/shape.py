@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
+from ...ir.symbols import is_symbolic
 from ...ops.base import normalize_axis
 from ...ops.movement import Concat, Pad, Slice
 from ..registry import onnx_op
@@ -16,6 +17,9 @@ from ..shared.helpers import axis_of, expand, full, int_list, ints_of, slice_axi
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
+
+FARTHEST = 2**31 - 1
+"""Bounds of a slice from here on stand for the end, whatever the size."""
 
 
 # Views
@@ -165,13 +169,29 @@ def _slice(
         a = normalize_axis(axis, rank)
         if step == 0:
             raise ShapeError(f"{ctx.label} has step 0 on axis {a}")
-        if step < 0:  # what starts before the first element starts there; NumPy would take nothing
-            start = max(start, -x.shape[a])
-        covered = range(*slice(start, end, step).indices(x.shape[a]))
-        begin[a], stride[a], size[a] = (covered.start if covered else 0), step, len(covered)
+        begin[a], stride[a], size[a] = _covered(start, end, int(step), x.shape[a])
     if tuple(size) == x.shape and all(s == 1 for s in stride):
         return x
     return ctx.add(Slice(starts=tuple(begin), steps=tuple(stride), sizes=tuple(size)), [x])
+
+
+def _covered(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
+    """First element, step and number of the elements that start:end:step takes of `size`."""
+    if step < 0:  # what starts before the first element starts there; NumPy would take nothing
+        start = max(start, -size)
+    if not is_symbolic((start, end, size)):
+        covered = range(*slice(start, end, step).indices(size))
+        return (covered.start if covered else 0), step, len(covered)
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def place(at: int) -> int:  # comparisons of sizes are guards
+        at = at + size if at < 0 else at
+        return low if at < low else high if at > high else at
+
+    first = place(start)
+    last = high if end >= FARTHEST else low if end <= -FARTHEST else place(end)
+    count = -(-(last - first) // step) if step > 0 else -((last - first) // -step)
+    return (first, step, count) if count > 0 else (0, step, 0)
 
 
 @onnx_op("Tile", since=1)
@@ -324,13 +344,13 @@ def _image(ctx: NodeContext, x: Value) -> tuple[int, int, int, int]:
 
 @onnx_op("Shape", since=1)
 def shape(ctx: NodeContext) -> Value:
-    """The dimensions from `start` to `end`, a constant since shapes are known."""
+    """The dimensions from `start` to `end`, which are known."""
     dims = ctx.input(0).shape
     start, end = int(ctx.attr("start", 0)), ctx.attr("end", None)
-    return ctx.constant(np.array(dims[start : None if end is None else int(end)], np.int64))
+    return ctx.sizes(dims[start : None if end is None else int(end)])
 
 
 @onnx_op("Size", since=1)
 def size(ctx: NodeContext) -> Value:
     """The number of elements."""
-    return ctx.constant(np.array(ctx.input(0).type.count, np.int64))
+    return ctx.sizes([ctx.input(0).type.count], shape=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,9 +13,10 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.feeds import dtype_name
 from ...ir.graph import Value
+from ...ir.symbols import fixed, hint_of, is_dim
 from ...ir.types import TensorType
-from .decode import decode_type, elem_dtype, onnx_name
-from .encode import make_proto, type_proto
+from .decode import decode_type, elem_code, elem_dtype, onnx_name
+from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef
 
 SMALL = 4096
@@ -171,7 +172,23 @@ def infer_types(node: NodeDef, inputs: Sequence[Value | None]) -> list[TensorTyp
     if schema is None:
         raise unknown_op(node)
     present = [(f"x{i}", v) for i, v in enumerate(inputs) if v is not None]
-    types = {name: type_proto(v.type) for name, v in present}
+    symbols = {d.text: d for _, v in present for d in v.shape if is_dim(d)}
+    if symbols:
+        found = _infer(node, schema, present, lambda t: [d.text if is_dim(d) else d for d in t.shape], symbols)
+        if found is not None or _infer(node, schema, present, lambda t: hint_of(t.shape), {}) is None:
+            return found
+    return _infer(node, schema, present, lambda t: fixed(t.shape), {})
+
+
+def _infer(
+    node: NodeDef,
+    schema: Any,
+    present: Sequence[tuple[str, Value]],
+    shape_of: Callable[[TensorType], Sequence[int | str]],
+    symbols: Mapping[str, Any],
+) -> list[TensorType] | None:
+    """The same for inputs by name, whose shapes are as `shape_of` says: sizes, or names of `symbols`."""
+    types = {name: helper.make_tensor_type_proto(elem_code(v.dtype), shape_of(v.type)) for name, v in present}
     data = {
         name: numpy_helper.from_array(v.data, name)
         for name, v in present
@@ -184,7 +201,7 @@ def infer_types(node: NodeDef, inputs: Sequence[Value | None]) -> list[TensorTyp
         raise ShapeError(f"{node.label}: {' '.join(str(e).split())}") from e
     outs = []
     for i, name in enumerate(node.outputs):
-        t = _tensor_type(found.get(f"y{i}")) if name else None
+        t = _tensor_type(found.get(f"y{i}"), symbols) if name else None
         if t is None and name:
             return None
         if t is not None:
@@ -192,11 +209,12 @@ def infer_types(node: NodeDef, inputs: Sequence[Value | None]) -> list[TensorTyp
     return outs
 
 
-def _tensor_type(proto: Any) -> TensorType | None:
-    """The TensorType of a TypeProto with a fully known shape, else None."""
+def _tensor_type(proto: Any, symbols: Mapping[str, Any]) -> TensorType | None:
+    """The TensorType of a TypeProto with a fully known shape, `symbols` by name included, else None."""
     if proto is None or proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.elem_type:
         return None
     info = decode_type(proto)
-    if info.shape is None or not all(isinstance(d, int) for d in info.shape):
+    shape = [symbols.get(d) if isinstance(d, str) else d for d in info.shape or ()]
+    if info.shape is None or any(d is None for d in shape):
         return None
-    return TensorType(elem_dtype(proto.tensor_type.elem_type), tuple(d for d in info.shape if isinstance(d, int)))
+    return TensorType(elem_dtype(proto.tensor_type.elem_type), tuple(d for d in shape if d is not None))

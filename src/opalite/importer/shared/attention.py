@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...errors import ShapeError
 from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.attention import Attention
+from ...ops.base import broadcast_shape
 from ...ops.movement import Pad
 from ..walk.context import NodeContext
 from .helpers import concat, matmul, reduce, softmax
@@ -55,12 +54,12 @@ def additive_mask(
             return None
         return ctx.elementwise(lambda m: _bias(m, dtype), mask)
     inputs = [ctx.scalar(0, dtype) if mask is None else mask]
-    shape = (1, 1, queries, keys)
+    shape: tuple[int, ...] = (1, 1, queries, keys)
     if see.lengths is not None:
         inputs.append(ctx.reshape(ctx.cast(see.lengths, DType.INT64), (see.lengths.type.count, 1, 1, 1)))
         shape = (see.lengths.type.count, 1, queries, keys)
     if mask is not None:
-        shape = np.broadcast_shapes(shape, mask.shape)
+        shape = broadcast_shape([shape, mask.shape])
 
     def masked(m: Sym, *lengths: Sym) -> Sym:
         return where(_seen(m, see, lengths[0] if lengths else None, queries), _bias(m, dtype), LOWEST)

@@ -13,6 +13,7 @@ from ...expr.core import Expr
 from ...expr.trace import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import is_symbolic, same_or_int
 from ...ops.base import broadcast_shape, normalize_axis
 from ...ops.gather import Gather
 from ...ops.integer import IntegerMatMul
@@ -127,7 +128,7 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
     """Constant padding; `pads` is begin of every axis, then end of every axis."""
     if not any(pads):
         return v
-    return ctx.add(Pad(pads=tuple(int(p) for p in pads), mode="constant", value=value), [v])
+    return ctx.add(Pad(pads=tuple(same_or_int(p) for p in pads), mode="constant", value=value), [v])
 
 
 # Arithmetic
@@ -135,6 +136,8 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
 
 def full(ctx: NodeContext, value: float | int | bool, dtype: DType, shape: Sequence[int]) -> Value:
     """A constant of `shape` filled with `value`."""
+    if is_symbolic(tuple(shape)):
+        return expand(ctx, ctx.scalar(value, dtype), shape)
     return ctx.constant(np.full(tuple(shape), value, dtype.np))
 
 

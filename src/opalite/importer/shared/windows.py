@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
+from ...ir.symbols import fixed
 from ..walk.context import NodeContext
 
 
@@ -41,8 +42,8 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = F
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         totals = []
         for i, (size, stride) in enumerate(zip(sizes, window.strides, strict=True)):
-            out = -(-size // stride)
-            totals.append((out - 1) * stride + window.extent(i) - size)
+            rest = fixed(size % stride) or stride  # what the last window has of the input; pads are plain numbers
+            totals.append(window.extent(i) - rest)
         if not skips:
             totals = [max(0, t) for t in totals]
         pads = split_pads(totals, more_at_end=auto == "SAME_UPPER", skips=skips)

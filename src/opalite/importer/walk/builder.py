@@ -24,6 +24,9 @@ FOLD_ALWAYS = 1 << 16
 """Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
 
 
+_SMALL_CONSTANT = 64  # elements of a constant that is compared by its contents
+
+
 class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
     """A node would handle an element type that no device holds: the ONNX operator must run on the host."""
 
@@ -40,6 +43,8 @@ class GraphBuilder:
         self.trace = Trace() if trace is None else trace
         self.sized: dict[Value, Array | None] = {}
         self._names: set[str] = set()
+        self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
+        self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once
 
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
@@ -64,9 +69,18 @@ class GraphBuilder:
         """A tensor of `array`'s elements, which may be symbolic: a constant if none is."""
         if not symbolic(array):
             return self.constant(plain(array, dtype), name)
-        value = Value(self.unique(name), TensorType(dtype, tuple(array.shape)))
-        self.sized[value] = array
-        return value
+        elements = [(type(v), v.text if is_symbolic(v) else v) for v in array.reshape(-1).tolist()]
+        key = (dtype, array.shape, tuple(elements))
+        if key not in self._same:
+            value = Value(self.unique(name), TensorType(dtype, tuple(array.shape)))
+            self.sized[value] = array
+            self._same[key] = [value]
+        return self._same[key][0]
+
+    def plain(self, value: Value) -> Value:
+        """`value`, or a constant in its place if its elements are expressions, whose sizes are fixed."""
+        sizes = self.sized.get(value)
+        return value if sizes is None else self.constant(plain(sizes, value.dtype), value.name)
 
     def contents(self, value: Value) -> Array | None:
         """What `closed_value` says of a value of this graph."""
@@ -99,7 +113,8 @@ class GraphBuilder:
             if any(d < 0 for d in t.shape):
                 raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")
         out_name = out_name or name or op.name
-        is_sized = bool(self.trace.symbols) and self._is_sized(op, inputs, types)
+        is_derived = bool(self.trace.symbols) and self._is_derived(op, inputs, types)
+        is_sized = is_derived and not any(v in self._large for v in inputs)
         if is_sized and (found := self._evaluate(op, inputs, types)) is not None:
             return [self.sizes(a, t.dtype, out_name) for a, t in zip(found, types, strict=True)]
         if not is_sized and _worth_folding(op, inputs, types):
@@ -107,17 +122,27 @@ class GraphBuilder:
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
         if not isinstance(op, HostOp) and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
             raise NeedHost
+        key = _identity(op, inputs, n_outputs) if is_derived else None
+        if key is not None and key in self._same:
+            return self._same[key]
         outputs = [Value(self.unique(out_name), t) for t in types]
         self.graph.nodes.append(Node(op, list(inputs), outputs, name=name, origin=(Origin(origin, name),)))
-        if is_sized and _is_small(inputs, types):
-            self.sized.update((v, None) for v in outputs)
+        if key is not None:
+            self._same[key] = outputs
+            if is_sized and _is_small(inputs, types):
+                self.sized.update((v, None) for v in outputs)
+            else:
+                self._large.update(outputs)
         return outputs
 
-    def _is_sized(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+    def _is_derived(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
         """Whether the outputs follow from sizes and constants alone, and from sizes at all."""
-        if op.random or isinstance(op, HostOp) or not all(map(self.follows_from_sizes, inputs)):
+        if op.random or isinstance(op, HostOp):
             return False
-        return any(v in self.sized for v in inputs) or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
+        if not all(self.follows_from_sizes(v) or v in self._large for v in inputs):
+            return False
+        from_sizes = any(v in self.sized or v in self._large for v in inputs)
+        return from_sizes or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
 
     def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
         """Expressions for the outputs' elements, where there are any."""
@@ -138,7 +163,10 @@ class GraphBuilder:
 
     def rollback(self, mark: int) -> None:
         """Drop every node appended since `mark`."""
-        del self.graph.nodes[mark:]
+        dropped = {v for node in self.graph.nodes[mark:] for v in node.outputs}
+        if dropped:
+            self._same = {key: values for key, values in self._same.items() if values[0] not in dropped}
+            del self.graph.nodes[mark:]
 
 
 def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
@@ -150,6 +178,20 @@ def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[Tenso
 def _is_little(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
     read = sum(hint_of(v.type.count) for v in inputs if v is not None)
     return bool(sum(hint_of(t.count) for t in types) <= max(FOLD_ALWAYS, 2 * read))
+
+
+def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
+    """Equal for nodes that compute the same."""
+    return (
+        op,
+        n_outputs,
+        *(
+            (v.dtype, v.data.shape, v.data.tobytes())
+            if v is not None and v.data is not None and v.data.size <= _SMALL_CONSTANT
+            else v
+            for v in inputs
+        ),
+    )
 
 
 def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:

@@ -20,10 +20,10 @@ from onnx import AttributeProto
 
 from ...errors import ShapeError
 from ...expr.core import Expr
-from ...expr.trace import Sym, cast_expr, trace
+from ...expr.trace import Sym, cast_expr, trace, trace_with_sizes
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import same_or_int
+from ...ir.symbols import is_symbolic, same_or_int
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.elementwise import Elementwise
@@ -141,6 +141,9 @@ class NodeContext:
 
     def sizes(self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None) -> Value:
         """A tensor of numbers that may be Dims: a vector, or of `shape`."""
+        if not is_symbolic(tuple(numbers)):
+            array = np.array(numbers, dtype.np)
+            return self.constant(array if shape is None else array.reshape(shape))
         array = np.empty(len(numbers), object)
         array[:] = numbers
         return self._builder.sizes(array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes")
@@ -156,8 +159,15 @@ class NodeContext:
         )
 
     def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
-        """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise."""
-        return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
+        """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise.
+
+        Numbers in `fn` that come from sizes become operands of one element.
+        """
+        if not self._builder.trace.symbols:
+            return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
+        expr, sizes = trace_with_sizes(fn, *(v.dtype for v in values))
+        operands = [self.sizes([number], dtype, ()) for number, dtype in sizes]
+        return self.elementwise_expr(expr, *values, *operands, shape=shape)
 
     def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
         """Emit `expr` over broadcast `values`; `shape` is the output's where the values' broadcast is smaller."""

@@ -272,10 +272,10 @@ class ScanPlan:
 
     def length(self, shapes: Sequence[tuple[int, ...]], axes: Sequence[int]) -> int:
         """Number of iterations, on which all scan inputs must agree."""
-        lengths = {s[a] for s, a in zip(shapes, axes, strict=True)}
-        if len(lengths) != 1:
+        lengths = [s[a] for s, a in zip(shapes, axes, strict=True)]
+        if any(n != lengths[0] for n in lengths):
             raise ShapeError(f"{self._label} scans inputs of different lengths {sorted(lengths)}")
-        return lengths.pop()
+        return lengths[0]
 
     def output_axes(self, count: int) -> tuple[int, ...]:
         """The new axis of each scan output."""

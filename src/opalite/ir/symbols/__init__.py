@@ -15,7 +15,18 @@ from .compiled import Numbers, compile_numbers
 from .dim import Dim, Guard, Trace
 from .extremes import at_least, at_most, fitted
 from .real import Real, is_less
-from .values import FUNCTIONS, always_equal, fixed, hint_of, is_dim, is_real, is_symbolic, same_or_int
+from .values import (
+    FUNCTIONS,
+    always_equal,
+    as_float,
+    as_float32,
+    fixed,
+    hint_of,
+    is_dim,
+    is_real,
+    is_symbolic,
+    same_or_int,
+)
 
 __all__ = [
     "FUNCTIONS",
@@ -26,6 +37,8 @@ __all__ = [
     "Real",
     "Trace",
     "always_equal",
+    "as_float",
+    "as_float32",
     "at_least",
     "at_most",
     "compile_numbers",

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .dim import Dim, as_poly
+from .dim import Dim, as_poly, real
 from .real import Real
 
 
@@ -37,6 +37,13 @@ def fixed(value: Any) -> Any:
     return value
 
 
+def as_float32(value: Any) -> Any:
+    """A number rounded to float32: a Real where it came from sizes."""
+    if type(value) is Dim:
+        value = real(value)
+    return value.float32() if type(value) is Real else _float32(value)
+
+
 def is_dim(value: Any) -> TypeGuard[Dim]:
     """Whether `value`, which may say that it is an int, is a Dim."""
     return type(value) is Dim
@@ -45,6 +52,11 @@ def is_dim(value: Any) -> TypeGuard[Dim]:
 def is_real(value: Any) -> TypeGuard[Real]:
     """Whether `value`, which may say that it is a float, is a Real."""
     return type(value) is Real
+
+
+def as_float(value: Any) -> Any:
+    """`float(value)`, but a Real stays what it is, and a Dim becomes one."""
+    return real(value) if is_symbolic(value) else float(value)
 
 
 def same_or_int(value: Any) -> int:

@@ -92,7 +92,7 @@ def test_what_decides_shapes_is_found_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_other_contents_of_equal_shape_meet_the_same_segment() -> None:
-    session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"), symbols=False)
     for _ in range(3):
         session.run({"x": f32(4)})
     session.run({"x": f32(5)})
@@ -101,7 +101,7 @@ def test_other_contents_of_equal_shape_meet_the_same_segment() -> None:
 
 def test_a_stage_keeps_few_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_table, "SEGMENTS_KEPT", 2)
-    session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"), symbols=False)
     for n in (1, 2, 1, 3, 1):
         session.run({"x": f32(n)})
     assert len(session.imported) == 3, "1 was used last when 3 came"
