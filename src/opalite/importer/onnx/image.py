@@ -284,5 +284,5 @@ def _share(v: Sym, size: int, far: int) -> Sym:
     """Weight of that pixel; zero for positions more than one pixel outside."""
     inside = _inside(v, size)
     part = inside - inside.call("floor")
-    outside = (v < -1.0).call("or", v > float(size))
+    outside = (v < -1.0).call("or", v > size)
     return where(outside, 0.0, part if far else 1 - part)

@@ -7,14 +7,16 @@ as it comes first, and is open once it has come in another size. 0 and 1 are nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...ir.dtype import DType
 from ...ir.feeds import dtype_of, is_tensor
-from ...ir.symbols import Trace
+from ...ir.symbols import Trace, hint_of
 
 Array = np.ndarray[Any, Any]
 
@@ -70,8 +72,12 @@ class OpenDims:
         """Tensors whose elements are sizes."""
         return self._contents
 
+    def with_contents(self, names: Iterable[str]) -> OpenDims:
+        """The same where the elements of these tensors are sizes too."""
+        return OpenDims(self._declared, self._contents.union(names), self._learns)
+
     def arrive(self, incoming: Sequence[str], values: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrival:
-        """keys: of the incoming values that are told apart by their contents."""
+        """keys: of the incoming values that are told apart by their contents. Tensors of sizes have to be arrays."""
         tensors = {n: values[n] for n in incoming if n not in keys and is_tensor(values[n])}
         named = self._agreeing(tensors)
         numbers: dict[Any, int] = {}
@@ -94,7 +100,7 @@ class OpenDims:
                 parts.append(keys[n])
             elif not is_tensor(value):
                 parts.append("none" if value is None else "list")
-            elif n in self._contents and _holds_sizes(value):
+            elif n in self._contents:
                 flat = np.asarray(value).reshape(-1).tolist()
                 found = tuple(
                     number((n, i, ""), v, f"element {i} of '{n}'") if v > 1 else None for i, v in enumerate(flat)
@@ -150,12 +156,9 @@ def _place(n: str, axis: int, group: Any) -> str:
     return f"axis {axis} of '{n}'" + (f" ({name})" if name else "")
 
 
-def _holds_sizes(value: Any) -> bool:
-    kind = np.dtype(dtype_of(value).np).kind
-    count = 1
-    for d in value.shape:
-        count *= d
-    return kind in "iu" and count <= MOST_CONTENTS and hasattr(value, "__array__")
+def may_hold_sizes(dtype: DType, shape: Sequence[int]) -> bool:
+    """Whether the elements of a tensor may be symbols: whole numbers, and few."""
+    return dtype in (DType.INT32, DType.INT64) and hint_of(math.prod(shape)) <= MOST_CONTENTS
 
 
 CLOSED_DIMS = OpenDims({}, frozenset(), learns=False)

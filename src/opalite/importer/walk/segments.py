@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 
 from ... import knobs
 from ...errors import ModelError, OpaliteError
+from ...ir.dtype import DType
 from ...ir.feeds import is_tensor
 from ...ir.graph import Graph, Node, Value
 from ...ir.symbols import is_dim
@@ -31,7 +32,7 @@ from ..proto.graphdef import GraphDef
 from .controlflow import CONTROL
 from .evaluate import ancestors, evaluate_graph, is_cheap
 from .given import Given, graph_at
-from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims
+from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims, may_hold_sizes
 from .scopes import Item, make_item
 from .segment_table import SegmentTable
 from .tasks import Runner, Task
@@ -129,10 +130,14 @@ class Stage:
 
         One thread imports at a time; nobody waits for it to find a segment that is kept.
         """
-        keys = {
-            n: _contents_key(as_array(n, values[n])) for n in self.incoming if n in self.fixed and is_tensor(values[n])
-        }
-        exact = tuple(keys[n] if n in keys else _type_key(values[n]) for n in self.incoming)
+        values = {n: values[n] for n in self.incoming}
+        known = [n for n, v in values.items() if (n in self.fixed or n in self.dims.contents) and is_tensor(v)]
+        arrays = {n: as_array(n, values[n]) for n in known}
+        values.update(arrays)
+        keys = {n: _contents_key(a) for n, a in arrays.items()}
+        exact = tuple(keys[n] if n in keys else _type_key(v) for n, v in values.items())
+        sizes = [n for n in known if n in self.dims.contents and _are_sizes(arrays[n])]
+        keys = {n: key for n, key in keys.items() if n not in sizes}
         arrival, found = self._find(values, keys, exact)
         if found is None:
             if before_import is not None:
@@ -140,7 +145,7 @@ class Stage:
             with self.owner.importing:
                 arrival, found = self._find(values, keys, exact)  # another thread may have made it meanwhile
                 if found is None:
-                    found = self._import({n: values[n] for n in self.incoming}, arrival)
+                    found = self._import(values, arrival)
                     with self.owner.lock:
                         self.segments.keep(arrival, found)
                         self.segments.remember(exact, found, arrival)
@@ -149,7 +154,7 @@ class Stage:
     def _find(self, values: Mapping[str, Any], keys: Mapping[str, Any], exact: Any) -> tuple[Arrival, Segment | None]:
         """What arrives, and the segment that serves it, if there is one."""
         with self.owner.lock:
-            if not self.dims.contents and (known := self.segments.known(exact)) is not None:
+            if (known := self.segments.known(exact)) is not None:
                 return known
             arrival = self.dims.arrive(self.incoming, values, keys)
             found = self.segments.find(arrival)
@@ -171,10 +176,12 @@ class Stage:
     def _probe(self, walk: Walk, needs: Sequence[str]) -> Segment:
         """A segment that finds the contents of `needs`; the stage after it is this one, knowing them."""
         exports, outputs = _collect(walk, needs)
+        sizes = self._sizes_of(walk, needs)
         following = replace(
             self,
             incoming=tuple(dict.fromkeys((*self.incoming, *needs))),
-            fixed=self.fixed.union(needs),
+            fixed=self.fixed.union(set(needs) - sizes),
+            dims=self.dims.with_contents(sizes) if sizes else self.dims,
             segments=SegmentTable(),
         )
         return _make_segment(walk, exports, outputs, needs, (), following, probe=True)
@@ -210,7 +217,7 @@ class Stage:
                 carried=carried,
                 sequences=known_sequences,
                 incoming=tuple(n for n in dict.fromkeys(rest) if n in known),
-                fixed=frozenset(n for n in rest if n in walk.needs or n in self.fixed),
+                fixed=frozenset(n for n in rest if n in walk.needs or n in self.fixed) - self._sizes_of(walk, rest),
                 wanted=tuple(n for n in self.wanted if n in unpacked or n in walk.deferred - walk.late),
                 dims=self._dims_after(walk, rest),
                 segments=SegmentTable(),
@@ -218,13 +225,21 @@ class Stage:
         host = [*self.wanted, *inner, *walk.needs]
         return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
 
+    def _sizes_of(self, walk: Walk, names: Iterable[str]) -> set[str]:
+        """Those of `names` whose contents decide shapes, and whose elements are symbols: a few whole numbers."""
+        if not self.owner.symbols:
+            return set()
+        needed = (n for n in names if n in walk.needs or n in self.dims.contents)
+        found = ((n, walk.lookup(n)) for n in needed)
+        return {n for n, v in found if v is not None and may_hold_sizes(v.dtype, v.shape)}
+
     def _dims_after(self, walk: Walk, names: Sequence[str]) -> OpenDims:
         """The open dimensions of what this segment hands on: those that are symbols in it, and those of tasks' results
         that depend on data."""
         if not self.owner.symbols:
             return CLOSED_DIMS
         declared: dict[str, Declared] = {}
-        contents = set()
+        contents = self._sizes_of(walk, names)
         for n in names:
             value = walk.env.get(n) or walk.lookup(n)
             if value is not None:
@@ -320,6 +335,10 @@ def _make_given(walk: Walk, made: Sequence[Node]) -> Given | None:
             needed.update(v for v in node.inputs if v is not None)
     leaves = {v: a for v, a in walk.builder.sized.items() if a is not None and v in needed}
     return Given(walk.builder.trace, leaves, nodes[::-1], wanted)
+
+
+def _are_sizes(array: Array) -> bool:
+    return array.dtype.kind in "iu" and may_hold_sizes(DType.of(array), array.shape)
 
 
 def _type_key(value: Any) -> Any:

@@ -71,7 +71,7 @@ class Walk:
         self.nested = owner.nested
         self._named: set[Value] = set()
         self._values = values
-        self._fixed = stage.fixed
+        self._fixed = stage.fixed | stage.dims.contents  # names whose contents are known, which nothing binds anew
         self._functions = owner.functions
         self.separator = owner.separator
         self._control = control
@@ -93,9 +93,9 @@ class Walk:
                 return self.builder.constant(held_by(known, name), name)
         if name not in self._values or name in self.objects:
             return None
-        if name in self._fixed:
-            return self.builder.constant(as_array(name, self._values[name]), name)
         held, symbols = self._values[name], self._symbols
+        if name in self._fixed and name not in self._arrival.contents:
+            return self.builder.constant(as_array(name, held), name)
         if name in self._arrival.contents:
             flat = as_array(name, held).reshape(-1).tolist()
             elements = zip(flat, self._arrival.contents[name], strict=True)

@@ -13,6 +13,7 @@ polynomials are one object, so that comparing them records nothing. Bounds of th
 from .at_sizes import AtSizes, holds_symbols
 from .compiled import Numbers, compile_numbers
 from .dim import Dim, Guard, Trace
+from .explain import conditions, fixed_sizes
 from .extremes import at_least, at_most, fitted
 from .real import Real, is_less
 from .values import (
@@ -42,8 +43,10 @@ __all__ = [
     "at_least",
     "at_most",
     "compile_numbers",
+    "conditions",
     "fitted",
     "fixed",
+    "fixed_sizes",
     "hint_of",
     "holds_symbols",
     "is_dim",

@@ -20,6 +20,9 @@ import numpy as np
 from .polynomial import Bounds, Monomial, Poly, add, constant, divide, multiply, split
 from .real import Real
 
+SYMBOLS_OWN = "symbols are at least 2"
+"""Where the guards of symbols themselves come from."""
+
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
@@ -86,7 +89,7 @@ class Trace:
         assert isinstance(made, Dim)
         self.symbols.append(made)
         self.names.append(name or text)
-        self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", "symbols are at least 2"))
+        self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", SYMBOLS_OWN))
         return made
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from opalite.ir.symbols import fixed_sizes
+
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
 
@@ -262,7 +264,23 @@ def test_what_is_not_covered_is_a_guard_and_never_a_wrong_answer() -> None:
     assert len(session.imported) == 2, "the height is fixed, the width is not"
     assert {"s2 == 8", "s2 == 10"} <= set(fixes(session))
     guard = next(g for s in session.imported for g in s.graph.trace.guards if g.fixes)
-    assert guard.node == "HannWindow node 'w'"
+    assert guard.node == "HannWindow node 'v'"
+
+
+def test_contents_that_decide_shapes_are_symbols_too() -> None:
+    model = parse("g (float[N] x, int64[2] shape) => (float[A, B] y) { y = Reshape(x, shape) }")
+    session = NumpySession(model, symbols=True)
+    for n in (2, 5, 9, 1):
+        feeds = {"x": RNG.random(6 * n, np.float32), "shape": np.array([n, 6])}
+        assert_same(session.run(feeds), by_onnxruntime(model, feeds))
+    assert len(session.imported) == 2, "1 is a plain size"
+
+
+def test_a_guard_tells_which_node_fixed_what() -> None:
+    text = body(f"{H} {ints('ax', 1)} v = HannWindow (h) w = Unsqueeze(v, ax) y = Mul(x, w)", "float[N, C, H, W] y")
+    (segment,) = run_at(text, ((2, 3, 8, 6),)).imported
+    (told,) = fixed_sizes(segment.graph.trace)
+    assert told.startswith("size 8 of axis 2 of 'x' (H) is fixed by HannWindow node 'v' (onnx/generate.py:")
 
 
 def test_one_and_zero_are_plain_sizes() -> None:
