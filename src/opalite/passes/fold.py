@@ -6,6 +6,7 @@ import numpy as np
 
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
+from ..ir.symbols import holds_symbols, is_symbolic
 from ..ops.elementwise import PlaceCast
 from ..ops.host import HostOp
 from .rewrite import Sweep
@@ -19,6 +20,8 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     if not all(v is None or v.is_const for v in node.inputs):
         return None
+    if holds_symbols(node.op) or any(is_symbolic(o.shape) for o in node.outputs):
+        return None  # it has another result for other sizes
     grown = sum(o.type.count * o.dtype.size for o in node.outputs)
     if grown > max(_LIMIT_BYTES, sum(v.type.count * v.dtype.size for v in node.inputs if v is not None)):
         return "the folded result would be too large to keep"

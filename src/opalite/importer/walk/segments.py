@@ -317,6 +317,7 @@ def _make_segment(
         given = _make_given(walk, made)
     if walk.builder.trace.symbols:
         graph.trace = walk.builder.trace
+        graph.trace.node = ""
     host = {e.index for n in host_names if isinstance(e := exports.get(n), Output)}
     on_host = tuple(i in host for i in range(len(outputs)))
     return Segment(graph, tuple(names), on_host, exports, tasks, following, given, probe)

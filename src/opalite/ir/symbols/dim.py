@@ -105,14 +105,16 @@ class Trace:
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether every guard does for these values of the symbols: those recorded since the last time included."""
-        from .compiled import compile_numbers  # which needs this module
+        from .values import FUNCTIONS  # which needs this module
 
         if self._recorded != self._checked:
             self._checked = self._recorded
             fixing_first = sorted(self._guards.values(), key=lambda g: not g.fixes)
-            self._check = compile_numbers(len(self.symbols), [g.text for g in fixing_first], ())
+            names = ", ".join(s.text for s in self.symbols)
+            text = " and ".join(f"({g.text})" for g in fixing_first) or "True"
+            self._check = eval(f"lambda {names}: {text}", {"__builtins__": {}, **FUNCTIONS})
         try:
-            return self._check(*sizes) is not None
+            return bool(self._check(*sizes))
         except (ArithmeticError, ValueError):
             return False
 

@@ -203,15 +203,16 @@ def _ranges(
     """(names of the nodes that hold float32, in order, and why some must keep it), by the references on `feeds`."""
     names: dict[str, None] = {}
     beyond: dict[str, str] = {}
-    optimised: set[Graph] = set()
+    optimised: dict[Any, Graph] = {}
 
     def walk(importer: ModelImporter, values: Mapping[str, Any]) -> Sequence[Any]:
         run = importer.begin(values, walk)
         while run.segment is not None:
-            graph = run.segment.graph
-            if graph not in optimised:
+            key = run.segment, run.sizes
+            if key not in optimised:
+                graph = optimised[key] = run.segment.graph_at(run.sizes)
                 optimise(graph)
-                optimised.add(graph)
+            graph = optimised[key]
             known: dict[Value, Array] = dict(zip(graph.inputs, map(np.asarray, run.feeds), strict=True))
             for node, arrays in _evaluate(graph, known):
                 watch(f"ranges: {node.name}")

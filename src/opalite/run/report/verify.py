@@ -121,7 +121,7 @@ class _Verifier:
         self.found = Verification(compiler.rt.info.name)
         self._compiler = compiler
         self._tolerance = tolerance
-        self._placed: dict[Segment, Graph] = {}
+        self._placed: dict[tuple[Segment, tuple[int, ...]], Graph] = {}  # by their symbols' sizes
 
     def walk(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs by references; also the Runner of loop bodies. A segment is verified when it is first met."""
@@ -129,23 +129,23 @@ class _Verifier:
         while run.segment is not None:
             segment = run.segment
             inputs = [np.asarray(a) for a in run.feeds]
-            graph = self._placed.get(segment)
+            graph = self._placed.get((segment, run.sizes))
             if graph is None:
-                outputs = self._first(segment, inputs)
+                outputs = self._first(segment, run.sizes, inputs)
             else:
                 outputs = self._outputs(graph, inputs, compare=False)
             run.advance(outputs)
         return run.outputs
 
-    def _first(self, segment: Segment, inputs: Sequence[Array]) -> list[Array]:
-        """Verify a segment; its outputs as the imported graph has them, which is consumed."""
-        graph = segment.graph
+    def _first(self, segment: Segment, sizes: tuple[int, ...], inputs: Sequence[Array]) -> list[Array]:
+        """Verify a segment at its symbols' `sizes`; its outputs as the imported graph has them, which is consumed."""
+        graph = segment.graph_at(sizes)
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
         options = self._compiler.plan_options()
         prepare(graph, options, self.rt.info)
         place(graph, self.rt.info, memory=options.held_in(self.rt.info))
-        self._placed[segment] = graph
+        self._placed[segment, sizes] = graph
         after = self._outputs(graph, inputs, compare=True)
         for name, want, got in zip(names, before, after, strict=True):
             if want.dtype.kind != "O":
