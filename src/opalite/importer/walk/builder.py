@@ -15,16 +15,13 @@ from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.host import HostOp
-from .contents import evaluate, plain, symbolic
+from .contents import MOST_ELEMENTS, evaluate, plain, symbolic
 from .evaluate import closed_value
 
 Array = np.ndarray[Any, Any]
 
 FOLD_ALWAYS = 1 << 16
 """Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
-
-
-_SMALL_CONSTANT = 64  # elements of a constant that is compared by its contents
 
 
 class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
@@ -146,7 +143,8 @@ class GraphBuilder:
 
     def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
         """Expressions for the outputs' elements, where there are any."""
-        if any(v is not None and not v.is_const and self.sized[v] is None for v in inputs):
+        present = [v for v in inputs if v is not None]
+        if any(not _is_small_constant(v) if v.is_const else self.sized[v] is None for v in present):
             return None
         given = [None if v is None else v.data if v.is_const else self.sized[v] for v in inputs]
         return evaluate(op, given, types)
@@ -187,11 +185,16 @@ def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
         n_outputs,
         *(
             (v.dtype, v.data.shape, v.data.tobytes())
-            if v is not None and v.data is not None and v.data.size <= _SMALL_CONSTANT
+            if v is not None and _is_small_constant(v) and v.data is not None
             else v
             for v in inputs
         ),
     )
+
+
+def _is_small_constant(v: Value) -> bool:
+    """Whether a constant is worth being looked at; a large one may have to be read from a file."""
+    return v.is_const and v.type.count <= MOST_ELEMENTS
 
 
 def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:

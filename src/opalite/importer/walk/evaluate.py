@@ -91,7 +91,7 @@ def closed_value(value: Value, sized: Mapping[Value, Array | None]) -> Array | N
     if (own := sized.get(value)) is not None:
         return plain(own, value.dtype)
     nodes = ancestors([value])
-    roots = [v for node in nodes for v in node.inputs if v is not None and v.data is None and v.producer is None]
+    roots = [v for node in nodes for v in node.inputs if v is not None and not v.is_const and v.producer is None]
     if not nodes or any(sized.get(v) is None for v in roots) or not is_cheap(nodes):
         return None
     known = {v: plain(a, v.dtype) for v in roots if (a := sized.get(v)) is not None}

@@ -34,11 +34,10 @@ class Given:
     def __init__(
         self, trace: Trace, leaves: Mapping[Value, Array], nodes: Sequence[Node], wanted: Mapping[str, Value]
     ) -> None:
-        self.names = tuple(wanted)
-        self._trace = trace
-        self._leaves = {v: a.reshape(-1).tolist() for v, a in leaves.items()}
-        self._nodes = list(nodes)
-        self._wanted = list(wanted.values())
+        self.trace = trace
+        self.leaves = {v: a.reshape(-1).tolist() for v, a in leaves.items()}
+        self.nodes = list(nodes)
+        self.wanted = dict(wanted)
         self._lock = Lock()
         self._found: OrderedDict[tuple[int, ...], dict[str, Array]] = OrderedDict()
 
@@ -55,11 +54,11 @@ class Given:
             return found
 
     def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
-        at = AtSizes(self._trace, sizes)
-        at.learn([v for row in self._leaves.values() for v in row])
-        known = {v: np.array(at(row), v.dtype.np).reshape(v.shape) for v, row in self._leaves.items()}
-        arrays = evaluate_nodes(*concrete(self._nodes, known, self._wanted, at))
-        return dict(zip(self.names, arrays, strict=True))
+        at = AtSizes(self.trace, sizes)
+        at.learn([v for row in self.leaves.values() for v in row])
+        known = {v: np.array(at(row), v.dtype.np).reshape(v.shape) for v, row in self.leaves.items()}
+        arrays = evaluate_nodes(*concrete(self.nodes, known, list(self.wanted.values()), at))
+        return dict(zip(self.wanted, arrays, strict=True))
 
 
 def concrete(
@@ -69,7 +68,7 @@ def concrete(
     made: dict[Value, Value] = {}
 
     def copied(v: Value) -> Value:
-        if v.data is not None:
+        if v.is_const:
             return v
         if v not in made:
             made[v] = Value(v.name, TensorType(v.dtype, at(v.shape)))
@@ -91,7 +90,7 @@ def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     made = graph.copy()
     made.trace = None
     for v in made.values():
-        if v.data is None:
+        if not v.is_const:
             v.type = replace(v.type, shape=at(v.shape))
     for node in made.nodes:
         node.op = at(node.op)

@@ -342,15 +342,18 @@ def test_a_body_is_open_where_its_sizes_have_changed() -> None:
         g (int64 n, float[K] x) => (float[L] y) {
             go = Constant <value = bool {1}> ()
             y = Loop (n, go, x) <body = b (int64 i, bool c, float[A] v) => (bool d, float[B] w) {
+                one = Constant <value = float[1] {1.0}> ()
                 d = Identity(c)
-                w = Concat <axis = 0> (v, v)
+                r = Relu(v)
+                w = Concat <axis = 0> (r, one)
             }>
         }
     """)
     session = NumpySession(model, symbols=True)
-    for trips in (70, 3):  # the first is not unrolled
-        feeds = {"n": np.asarray(min(trips, 5), np.int64), "x": RNG.random(3, np.float32)}
+    for trips, length in ((70, 3), (80, 5)):  # too many to be unrolled
+        feeds = {"n": np.asarray(trips, np.int64), "x": RNG.random(length, np.float32)}
         assert_same(session.run(feeds), by_onnxruntime(model, feeds))
+    assert len(session.imported) == 2, "the first length, and any other"
 
 
 def test_repeated_sizes_keep_their_arrays() -> None:
