@@ -6,7 +6,21 @@ import random
 import numpy as np
 import pytest
 
-from opalite.ir.symbols import FUNCTIONS, Dim, Real, Trace, at_least, at_most, hint_of, is_symbolic
+from opalite.ir.symbols import (
+    FUNCTIONS,
+    AtSizes,
+    Dim,
+    Real,
+    Trace,
+    as_float32,
+    at_least,
+    at_most,
+    hint_of,
+    holds_symbols,
+    is_less,
+    is_symbolic,
+)
+from opalite.ops.movement import Slice
 
 
 def evaluate(value, sizes):
@@ -85,6 +99,46 @@ def test_what_follows_from_form_or_bounds_is_no_guard():
     assert (8 * h + 3) // 8 is h
     assert 2 * h + w == w + h + h
     assert only(trace) == []
+
+
+def test_quotients_of_quotients_are_joined():
+    trace = Trace()
+    h = trace.symbol(37)
+    half = (h - 1) // 2 + 1
+    assert (half - 1) // 2 + 1 == (h - 1) // 4 + 1
+    assert ((h // 3 + 4) // 5) == (h + 12) // 15
+    assert (h * 8 + 8) // (h + 1) == 8
+    assert only(trace) == []
+
+
+def test_a_real_is_compared_for_good_by_is_less():
+    trace = Trace()
+    h, w = trace.symbol(30), trace.symbol(40)
+    assert is_less(h / 10, w / 10)
+    assert not is_less(as_float32(h), 12.5)
+    assert only(trace) == ["((s0)/10.0) < ((s1)/10.0)", "float32((s0)) >= 12.5"]
+    assert trace.holds((31, 40))
+    assert not trace.holds((40, 40))
+    assert not trace.holds((12, 40))
+
+
+def test_guards_recorded_later_count():
+    trace = Trace()
+    h = trace.symbol(30)
+    assert trace.holds((7,))
+    assert h > 20
+    assert not trace.holds((7,))
+    assert not trace.holds((1,)), "symbols are at least 2"
+
+
+def test_what_is_made_with_symbols_is_had_at_sizes():
+    trace = Trace()
+    h = trace.symbol(30)
+    at = AtSizes(trace, (8,))
+    assert at((h * 2, [h // 3, 1], 0.5 * h, "h")) == (16, [2, 1], 4.0, "h")
+    assert at(Slice((h - 1,), (1,), (1,))) == Slice((7,), (1,), (1,))
+    assert holds_symbols(Slice((h - 1,), (1,), (1,)))
+    assert not holds_symbols(Slice((0,), (1,), (1,)))
 
 
 def test_decisions_and_plain_numbers_are_guards():

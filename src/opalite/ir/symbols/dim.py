@@ -70,6 +70,7 @@ class Trace:
         self._hints: list[int] = []
         self._atoms: dict[str, int] = {}
         self._dims: dict[Poly, Dim] = {}
+        self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # what was divided by which number, by the atom for it
         self._recorded = 0  # guards, those dropped since included
         self._checked = -1  # of them, when `_check` was made
         self._check: Callable[..., Any]
@@ -610,15 +611,29 @@ def _divide(trace: Trace, a: Any, b: Any) -> tuple[Any, Any]:
     if type(left) is int and type(divisor) is int:
         quotient, remainder = divmod(left, divisor)
         return trace._dim(whole) + quotient, remainder
-    quotient = trace.atom(
-        f"(({trace.text(rest)})//({trace.text(q)}))", _hint(left) // _hint(divisor), _quotient_bounds(trace, rest, q)
-    )
+    quotient = _quotient(trace, rest, q)
     least, most = trace.bounds(q)
     return trace._dim(whole) + quotient, trace.atom(
         f"(({trace.text(rest)})%({trace.text(q)}))",
         _hint(left) % _hint(divisor),
         (0, None if most is None else most - 1) if least is not None and least > 0 else (None, None),
     )
+
+
+def _quotient(trace: Trace, p: Poly, q: Poly) -> Any:
+    """p // q as an atom. A quotient within is joined: (a // 2 + 3) // 5 is (a + 6) // 10."""
+    by = q[0][1] if len(q) == 1 and not q[0][0] else 0
+    inner = [term for term in p if term[0]]
+    if by > 0 and len(inner) == 1 and inner[0][1] == 1 and inner[0][0] in trace.quotients:
+        of, part = trace.quotients[inner[0][0]]
+        rest = sum(c for m, c in p if not m)
+        return trace._dim(add(of, constant(rest * part))) // (part * by)
+    hint = trace._dim(p), trace._dim(q)
+    text = f"(({trace.text(p)})//({trace.text(q)}))"
+    found: Any = trace.atom(text, _hint(hint[0]) // _hint(hint[1]), _quotient_bounds(trace, p, q))
+    if by > 0:
+        trace.quotients[found.poly[0][0]] = p, by
+    return found
 
 
 def _quotient_bounds(trace: Trace, p: Poly, q: Poly) -> Bounds:
