@@ -246,7 +246,7 @@ class ProgramCache:
             return set()
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
-        if len(missing) <= _FEW and not self._fragile:
+        if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()
         started = time.perf_counter()
         delivered = set()

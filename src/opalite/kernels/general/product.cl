@@ -6,6 +6,8 @@
 //   id ih iw    extents that positions are inside of           oh ow      of y
 // x_step_* count elements of x from one b, g and c to the next, w_step_* elements of w, from w_begin on, from one b, g, m, c
 // and tap, added_step_* elements of `added` from one y[b, g], m and p.
+// Blocks of positions lie within lines: `line` is all positions where lanes may go on from one row of y to the next, which
+// `wrap` positions make; else it is ow, and wrap more than lanes reach.
 // Grid: blocks of positions and of rows (these first with rows_first), then b and g.
 #ifndef VECTORS
 #define VECTORS 2
@@ -25,14 +27,17 @@ static inline INTV quotient(INTV a, int b) {
 
 kernel void product(
     global const float *x, global const float *w, global const float *bias, global const float *added, global float *y,
-    int has_bias, int has_added, long added_step_s, long added_step_m, long added_step_p, float low, float high, int rows_first, int positions, int rows, int depth, int groups, int stacks,
+    int has_bias, int has_added, long added_step_s, long added_step_m, long added_step_p, float low, float high,
+    int rows_first, int positions, int line, int wrap, int rows, int depth, int groups, int stacks,
     long x_count, long x_step_b, long x_step_g, long x_step_c,
     long w_begin, long w_step_b, long w_step_g, long w_step_m, long w_step_c, int w_step_t,
     int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw,
     int id, int ih, int iw, int oh, int ow
 ) {
     const int g0 = get_global_id(0), g1 = get_global_id(1), stack = get_global_id(2);
-    const int first = (rows_first ? g1 : g0) * (PACK * VECTORS), m0 = (rows_first ? g0 : g1) * ROWS;
+    const int block = rows_first ? g1 : g0, m0 = (rows_first ? g0 : g1) * ROWS;
+    const int blocks = (line + PACK * VECTORS - 1) / (PACK * VECTORS), here = block / blocks;
+    const int first = here * line + (block - here * blocks) * (PACK * VECTORS), last = min((here + 1) * line, positions);
     if (first >= positions || m0 >= rows || stack >= stacks) return;
     const int b = stack / groups, g = stack - b * groups;
     const long x0 = b * x_step_b + g * x_step_g, w0 = w_begin + b * w_step_b + g * w_step_g;
@@ -43,7 +48,7 @@ kernel void product(
     int places[PACK * VECTORS], inside[PACK * VECTORS];
     #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-        const INTV across = LANES + (ox0 + v * PACK), down = quotient(across, ow) + oy0, deep = quotient(down, oh);
+        const INTV across = LANES + (ox0 + v * PACK), down = quotient(across, wrap) + oy0, deep = quotient(down, oh);
         s[v] = (across - (down - oy0) * ow) * sw - pw;
         r[v] = (down - deep * oh) * sh - ph;
         z[v] = (deep + oz0) * sd - pd;
@@ -54,21 +59,20 @@ kernel void product(
     const int even = !any(uneven);
     const long begin = x0 + places[0];
 
+    float lanes[ROWS * PACK * VECTORS];
+    #pragma clang loop vectorize(disable) unroll(disable)
+    for (int k = 0; k < ROWS * PACK * VECTORS; ++k) {
+        const int m = min(m0 + k / (PACK * VECTORS), rows - 1), p = min(first + k % (PACK * VECTORS), last - 1);
+        lanes[k] = has_bias ? bias[g * rows + m] : 0.0f;
+        if (has_added) lanes[k] += added[stack * added_step_s + m * added_step_m + p * added_step_p];
+    }
     FLOATV acc[ROWS][VECTORS];
-    float lanes[PACK * VECTORS];
     long row[ROWS];
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        const int m = min(m0 + i, rows - 1);
-        row[i] = w0 + m * w_step_m;
-        const float start = has_bias ? bias[g * rows + m] : 0.0f;
-        #pragma nounroll
-        for (int k = 0; k < PACK * VECTORS; ++k) {
-            const int p = min(first + k, positions - 1);
-            lanes[k] = has_added ? start + added[stack * added_step_s + m * added_step_m + p * added_step_p] : start;
-        }
+        row[i] = w0 + min(m0 + i, rows - 1) * w_step_m;
         #pragma unroll
-        for (int v = 0; v < VECTORS; ++v) acc[i][v] = VLOAD(PACK, v * PACK, lanes);
+        for (int v = 0; v < VECTORS; ++v) acc[i][v] = VLOAD(PACK, (i * VECTORS + v) * PACK, lanes);
     }
     for (int tap = 0; tap < kd * kh * kw; ++tap) {
         const int tz = tap / (kh * kw), ty = tap / kw - tz * kh, tx = tap % kw;
@@ -89,9 +93,9 @@ kernel void product(
                 for (int v = 0; v < VECTORS; ++v)
                     value[v] = AS_N(PACK, float)(AS_N(PACK, int)(LOADV(x, from + v * PACK)) & seen[v]);
             } else {
-                #pragma nounroll
+                #pragma clang loop vectorize(disable) unroll(disable)
                 for (int k = 0; k < PACK * VECTORS; ++k)
-                    lanes[k] = inside[k] && first + k < positions ? x[x0 + c * x_step_c + moved + places[k]] : 0.0f;
+                    lanes[k] = inside[k] && first + k < last ? x[x0 + c * x_step_c + moved + places[k]] : 0.0f;
                 #pragma unroll
                 for (int v = 0; v < VECTORS; ++v) value[v] = VLOAD(PACK, v * PACK, lanes);
             }
@@ -105,19 +109,26 @@ kernel void product(
     }
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        if (m0 + i >= rows) break;
-        global float *to = y + ((long)stack * rows + m0 + i) * positions + first;
         #pragma unroll
+        for (int v = 0; v < VECTORS; ++v) VSTORE(PACK, acc[i][v], (i * VECTORS + v) * PACK, lanes);
+    }
+    #pragma clang loop unroll(disable)
+    for (int i = 0; i < ROWS && m0 + i < rows; ++i) {
+        global float *to = y + ((long)stack * rows + m0 + i) * positions + first;
+        #pragma clang loop unroll(disable)
         for (int v = 0; v < VECTORS; ++v) {
-            FLOATV found = acc[i][v];
+            const int begin = v * PACK, left = last - first - begin;
+            FLOATV found = VLOAD(PACK, i * VECTORS * PACK + begin, lanes);
             found = found < low ? (FLOATV)low : found;
             found = found > high ? (FLOATV)high : found;
-            VSTORE(PACK, found, v * PACK, lanes);
-            if (first + PACK * VECTORS <= positions) STOREV(to, v * PACK, found);
-        }
-        if (first + PACK * VECTORS > positions) {
-            #pragma nounroll
-            for (int k = 0; k < positions - first; ++k) to[k] = lanes[k];
+            if (left >= PACK) {
+                STOREV(to, begin, found);
+            } else {
+                float rest[PACK];
+                VSTORE(PACK, found, 0, rest);
+                #pragma clang loop vectorize(disable) unroll(disable)
+                for (int k = 0; k < left; ++k) to[begin + k] = rest[k];
+            }
         }
     }
 }

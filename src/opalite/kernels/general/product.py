@@ -22,6 +22,7 @@ from .common import INT_MAX, Build, GeneralKernel, clamp_of, float_refusal, vect
 from .move import MoveAxis, move_build, move_launch
 
 ROWS = 4  # of product.cl
+_BEYOND = 1 << 20  # more positions than a row's lanes reach
 
 
 class Product(GeneralKernel):
@@ -61,7 +62,17 @@ class Product(GeneralKernel):
             assert added is not None
             args |= {"added": added, "has_added": 1} | _added_steps(added.shape, node.y.shape, args)
         assert clamp is not None
-        blocks, tiles = ceil_div(args["positions"], span), ceil_div(args["rows"], ROWS)  # type: ignore[arg-type]
+        positions, rows, line, wrap = (args[name] for name in ("positions", "rows", "ow", "ow"))
+        assert isinstance(positions, int)
+        assert isinstance(rows, int)
+        assert isinstance(line, int)
+        # Lanes read neighbours in x as long as they step alike: over the ends of rows only where x has as many columns.
+        if args["sw"] != 1 or args["iw"] == line:
+            line = positions
+        else:
+            wrap = _BEYOND
+        args |= {"line": line, "wrap": wrap}
+        blocks, tiles = positions // max(line, 1) * ceil_div(line, span), ceil_div(rows, ROWS)
         # Neighbours on a CPU share what they read of x, in its cache; on a GPU they read and write neighbours.
         first = p.device.is_cpu
         args |= {"y": node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}

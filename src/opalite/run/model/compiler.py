@@ -124,11 +124,21 @@ class Compiler:
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, on_built, planned)
+        self._build_general()
         compiled.job = Job(
             missing,
             partial(self._make_behind, graph, on_built, planned),
         )
         return compiled
+
+    def _build_general(self) -> None:
+        """Have those general programs built behind that no model needed yet: the next one may."""
+        from ...plan.general_programs import general_programs
+
+        known = [(s.text, s.options, s.name) for s in general_programs(self.rt.info)]
+        missing = self.rt.programs.missing(known)
+        if missing and self.behind is not None:
+            self.behind.submit(Job(missing, None))
 
     def _make_behind(
         self,
