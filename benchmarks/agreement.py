@@ -1,6 +1,7 @@
-"""Whether images, half storage and half sums give what float32 in buffers gives, on real models and on built ones.
+"""Whether images, half storage, half sums and general kernels give what float32 in buffers gives, on models.
 
     python -m benchmarks.agreement --models FOLDER --device gpu --output benchmarks/results/agreement-h200
+    python -m benchmarks.agreement --models FOLDER --device cpu --configurations general --quantised
 
 FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays) and manifest.json. Every figure is the largest
 difference of an output from fp32 in buffers as a share of that output's largest magnitude (integers: the share that
@@ -13,24 +14,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import opalite
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
+from opalite.plan.planner import PlanOptions
+from opalite.run.model.compiler import Compiler
 
 POLICIES = Path(__file__).parent / "policies"
 SEEDED = ("squeezenet1_1", "mobilenet_v3_small", "shufflenet_v2", "vit_tiny")
 POLICY = "fp16 policy"
+GENERAL = "general"
 CONFIGURATIONS: Mapping[str, tuple[str, str]] = {
+    GENERAL: ("fp32", "buffer"),
     "image fp32": ("fp32", "image"),
     "fp16": ("fp16", "buffer"),
     "image fp16": ("fp16", "image"),
@@ -81,6 +88,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--models", type=Path, help="folder of real models")
     parser.add_argument("--only", default="", help="names of real models, with commas; by default all float ones")
     parser.add_argument("--seeded", default=",".join(SEEDED), help="models of benchmarks.models, with commas")
+    parser.add_argument("--quantised", action="store_true", help="real models of 8-bit integers, too")
     parser.add_argument("--configurations", default=",".join(CONFIGURATIONS))
     parser.add_argument("--device", default=None)
     parser.add_argument("--commit", default="", help="what to record as measured; by default what git says")
@@ -93,7 +101,8 @@ def problems(options: argparse.Namespace) -> Iterator[Problem]:
     only = set(filter(None, options.only.split(",")))
     if options.models is not None:
         for row in json.loads((options.models / "manifest.json").read_text()):
-            if row["tier"].startswith("int8") or (only and row["name"] not in only):
+            is_left_out = row["tier"].startswith("int8") and not options.quantised
+            if is_left_out or (only and row["name"] not in only):
                 continue
             for i, case in enumerate(row["cases"]):
                 with np.load(options.models / case["file"]) as z:
@@ -113,6 +122,22 @@ def run(problem: Problem, device: str | None, precision: str, memory: str) -> tu
     """(outputs, explanation) of one configuration."""
     with opalite.InferenceSession(problem.model, device=device, precision=precision, memory=memory) as session:
         return session.run(None, problem.feeds), session.explain()
+
+
+def run_general(problem: Problem, device: str | None) -> list[Any]:
+    """The outputs by general kernels, and by special ones where there is none."""
+    asked = Compiler.plan_options
+
+    def general(self: Compiler, *args: Any, **more: Any) -> PlanOptions:
+        return replace(asked(self, *args, **more), tier="general")
+
+    alone = {"OPALITE_TIERS": "0", "OPALITE_PLANS": "0"}  # nothing is kept that is of another tier than it seems
+    with (
+        patch.dict(os.environ, alone),
+        patch.object(Compiler, "plan_options", general),
+        opalite.InferenceSession(problem.model, device=device, precision="fp32", memory="buffer") as session,
+    ):
+        return session.run(None, problem.feeds)
 
 
 def worst(got: list[Any], want: list[Any]) -> float:
@@ -137,6 +162,10 @@ def compare(problem: Problem, options: argparse.Namespace, half_sums: bool) -> I
             continue
         started = time.perf_counter()
         try:
+            if label == GENERAL:
+                got = run_general(problem, options.device)
+                yield Result(problem.name, label, worst(got, want), fp32, 0, time.perf_counter() - started)
+                continue
             got, explained = run(problem, options.device, precision or str(problem.policy), memory)
         except opalite.OpaliteError as e:
             yield Result(problem.name, label, float("inf"), 0.0, 0, 0.0, str(e).partition("\n")[0])
