@@ -21,6 +21,7 @@ import opalite
 from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
+from opalite.plan.general_programs import general_programs
 from opalite.run.execute.executable import Executable
 from opalite.run.model.behind import Behind
 from opalite.run.model.compiler import Compiler
@@ -110,6 +111,28 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     stats = session.stats()
     assert stats.runs_by_tier == {"general": 3, "special": 1}
     assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("special", 0, 1, ())
+
+
+def test_the_next_model_finds_every_general_program(
+    open_session: Open, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that this model does not need are built behind, before what is made for it."""
+    asked: list[set[Any]] = []
+    real = ProgramCache.build_behind
+
+    def record(self: ProgramCache, specs: Any, *args: Any, **options: Any) -> None:
+        asked.append({spec[:2] for spec in specs})
+        real(self, specs, *args, **options)
+
+    monkeypatch.setattr(ProgramCache, "build_behind", record)
+    session = open_session()
+    session.run(None, X)
+    sources = session._ran.executables[0].program.sources
+    assert session.settle(PATIENCE_S)
+    known = {(s.text, s.options) for s in general_programs(rt.info)}
+    assert asked[0] == known - {(s.text, s.options) for s in sources}
+    assert len(asked) == 2
+    assert not asked[1] & known
 
 
 def test_a_new_size_builds_nothing_on_the_caller_s_thread(
