@@ -107,7 +107,7 @@ _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.
 _declare("OPALITE_TRUST", _flag, False, "1 takes the machine code that bundles bring, in place of compiling.")
 _declare("OPALITE_PLANS", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
 _declare(
-    "OPALITE_CACHE_MB", _number(0), 512, "Size cap of the cache folder in MiB; least recently used entries go first."
+    "OPALITE_CACHE_MB", _number(0), 2048, "Size cap of the cache folder in MiB; least recently used entries go first."
 )
 _declare("OPALITE_DEBUG", _number(0), 0, "Detail on stderr: 1 decisions, 2 passes, 3 launches, 4 generated sources.")
 _declare("OPALITE_CHECK", _flag, False, "1 runs the graph checker after every pass.")

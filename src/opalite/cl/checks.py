@@ -229,12 +229,14 @@ def _wheel() -> str | None:
 
 
 def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
-    """Whether program binaries can be kept, and how much there is."""
+    """Whether programs and plans can be kept, and how much there is. A session runs without, so it is no fault."""
     if not enabled:
         return [Finding(NOTE, "OPALITE_CACHE=0: programs are built again in each process", "unset OPALITE_CACHE")]
     if (fault := write_fault(folder)) is not None:
         fix = "export OPALITE_CACHE_DIR=/a/folder/that/you/own"
-        return [Finding(BAD, f"the cache folder {folder} cannot be written: {fault}", fix)]
+        is_filled = folder.is_absolute() and any(units(folder))
+        what = "what it holds is used, and nothing is added" if is_filled else "each process builds its programs again"
+        return [Finding(NOTE, f"the cache folder {folder} cannot be written ({fault}): {what}", fix)]
     found = list(units(folder))
     size = sum(u.nbytes for u in found) / 2**20
     binaries = sum(u.kind == "program" for u in found)

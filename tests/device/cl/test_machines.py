@@ -205,6 +205,49 @@ def test_a_cache_folder_that_serves_little(tmp_path: Path, options: str, then: s
     assert told in "".join(lines)
 
 
+COUNTS = """
+from opalite.cache.stats import process_counts
+counts = [process_counts()[name] for name in ("programs", "plans")]
+print("COUNTS", *(c.misses for c in counts), *(c.hits > 0 for c in counts))
+"""
+
+
+def test_a_warm_cache_that_can_only_be_read_is_used(tmp_path: Path) -> None:
+    """As in an image of a container that was run while it was built."""
+    cache = tmp_path / "cache"
+    first = run([sys.executable, "-c", f"{PROGRAM}\nsession.settle()", str(MODEL)], OPALITE_CACHE_DIR=str(cache))
+    assert only_result(first) == result()
+    script = f"mount --bind {cache} {cache}\nmount -o remount,bind,ro {cache}"
+    command = namespace(script, sys.executable, "-c", PROGRAM + COUNTS, str(MODEL))
+    done = run(command, OPALITE_CACHE_DIR=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert only_result(done) == result()
+    assert "COUNTS 0 0 True True" in done.stdout
+    (line,) = sentences(done)
+    assert "what it holds is used, and nothing is added" in line
+
+
+def test_on_a_tree_that_can_only_be_read_the_model_runs() -> None:
+    """A user without account or home, where nothing but /tmp can be written."""
+    command = strange("-c", PROGRAM, str(MODEL))
+    script = (
+        "mount --bind / /mnt\nmount -o remount,bind,ro /mnt\nmount -t tmpfs none /mnt/tmp\nmount -t proc none /mnt/proc"
+    )
+    if any(Path(p).is_relative_to("/tmp") for p in (sys.executable, str(MODEL), cl.__file__)):
+        pytest.skip("what is needed lies below /tmp")
+    done = run(namespace(script, "chroot", "/mnt", *command), HOME="/nonexistent")
+    assert done.returncode == 0, done.stderr
+    assert only_result(done) == result()
+    (line,) = sentences(done)
+    assert "everything is kept in memory only" in line
+
+
+def test_the_doctor_is_content_with_what_a_session_needs() -> None:
+    done = run(strange("-m", "opalite", "doctor"), HOME="/nonexistent")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "each process builds its programs again" in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize("options, told", [("ro", "Read-only file system"), ("size=1m", "no room")])
 def test_nowhere_to_write_is_a_sentence(options: str, told: str) -> None:
     where = "/mnt"  # not below /tmp, which is mounted over

@@ -20,6 +20,7 @@ import numpy as np
 from ... import knobs
 from ...cache.folder import cache_folder, discard, kept_folder, trim
 from ...cache.keys import digest
+from ...cache.scratch import free_bytes
 from ...cache.stats import note
 from ...cl.tensor import DeviceTensor
 from ...errors import BundleError, ModelFormatError
@@ -36,7 +37,8 @@ from .plan_key import model_digest, plans_key
 
 _log = logging.getLogger(__name__)
 KEPT = 4  # plans of one model: for different shapes
-_LARGEST = 4  # a plan takes at most this part (one over) of the cache folder's cap
+_LARGEST = 2  # a plan takes at most this part (one over) of the cache folder's cap
+_ROOM = 4  # times its bytes that must be free on the disk for a plan
 
 Feeds = Mapping[str, Any]
 
@@ -89,6 +91,10 @@ class PlanCache:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            free = free_bytes(path.parent)
+            if free is not None and free < _ROOM * nbytes:
+                _log.info("a plan of %d MiB is not kept: the disk has %d left", nbytes >> 20, free >> 20)
+                return
             save_bundle(path, bundle)
         except (BundleError, TypeError, OSError) as e:
             _log.info("a plan is not kept: %s", e)

@@ -328,6 +328,15 @@ def test_large_plans_are_not_kept(model: Path, folder: Path, rt: Runtime, monkey
     assert not plans(folder)
 
 
+def test_a_plan_leaves_room_on_the_disk(
+    model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for free, kept in ((100, 0), (1 << 30, 1)):
+        monkeypatch.setattr("opalite.run.model.plan_cache.free_bytes", lambda folder, free=free: free)
+        open_session(model, rt).run(None, {"x": X})
+        assert len(plans(folder)) == kept
+
+
 def test_a_folder_that_cannot_be_written(model: Path, folder: Path, rt: Runtime) -> None:
     folder.write_text("in the way")
     assert open_session(model, rt).run(None, {"x": X})[0].shape[0] == 1
