@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import DeviceMemoryError
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph
+from ..ir.symbols import hint_of
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -15,8 +16,9 @@ def check_sizes(graph: Graph, device: DeviceInfo) -> None:
         nbytes = v.type.count * v.type.storage.size
         if nbytes > device.global_mem:
             who = f"output of {v.producer.label}" if v.producer is not None else f"tensor '{v.name}'"
+            what = f"{v.type.dtype.short}{list(hint_of(v.shape))}"
             raise DeviceMemoryError(
-                f"{who}: {v.type.dtype.short}{list(v.shape)} takes {size_text(nbytes)}, but {device.name} has "
+                f"{who}: {what} takes {size_text(hint_of(nbytes))}, but {device.name} has "
                 f"{size_text(device.global_mem)} in all. Use a smaller batch or input, or another device"
             )
 

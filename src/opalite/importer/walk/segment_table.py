@@ -30,7 +30,7 @@ class SegmentTable:
         if found is None:
             return None
         arrival, segment = found
-        if segment not in self._order or not segment.holds(arrival.sizes):
+        if not segment.holds(arrival.sizes):
             return None
         self._exact.move_to_end(exact)
         self._order.move_to_end(segment)
@@ -53,6 +53,8 @@ class SegmentTable:
             self._by_key[key].remove(oldest)
             if not self._by_key[key]:
                 del self._by_key[key]
+            for exact in [e for e, (_, s) in self._exact.items() if s is oldest]:
+                del self._exact[exact]
 
     def remember(self, exact: Any, segment: Segment, arrival: Arrival) -> None:
         """Find `segment` at once for these shapes from now on."""
