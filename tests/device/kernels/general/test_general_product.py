@@ -41,6 +41,20 @@ def test_a_convolution_adds_a_tensor_and_clamps(rt: Runtime, size: tuple[int, in
     np.testing.assert_allclose(run_node(rt, kernel, node, [x, w, b, r])[0], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(3, 5), (9, 70), (4, 133), (12, 19)])
+@pytest.mark.parametrize("pad", [0, 1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_of_y_that_are_shorter_or_longer_than_those_of_x(
+    rt: Runtime, size: tuple[int, int], pad: int, stride: int
+) -> None:
+    """Vectors end with the row where x has other columns than y, and go on where it has as many."""
+    x, w, b = noise(2, 3, *size), noise(6, 3, 3, 3), noise(6)
+    attrs = {"strides": (1, stride), "pads": (pad,) * 4, "dilations": (1, 1), "group": 1}
+    node = make_node("Conv", attrs, [x, w, b], const=(1, 2))
+    want = node.op.reference([x, w, b])[0]
+    np.testing.assert_allclose(run_node(rt, general("Conv"), node, [x, w, b])[0], want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize("rows", [1, 13])
 @pytest.mark.parametrize("added", [(37,), (1, 37), (1,), "y"])

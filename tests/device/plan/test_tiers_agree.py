@@ -1,0 +1,51 @@
+"""Both tiers give one answer, on models of several kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import opalite
+from opalite.cl.runtime import Runtime
+from opalite.ir.precision import Precision
+from opalite.ir.tolerances import relative_difference, tolerance
+from opalite.run.model.compiler import Compiler
+
+from ...helpers.small_models import classifier, dense, inverter, noise, tagger, transformer_block
+
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "classifier": (classifier(), {"x": noise(2, 3, 33, 47)}),
+    "transformer": (transformer_block(), {"x": noise(1, 19, 64)}),
+    "recurrent": (tagger(), {}),
+    "dense": (dense(), {}),
+    "inverter": (inverter(), {"x": noise(1, 3, 8, 8)}),
+}
+
+
+def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str) -> tuple[list[Any], set[str]]:
+    """What the session gives, and the kernels it ran."""
+    asked = Compiler.plan_options
+    with (
+        patch.object(Compiler, "plan_options", lambda self, *a, **k: replace(asked(self, *a, **k), tier=tier)),
+        opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32") as session,
+    ):
+        if not feeds:
+            shapes = session.example_shapes()
+            feeds = {a.name: noise(*shapes[a.name], seed=4) for a in session.get_inputs()}
+        return session.run(None, feeds), {n.kernel for n in session.explain().nodes}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tiers_agree(rt: Runtime, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_TIERS", "0")
+    monkeypatch.setenv("OPALITE_PLANS", "0")
+    model, feeds = MODELS[name]
+    (special, picked), (general, others) = (outputs(rt, model, feeds, tier) for tier in ("special", "general"))
+    assert any(k.endswith("General") for k in others)
+    assert not any(k.endswith("General") for k in picked)
+    for want, got in zip(special, general, strict=True):
+        assert relative_difference(np.asarray(got), np.asarray(want)) <= tolerance("model", Precision.FP32)
