@@ -3,7 +3,7 @@
     python -m benchmarks.agreement --models FOLDER --device gpu --output benchmarks/results/agreement-h200
     python -m benchmarks.agreement --models FOLDER --device cpu --configurations general --quantised
 
-FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays) and manifest.json. Every figure is the largest
+FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays); a manifest.json may list which. Every figure is the largest
 difference of an output from fp32 in buffers as a share of that output's largest magnitude (integers: the share that
 differs); `stored` compares fp32 in buffers with the outputs of the .npz. Where benchmarks/policies/NAME.json exists,
 `fp16 policy` runs by it, and that is what must agree: plain fp16 loses too much there. Exit status 1 if anything is
@@ -96,11 +96,23 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """The folder's models, as its manifest.json lists them; without one, every NAME.onnx with NAME.npz beside it."""
+    manifest = folder / "manifest.json"
+    if manifest.exists():
+        rows: list[dict[str, Any]] = json.loads(manifest.read_text())
+        return rows
+    found = [p for p in sorted(folder.glob("*.onnx")) if p.with_suffix(".npz").exists()]
+    if not found:
+        sys.exit(f"{folder} has no manifest.json, and no NAME.onnx with inputs and outputs in NAME.npz")
+    return [{"name": p.stem, "file": p.name, "tier": "", "cases": [{"file": f"{p.stem}.npz"}]} for p in found]
+
+
 def problems(options: argparse.Namespace) -> Iterator[Problem]:
     """Every float model asked for, with each of its inputs."""
     only = set(filter(None, options.only.split(",")))
     if options.models is not None:
-        for row in json.loads((options.models / "manifest.json").read_text()):
+        for row in listed(options.models):
             is_left_out = row["tier"].startswith("int8") and not options.quantised
             if is_left_out or (only and row["name"] not in only):
                 continue

@@ -39,6 +39,9 @@ _SMALLER = (
     (r"--jobs 16", "--jobs 2", "fewer"),
     (r"OPALITE_TEST_KILLS=100", "OPALITE_TEST_KILLS=2", "fewer"),
     (r"--device gpu", "--device cpu", "for machines without a GPU"),
+    (r"(--case \S+) --shrink", r"\1", "the case has no fault to shrink"),
+    (r"(benchmarks\.agreement .*)", r"\1 --seeded squeezenet1_1", "one built model"),
+    (r"(benchmarks\.start \S+)", r"\1 --repeats 1", "shorter"),
     (r"benchmarks\.compare (?!--list)(.*)", r"benchmarks.compare \1 --rounds 2 --slice 0.1", "shorter"),
     (r"(benchmarks\.tuned) .*", r"\1 squeezenet1_1 --level fast", "one model"),
     (r"(benchmarks\.programs --(against|keep) \S+)$", r"\1 squeezenet1_1 --precisions fp32", "one model"),
@@ -92,7 +95,7 @@ def main() -> int:
         prog="python -m tests.docs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="part of a page's name or of a command")
-    parser.add_argument("--seconds", type=float, default=600, help="how long a command may take")
+    parser.add_argument("--seconds", type=float, default=900, help="how long a command may take")
     parser.add_argument("--json", type=Path, help="write the list to a file")
     options = parser.parse_args()
     rows: list[dict[str, object]] = []

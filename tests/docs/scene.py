@@ -23,6 +23,7 @@ _PLACES = (
     (r"\bMODELS?(?=\s|$)|\bNAMES(?=\s|$)", "model.onnx"),
     (r"(?<=--node )NAME\b", "conv1"),
     (r"\bcases/NAME\.py", "cases/det_half.py"),
+    (r"\bFOLDER(?=/null-)", "found"),
     (r"\bFOLDER(?=/|\s|$)", "models"),
     (r"\bFILE(?=\s|$)", "file.json"),
 )
@@ -50,7 +51,7 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
             shutil.copy(path, checkout)
     (before / "src").mkdir(parents=True, exist_ok=True)
     model = classifier()
-    for name in (*MODELS, "models/model.onnx", "models/null-17.onnx"):
+    for name in (*MODELS, "models/model.onnx", "found/null-17.onnx"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_bytes(model.SerializeToString())
     picture = np.random.default_rng(0).integers(0, 256, (48, 40, 3), np.uint8)
@@ -61,12 +62,12 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
 
 
 def store_outputs(work: Path) -> None:
-    """Put inputs and outputs beside the models of a folder, as `models/README.md` of such a folder tells."""
+    """Put inputs, and expected outputs, beside the models of folders."""
     x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     session = opalite.InferenceSession(work / "models" / "model.onnx")
     (y,) = session.run(None, {"input": x})
-    for name in ("model", "null-17"):
-        np.savez(work / "models" / f"{name}.npz", **{"in.input": x, "out.y": y, "in/input": x})
+    np.savez(work / "models" / "model.npz", **{"in:input": x, "out:y": y})
+    np.savez(work / "found" / "null-17.npz", **{"0|input": x})
 
 
 def classifier() -> onnx.ModelProto:
