@@ -3,11 +3,11 @@
     python -m benchmarks.agreement --models FOLDER --device gpu --output benchmarks/results/agreement-h200
     python -m benchmarks.agreement --models FOLDER --device cpu --configurations general --quantised
 
-FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays); a manifest.json may list which. Every figure is the largest
-difference of an output from fp32 in buffers as a share of that output's largest magnitude (integers: the share that
-differs); `stored` compares fp32 in buffers with the outputs of the .npz. Where benchmarks/policies/NAME.json exists,
-`fp16 policy` runs by it, and that is what must agree: plain fp16 loses too much there. Exit status 1 if anything is
-beyond the tolerance of `opalite.ir.tolerances`.
+FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays); a manifest.json may list which. Every figure is
+the largest difference of an output from fp32 in buffers as a share of that output's largest magnitude (integers: the
+share that differs); `stored` compares fp32 in buffers with the outputs of the .npz. Where
+benchmarks/policies/NAME.json exists, `fp16 policy` runs by it, and that is what must agree: plain fp16 loses too much
+there. Exit status 1 if anything is beyond the tolerance of `opalite.ir.tolerances`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
             shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         for path in (p for p in ROOT.iterdir() if p.is_file() and p.name != ".git"):
             shutil.copy(path, checkout)
-    (before / "src").mkdir(parents=True, exist_ok=True)
+    for path in (before / "src", work / "RECORD"):
+        path.mkdir(parents=True, exist_ok=True)
     model = classifier()
     for name in (*MODELS, "models/model.onnx", "found/null-17.onnx"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
