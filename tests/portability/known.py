@@ -39,7 +39,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         ("rusticl-22.3",),
         r"test_long_reductions_stay_accurate\[(sum|mean|l2|max)-shape",
-        "ends every loop of a work-item after 65,535 turns in all; quirk `short_loops`: a warning",
+        "ends every loop of a work-item after 65,535 turns in all; quirk `short_loops`: sessions leave nodes that walk "
+        "so far to the host, tests of kernels alone fail",
         "rusticl_loop_limit.py",
         "ReduceStrided",
     ),
@@ -47,7 +48,8 @@ FAULTS: tuple[Fault, ...] = (
         ("pocl-6.0",),
         r"test_mma_stages\.py",
         "takes, by chance, values of work-items for equal in all of them where barriers part a kernel, so that what it "
-        "makes of the stand-in for matrix units is wrong at times; no session on a processor runs that",
+        "makes of the stand-in for matrix units is wrong at times; quirk `shared_values`: sessions run no kernel whose "
+        "work-items meet at barriers",
         "pocl_uniform.py",
         r"are not zero|Not equal to tolerance",
     ),

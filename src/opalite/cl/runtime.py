@@ -17,7 +17,7 @@ from .. import knobs
 from ..cache.folder import is_writable, kept_folder
 from ..cache.store import BinaryStore
 from ..ir.device import DeviceInfo
-from ..ir.device_family import SHORT_LOOPS, SOFTWARE, UNBUILT
+from ..ir.device_family import SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from ..pocl import repair as pocl
 from . import tensor, transfer
@@ -293,12 +293,5 @@ def find_runtime(request: str | None = None) -> Runtime:
                     "model takes minutes a run. `pip install pocl-binary-distribution` brings a driver for "
                     "processors, which is then taken by default",
                     found.info.name,
-                )
-            if SHORT_LOOPS in found.info.quirks:
-                _log.warning(
-                    "%s of Mesa %s ends every loop after 65,535 turns and says nothing: sums over more elements may be "
-                    "wrong. Mesa 25 and PoCL do not",
-                    found.info.name,
-                    found.info.driver,
                 )
         return runtime

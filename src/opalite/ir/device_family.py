@@ -20,7 +20,8 @@ PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run 
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
 SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
-SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): a warning says so
+SHARED_VALUES = "shared_values"  # work-items that meet at barriers at times share a value (PoCL 6): kernels/meetings.py
+SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): place/walks.py
 UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
@@ -77,7 +78,7 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
             family = vendor
     quirks: tuple[str, ...] = (PLAIN_BUILDS, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
     if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 6:
-        quirks = (FRAGILE_COMPILER,)
+        quirks = (FRAGILE_COMPILER, SHARED_VALUES)
     # Two multiply-add units a core, each as wide as a vector register.
     return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)
 

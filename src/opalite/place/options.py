@@ -8,17 +8,20 @@ from dataclasses import dataclass, field, replace
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import UNBUILT
+from ..ir.device_family import SHARED_VALUES, SHORT_LOOPS, UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.hinted import hinted
 from ..ir.place import FLAT, Memory, packed
 from ..ir.symbols import always_equal
 from ..kernels.base import Binding, Kernel, Problem, Tier
+from ..kernels.meetings import meeting
+from ..kernels.placed import place_node
 from ..kernels.registry import kernels_for
 from ..ops.base import Cost
 from ..ops.conv import Conv
 from ..ops.elementwise import PlaceCast
+from .walks import LONGEST, walk_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
             return "the device has no double precision (cl_khr_fp64)"
         if v.type.count > MAX_ELEMENTS:
             return f"tensor {v!r} has more than {MAX_ELEMENTS} elements"
+    if SHORT_LOOPS in device.quirks and (walk := walk_of(node)) > LONGEST:
+        return f"a work-item might walk over {walk} elements, and this driver ends loops after 65,535 turns"
     return None
 
 
@@ -130,6 +135,8 @@ def _find_options(
             why = "OPALITE_WITHOUT names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
             why = "its program does not compile on this device"
+        if why is None and SHARED_VALUES in device.quirks:
+            why = _meeting(kernel, node, p)
         if why is not None:
             refusals[kernel.name] = why
             continue
@@ -160,6 +167,15 @@ def confirm(node: Node, device: DeviceInfo, kernel: Kernel) -> None:
     """
     why = unsupported(node, device) or kernel.refuse(kernel.problem(node, device))
     assert why is None, f"{node.label}: kernel {kernel.name} was chosen, and refuses: {why}"
+
+
+def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:
+    """Why the driver may compute the node wrongly by the untuned kernel, in any of its bindings, or None."""
+    for binding in kernel.bindings(p):
+        placed = kernel.problem(place_node(node, binding), p.device)
+        if why := meeting(kernel, placed, kernel.defaults(placed)):
+            return why
+    return None
 
 
 def _no_parameters(kernel: Kernel, p: Problem) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any
 from ..ir.device import DeviceInfo
 from ..ir.graph import Node
 from ..kernels.base import Binding, Kernel
+from ..kernels.meetings import meeting
 from ..kernels.setting import Setting
 from .database import Entry, TuningDatabase
 from .dependence import NEAR
@@ -100,9 +101,10 @@ class Lookup:
 
     def _legal(self, node: Node, kernel: Kernel, setting: Setting) -> Setting | None:
         """The setting, if the kernel has these parameters and accepts them for the node."""
-        if setting.params.keys() != kernel.defaults(kernel.problem(node, self.device)).keys():
+        p = kernel.problem(node, self.device)
+        if setting.params.keys() != kernel.defaults(p).keys() or kernel.illegal(p, setting.params):
             return None
-        return None if kernel.illegal(kernel.problem(node, self.device), setting.params) else setting
+        return None if meeting(kernel, p, setting.params) else setting
 
 
 @cache

@@ -16,9 +16,10 @@ from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.tolerances import column, tolerance
 from ..kernels.base import Binding
+from ..kernels.meetings import meeting
+from ..kernels.placed import place_node
 from ..ops.elementwise import PlaceCast
 from ..run.execute.one_node import NodeRun, OneNode
-from .kernel_candidate import place_node
 from .levels import Trial
 from .stopwatch import time_launches
 
@@ -83,7 +84,10 @@ class NodeBench:
     def _prepared(self, trial: Trial) -> NodeRun:
         run = self._ready.get(trial)
         if run is None:
-            run = self._ready[trial] = self._one_node(trial.binding).prepare(trial.kernel, trial.settings, trial.group)
+            one = self._one_node(trial.binding)
+            if why := meeting(trial.kernel, trial.kernel.problem(one.node, self.rt.info), trial.settings):
+                raise DeviceError(why)
+            run = self._ready[trial] = one.prepare(trial.kernel, trial.settings, trial.group)
             if len(self._ready) > _READY:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(trial)

@@ -11,9 +11,10 @@ from typing import Protocol
 from ..ir.graph import Node
 from ..ir.place import Layout
 from ..kernels.base import Binding, Kernel
+from ..kernels.placed import place_node
 from .database import Entry, Key, settings_text
 from .digest import kernel_digest
-from .kernel_candidate import KernelCandidate, crossing, place_node
+from .kernel_candidate import KernelCandidate, crossing
 from .levels import BUDGETS, Level, Trial, make_trials
 from .lookup import Lookup
 from .report import LayerTuning, State

@@ -15,11 +15,11 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.launches import launches_of
+from opalite.kernels.placed import place_node
 from opalite.kernels.registry import kernels_for
 from opalite.passes.pipeline import optimise
 from opalite.place.precision import set_precision
 from opalite.run.execute.node import run_node
-from opalite.tune.kernel_candidate import place_node
 
 from ...null.kernels.test_half_sums import nets
 

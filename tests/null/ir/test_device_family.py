@@ -10,6 +10,7 @@ from opalite.ir.device_family import (
     FRAGILE_COMPILER,
     PLAIN_BUILDS,
     SERIAL_BUILDS,
+    SHARED_VALUES,
     SHORT_LOOPS,
     SOFTWARE,
     TIMER_OUTLIERS,
@@ -17,6 +18,7 @@ from opalite.ir.device_family import (
     find_family,
 )
 
+POCL_6 = (FRAGILE_COMPILER, SHARED_VALUES)
 NAMES = [
     # name, vendor, version, family, generation, wave size
     ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 740", "adreno", "7xx", 64),
@@ -117,7 +119,7 @@ def test_quirks_follow_the_family() -> None:
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
     assert FEW_EVENTS in find_family("Mali-G76").quirks
     assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (PLAIN_BUILDS, SERIAL_BUILDS)
-    for driver, quirks in (("6.0+debian", (FRAGILE_COMPILER,)), ("3.0-rc2", ()), ("10.1", (FRAGILE_COMPILER,))):
+    for driver, quirks in (("6.0+debian", POCL_6), ("3.0-rc2", ()), ("10.1", POCL_6)):
         found = find_family("cpu", platform="Portable Computing Language", kind="cpu", driver=driver)
         assert found.quirks == quirks
     assert DeviceInfo(quirks=(PLAIN_BUILDS,)).build_options == "-cl-opt-disable"

@@ -16,12 +16,12 @@ from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Launch
 from opalite.kernels.launches import launches_of, sums_in_half
+from opalite.kernels.placed import place_node
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.passes.pipeline import optimise, place
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
-from opalite.tune.kernel_candidate import place_node
 
 from ...helpers.graphs import GraphMaker
 from ..place.test_image_plans import ADRENO, MALI, load, small_net
