@@ -243,7 +243,7 @@ def bad_inputs() -> dict[str, tuple[list[str], str]]:
         "empty npy": (["-i", "empty.npy"], "empty.npy could not be read"),
         "damaged npz": (["-i", "bad.npz"], "bad.npz could not be read"),
         "cut npz": (["-i", "cut.npz"], "cut.npz could not be read"),
-        "damaged pb": (["-i", "bad.pb"], "bad.pb' is no whole TensorProto"),
+        "damaged pb": (["-i", "bad.pb"], "bad.pb' is not a complete TensorProto"),
         "other names": (["-i", "other.npz"], "other.npz holds q, r, but the model's inputs are x, z"),
         "too many": (["-i", "x.npy"] * 3, "the model's 2 inputs all have a file already"),
         "type": (["-i", "text.npy"], "input 'x' is f32, the file holds <U1"),

@@ -66,9 +66,11 @@ class PrecisionPolicy:
         try:
             raw = json.loads(text)
         except ValueError as e:
-            raise InputError(f"{where} is no precision policy: {e}; `opalite verify --write-policy` writes one") from e
+            raise InputError(
+                f"{where} is not a precision policy: {e}; `opalite verify --write-policy` writes one"
+            ) from e
         if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
-            raise InputError(f"{where} is no precision policy; `opalite verify --write-policy` writes one")
+            raise InputError(f"{where} is not a precision policy; `opalite verify --write-policy` writes one")
         if raw.get("version") != _VERSION:
             raise InputError(f"{where} is a policy of version {raw.get('version')}, this Opalite reads {_VERSION}")
         known = [p.value for p in ASKED]

@@ -18,7 +18,7 @@ _K = TypeVar("_K", bound=type[Kernel])
 def register(cls: _K) -> _K:
     """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
     if cls.op not in all_ops():
-        raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, which is no canonical operator; {_names(cls.op)}")
+        raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, not a canonical operator; {_names(cls.op)}")
     known = _KERNELS.setdefault(cls.op, [])
     if any(k.name == cls.__name__ for k in known):
         raise ValueError(f"kernel {cls.__name__} is registered twice")

@@ -81,7 +81,7 @@ def register_op(cls: _C) -> _C:
     if cls.__name__ in _OPS:
         raise ValueError(f"operator {cls.__name__} is registered twice")
     if not is_dataclass(cls):
-        raise ValueError(f"operator {cls.__name__} is no dataclass: write @dataclass(frozen=True) under @register_op")
+        raise ValueError(f"operator {cls.__name__} is not a dataclass: add @dataclass(frozen=True) under @register_op")
     cls.name = cls.__name__
     _OPS[cls.name] = cls
     return cls

@@ -209,7 +209,7 @@ def _parse_place(tokens: Tokens, text: str) -> Place:
     layout = _LAYOUTS.get(rest[-1]) if rest else None
     names = rest[:-1] if layout is not None else rest
     if target not in ("host", "opencl") or len(names) > 1:
-        raise tokens.problem(f"'{text}' is no place; one is opencl/f16/NC4HW4, the middle part being optional")
+        raise tokens.problem(f"'{text}' is not a place; an example is opencl/f16/NC4HW4, whose middle part is optional")
     precision = _parse_dtype(tokens, names[0]) if names else None
     return Place(Target(target), layout or FLAT, precision)
 

@@ -215,7 +215,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         file = TensorFile(where)
         text = file.texts.get("opalite")
         if text is None:
-            raise BundleError(f"'{where}' is a safetensors file but no opalite bundle")
+            raise BundleError(f"'{where}' is a safetensors file, but not an Opalite bundle")
         # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
         if file.texts.get("digest") != _digest(text):
             raise _damaged(where)

@@ -177,7 +177,7 @@ class _Finder:
         if node.y in self._apart:
             return f"of the output, {self._apart[node.y]}"
         if not joins_stretches(node):
-            return "it is no one stretch of the output's memory"
+            return "it is not one contiguous part of the output's memory"
         copied: dict[int, str] = {}
         found: dict[Value, list[int]] = {}  # roots to nest, and the inputs that each is
         order = list(starts)
@@ -228,7 +228,7 @@ class _Finder:
             if v in self._apart:
                 return f"of the {what}, {self._apart[v]}"
         if start is None or node.x.type.place != node.y.type.place:
-            return "it is no one stretch of the input's memory"
+            return "it is not one contiguous part of the input's memory"
         if start % self._align:
             return f"byte {start} of the input is not a multiple of {self._align}"
         if not self._nest({node.y: Spot(container.root, container.offset + start)}, container.root):

@@ -82,7 +82,7 @@ def test_attributes_at_their_defaults_are_left_out_of_texts() -> None:
 
 
 def test_register_refuses_what_is_no_dataclass_or_registered() -> None:
-    with pytest.raises(ValueError, match="Plain is no dataclass"):
+    with pytest.raises(ValueError, match="Plain is not a dataclass"):
         register_op(type("Plain", (Op,), {}))
     with pytest.raises(ValueError, match="Conv is registered twice"):
         register_op(Conv)

@@ -120,7 +120,7 @@ def test_listed_constants_of_every_type(dtype: str) -> None:
         ("%x = Reshape(%x) {shape=[128]}", "%x is defined again"),
         ("%y: f32[127] = Reshape(%x) {shape=[128]}", r"said to be f32\[127\], but Reshape gives f32\[128\]"),
         ("%y: f99[128] = Reshape(%x) {shape=[128]}", "unknown element type 'f99'"),
-        ("%y: f32[128] @moon = Reshape(%x) {shape=[128]}", "'moon' is no place"),
+        ("%y: f32[128] @moon = Reshape(%x) {shape=[128]}", "'moon' is not a place"),
         ("%y = Reshape(%x {shape=[128]}", "expected ',', got '{shape"),
         ("%y = Reshape(%x) {shape=[128]} more", "expected the end of the line, got 'more'"),
         ('%y = Elementwise(%x) {expr="frob($0)"}', "not an expression of 1 operands"),

@@ -114,8 +114,8 @@ def test_a_policy_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no precision policy: "),
-        ("[1]", "is no precision policy; `opalite verify --write-policy` writes one"),
+        ("{", "is not a precision policy: "),
+        ("[1]", "is not a precision policy; `opalite verify --write-policy` writes one"),
         ('{"format": "opalite-precision", "version": 9}', "version 9, this Opalite reads 1"),
         ('{"format": "opalite-precision", "version": 1, "precision": "fp8"}', "precision 'fp8' is not known"),
         (

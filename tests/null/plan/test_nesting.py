@@ -282,8 +282,8 @@ def batch_of_two(g: GraphMaker) -> Value:
     ("build", "reason"),
     [
         (whole_output, "of the output, it goes to the host"),
-        (inner_axis, "it is no one stretch of the output's memory"),
-        (batch_of_two, "it is no one stretch of the output's memory"),
+        (inner_axis, "it is not one contiguous part of the output's memory"),
+        (batch_of_two, "it is not one contiguous part of the output's memory"),
     ],
 )
 def test_concats_that_must_copy(build: Callable[[GraphMaker], Value], reason: str) -> None:
@@ -342,7 +342,7 @@ def test_stretches_of_slices_of_blocks(starts: tuple[int, ...], sizes: tuple[int
 @pytest.mark.parametrize(
     ("start", "size", "axis", "reason"),
     [
-        (1, 2, 1, "it is no one stretch of the input's memory"),
+        (1, 2, 1, "it is not one contiguous part of the input's memory"),
         (1, 2, 0, "byte 36 of the input is not a multiple of 128"),
     ],
 )

@@ -39,7 +39,7 @@ def pattern(text: str, owner: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.ASCII)
     except re.error as e:
-        raise ModelError(f"{owner} has the pattern {text!r}, which is no regular expression: {e}") from e
+        raise ModelError(f"{owner} has the pattern {text!r}, which is not a regular expression: {e}") from e
 
 
 def _each(x: Array, fn: Callable[[str], Any], dtype: Any = object) -> Array:

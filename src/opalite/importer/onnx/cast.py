@@ -28,7 +28,7 @@ def cast_named(ctx: NodeContext) -> Result:
     """Cast to the type called by name, as before opset 6."""
     to = str(ctx.attr("to", ""))
     if to not in _OLD_NAMES:
-        raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is no element type")
+        raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is not an element type")
     return _cast(ctx, _OLD_NAMES[to])
 
 

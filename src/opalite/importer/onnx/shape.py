@@ -92,7 +92,7 @@ def transpose(ctx: NodeContext) -> Value:
     rank = len(x.shape)
     perm = [normalize_axis(a, rank, "perm") for a in int_list(ctx, "perm", range(rank - 1, -1, -1))]
     if sorted(perm) != list(range(rank)):
-        raise ShapeError(f"{ctx.label} has perm {tuple(perm)}, which is no order of the axes of {x.type}")
+        raise ShapeError(f"{ctx.label} has perm {tuple(perm)}, which is not a permutation of the axes of {x.type}")
     return ctx.transpose(x, perm)
 
 

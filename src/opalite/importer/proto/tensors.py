@@ -22,7 +22,7 @@ def load_tensor_file(path: str | os.PathLike[str]) -> Array:
     except OSError as e:
         raise ModelFormatError(f"'{where}' cannot be read: {e.strerror or e}") from e
     except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
-        raise ModelFormatError(f"'{where}' is no whole TensorProto: it is damaged, cut off or something else") from e
+        raise ModelFormatError(f"'{where}' is not a complete TensorProto: it is damaged or truncated") from e
     if not proto.data_type:
         raise ModelFormatError(f"'{where}' holds no tensor: it is empty or of another format than TensorProto")
     return TensorReader(where.parent).dense(proto)

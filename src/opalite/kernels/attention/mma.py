@@ -43,7 +43,7 @@ class AttentionMma(Kernel):
             return "the tensors hold no elements"
         for name, view in zip("qkvy", s.places, strict=True):
             if any(step % 8 for step in (view.offset, *view.strides[:3])):
-                return f"rows of {name} begin at places that are no multiples of 8 elements: {view}"
+                return f"rows of {name} begin at positions that are not multiples of 8 elements: {view}"
         if next(self.points(p), None) is None:
             return f"no turn of keys and values fits the {p.device.local_mem} bytes of local memory"
         return attention_refusal(p)

@@ -34,7 +34,7 @@ class MatmulStaged(MmaProduct):
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes
         if s.k % 8 or s.n % 4:
-            return f"{s.k} terms are no multiple of 8 or {s.n} columns none of 4"
+            return f"{s.k} terms are not a multiple of 8 or {s.n} columns not one of 4"
         if s.m < FEWEST_POSITIONS:
             return f"{s.m} rows would leave most of a stage empty"
         if next(legal_tiles(p.device), None) is None:

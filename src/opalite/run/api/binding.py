@@ -72,7 +72,7 @@ class BoundOutput:
         if self.result is not None and value is self.result.value:
             return
         if not isinstance(value, DeviceTensor | np.ndarray):
-            raise BindingError(f"output '{self.name}' is no tensor, so it stays in host memory: bind it to 'cpu'")
+            raise BindingError(f"output '{self.name}' is not a tensor, so it stays in host memory: bind it to 'cpu'")
         tensor = self.target(Port(self.name, DType.of(value.dtype), tuple(value.shape), 0))
         if isinstance(value, DeviceTensor):
             tensor.copy_from(value)

@@ -332,11 +332,11 @@ def parse_element_type(element_type: Any) -> np.dtype[Any]:
         for dtype, (number, _) in _NUMBERS.items():
             if number == element_type:
                 return dtype.np  # type: ignore[no-any-return]
-        raise BindingError(f"{element_type} is no element type of ONNX that a tensor here may have")
+        raise BindingError(f"{element_type} is not an ONNX element type that tensors can have here")
     try:
         return DType.of(np.dtype(element_type)).np  # type: ignore[no-any-return]
     except (TypeError, ValueError) as e:
-        raise BindingError(f"{element_type!r} is no element type: give a NumPy type or ONNX's number of one") from e
+        raise BindingError(f"{element_type!r} is not an element type: give a NumPy type or ONNX's number of one") from e
 
 
 def parse_shape(shape: Any) -> tuple[int, ...]:

@@ -282,7 +282,7 @@ def test_a_damaged_weight_stops_a_session(rt: Runtime, bundle: Path, tmp_path: P
     ("contents", "said"),
     [
         (lambda: save(adder(), "m.onnx"), "is not a complete .opal bundle"),
-        (lambda: save_file({"a": noise(2)}, "m.opal"), "is a safetensors file but no opalite bundle"),
+        (lambda: save_file({"a": noise(2)}, "m.opal"), "is a safetensors file, but not an Opalite bundle"),
         (lambda: os.mkdir("m.opal"), "is a folder; `opalite compile` makes one of a model"),
         (lambda: None, "does not exist; `opalite compile` makes one of a model"),
     ],

@@ -110,7 +110,7 @@ FAULTS = {
         "group must be positive, got 0",
     ),
     "axis": (one_node("Softmax", ["x"], [MATRIX], {}, axis=5), r"axis 5 is outside \[-2, 1\]"),
-    "perm": (one_node("Transpose", ["x"], [MATRIX], {}, perm=[0, 0]), r"perm \(0, 0\), which is no order"),
+    "perm": (one_node("Transpose", ["x"], [MATRIX], {}, perm=[0, 0]), r"perm \(0, 0\), which is not a permutation"),
     "blocks": (one_node("DepthToSpace", ["x"], [IMAGE], {}, blocksize=0), "blocksize of 1 or more, got 0"),
     "no axis": (one_node("Concat", ["x", "x"], [MATRIX], {}), "lacks the attribute 'axis', which Concat must have"),
     "misspelt": (
@@ -220,10 +220,10 @@ def test_a_tensor_file_is_an_array(tmp_path: Path) -> None:
     ("raw", "said"),
     [
         (b"", "holds no tensor: it is empty"),
-        (b"hello", "is no whole TensorProto"),
+        (b"hello", "is not a complete TensorProto"),
         (
             numpy_helper.from_array(noise(4), "t").SerializeToString()[:-3],
-            "is no whole TensorProto.*cut off",
+            "is not a complete TensorProto.*truncated",
         ),
         (None, "t.pb' cannot be read: No such file"),
     ],
