@@ -248,6 +248,8 @@ class ProgramCache:
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
         if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()
+        # The longest first: one that is begun last would be waited for alone.
+        missing.sort(key=lambda key: len(key[0]), reverse=True)
         started = time.perf_counter()
         delivered = set()
         for key in self._deliver(missing):

@@ -96,6 +96,29 @@ def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime) -> None:
     assert not pool_of(rt).pids
 
 
+def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
+    """They were started for a session that expects builds; compiling here would take longer, and one at a time."""
+    rt.expect_builds()
+    asked: list[int] = []
+    given = rt.programs._deliver
+
+    def record(missing: Any) -> Any:
+        asked.append(len(missing))
+        return given(missing)
+
+    rt.programs._deliver = record  # type: ignore[method-assign]
+    assert values(rt, rt.programs.get_all(specs(1))) == [0]
+    assert asked == [1]
+
+
+def test_the_longest_program_is_begun_first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    monkeypatch.setattr(rt.programs, "_deliver", lambda missing: asked.append([len(t) for t, _ in missing]) or [])
+    texts = [SOURCE + " " * n for n in (3, 90, 7, 40)]
+    rt.programs.get_all([(text, f"-DVALUE={k}", "p") for k, text in enumerate(texts)])
+    assert asked == [[len(SOURCE) + n for n in (90, 40, 7, 3)]]
+
+
 def test_programs_that_do_not_compile(rt: Runtime) -> None:
     with pytest.raises(Exception, match="p-wrong did not compile"):
         rt.build_all([*specs(), (SOURCE, "", "p-wrong")])
