@@ -31,7 +31,7 @@ from .sums import byte_sum
 from .template import Template
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
-VERSION = 7
+VERSION = 8
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
@@ -41,19 +41,51 @@ Array = np.ndarray[Any, Any]
 class Needs:
     """What the choice among programs depends on: shapes of inputs by name, and sizes of images in texels.
 
-    shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`).
+    shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`). sizes: of a
+    template, which of its sizes each axis is, None for one that is as in `shapes`.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     images: Sequence[tuple[int, int]] = ()
+    sizes: Mapping[str, tuple[int | None, ...]] | None = None
 
     @classmethod
-    def of(cls, program: Program, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Needs:
+    def of(
+        cls,
+        program: Program,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        sizes: Mapping[str, tuple[int | None, ...]] | None = None,
+    ) -> Needs:
         """The needs of `program` of a model whose inputs have these `shapes`; left out: those that it reads."""
-        sizes = [(w, h) for w, h, _ in program.image_pool]
-        sizes += [s.image for s in program.slots if s.image is not None]
+        texels = [(w, h) for w, h, _ in program.image_pool]
+        texels += [s.image for s in program.slots if s.image is not None]
         read = {i.name: i.shape for i in program.inputs}
-        return cls(read if shapes is None else {**shapes, **read}, sorted(set(sizes)))
+        return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes)
+
+    def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The sizes that inputs of `shapes` have: none where there is no template; None if an axis has to be other.
+
+        Inputs that are not named here count for nothing, and those that do not come are as they were.
+        """
+        open_axes = self.sizes or {}
+        found: dict[int, int] = {}
+        for name, planned in self.shapes.items():
+            came = tuple(shapes.get(name, planned))
+            if len(came) != len(planned):
+                return None
+            numbers = open_axes.get(name) or (None,) * len(came)
+            for size, wanted, number in zip(came, planned, numbers, strict=True):
+                if size != (wanted if number is None else found.setdefault(number, size)):
+                    return None
+        return tuple(found[n] for n in sorted(found))
+
+    def describe(self) -> str:
+        """The shapes, as `opalite compile` takes them, with s0, s1, ... for sizes that are open."""
+        names = self.sizes or {}
+        return ", ".join(
+            f"{name}:{'x'.join(_axis(*pair) for pair in zip(s, names.get(name) or (None,) * len(s), strict=True))}"
+            for name, s in self.shapes.items()
+        )
 
 
 class Variant:
@@ -91,6 +123,29 @@ class Variant:
         return self.content if isinstance(self.content, Template) else None
 
     @property
+    def stored(self) -> Program:
+        """The program, or what the template's programs share: sources, weights, steps."""
+        return self.content.program if isinstance(self.content, Template) else self.content
+
+    def failing(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
+        """Why the template does not serve `shapes`, as the end of a sentence; '' where it is no matter of its guards."""
+        sizes, template = self.needs.sizes_of(shapes), self.template
+        if sizes is None or template is None:
+            return ""
+        guards = template.failing(sizes)
+        if not guards:
+            return ""
+        node = f" (at {guards[0].node})" if guards[0].node else ""
+        return f", for which {guards[0].text} does not hold{node}"
+
+    def sizes_for(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The sizes for inputs of `shapes`, none of a program; None if this serves others."""
+        sizes = self.needs.sizes_of(shapes)
+        if sizes is None or self.needs.sizes is None:
+            return sizes
+        return sizes if self.template is not None and self.template.holds(sizes) else None
+
+    @property
     def program(self) -> Program:
         """The program; of a template, that for the sizes it was traced with."""
         content = self.content
@@ -114,6 +169,12 @@ class Bundle:
 
     def find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Variant:
         """The variant for `device` and input `shapes`; BundleError says which there are."""
+        return self.find_at(device, shapes)[0]
+
+    def find_at(
+        self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> tuple[Variant, tuple[int, ...]]:
+        """The variant for `device` and input `shapes`, and its sizes for them; BundleError as `find`."""
         fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _is_within(v, device)]
         if not fitting:
             names = ", ".join(sorted({v.device.name for v in self.variants}))
@@ -122,13 +183,21 @@ class Bundle:
                 f"compile it again with --device, or run the .onnx file"
             )
         if shapes is None:
-            return fitting[0]
+            return fitting[0], ()
         for v in fitting:
-            if all(tuple(shapes.get(name, shape)) == shape for name, shape in v.needs.shapes.items()):
-                return v
-        known = "; ".join(", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in v.needs.shapes.items()) for v in fitting)
+            sizes = v.sizes_for(shapes)
+            if sizes is not None:
+                return v, sizes
         came = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in shapes.items())
-        raise BundleError(f"the bundle was compiled for shapes {known}; got {came}; compile it with --shape for these")
+        known = "; ".join(v.needs.describe() for v in fitting)
+        failing = next((f for v in fitting if (f := v.failing(shapes))), "")
+        raise BundleError(
+            f"the bundle was compiled for shapes {known}; got {came}{failing}; compile it with --shape for these"
+        )
+
+
+def _axis(size: int, number: int | None) -> str:
+    return str(size) if number is None else f"s{number}"
 
 
 def _is_within(variant: Variant, device: DeviceInfo) -> bool:
@@ -192,6 +261,7 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
                 "fingerprint": v.fingerprint,
                 "shapes": v.needs.shapes,
                 "images": v.needs.images,
+                "sizes": v.needs.sizes,
                 "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
                 "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
             }
@@ -246,7 +316,11 @@ class _Reader:
         return Variant(
             DeviceInfo.from_json(raw["device"]),
             lambda: self._program(n, raw["arrays"]),
-            needs=Needs(shapes, [(w, h) for w, h in raw["images"]]),
+            needs=Needs(
+                shapes,
+                [(w, h) for w, h in raw["images"]],
+                None if raw["sizes"] is None else {name: tuple(axes) for name, axes in raw["sizes"].items()},
+            ),
             binaries=binaries,
             fingerprint=raw["fingerprint"],
         )

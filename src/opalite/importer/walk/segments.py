@@ -67,6 +67,7 @@ class Segment:
     output, whether its contents are wanted on the host after the segment; others may stay on the device.
     exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
     following: the rest of the model, or None. given: what follows from the sizes alone, for inputs and exports.
+    arrival: what it was imported for.
     Its sizes are plain numbers where graph.trace is None; else it serves all for which the trace's guards hold, those
     that planning adds included.
     """
@@ -78,6 +79,7 @@ class Segment:
     tasks: tuple[Task, ...]
     following: Stage | None
     given: Given | None = None
+    arrival: Arrival | None = None
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
 
@@ -320,7 +322,7 @@ def _make_segment(
         graph.trace.node = ""
     host = {e.index for n in host_names if isinstance(e := exports.get(n), Output)}
     on_host = tuple(i in host for i in range(len(outputs)))
-    return Segment(graph, tuple(names), on_host, exports, tasks, following, given, probe)
+    return Segment(graph, tuple(names), on_host, exports, tasks, following, given, walk.arrival, probe)
 
 
 def _make_given(walk: Walk, made: Sequence[Node]) -> Given | None:

@@ -53,7 +53,7 @@ class Walk:
         self.builder = GraphBuilder(owner.name)
         self.given: dict[Value, str] = {}  # values that follow from sizes, by which the run has their contents
         self._symbols = arrival.symbols(self.builder.trace)
-        self._arrival = arrival
+        self.arrival = arrival
         self._own = Constants()  # of graphs that are inlined
         self.constants: ChainMap[str, Array] = ChainMap(self._own, *stage.constants.maps)
         self.folded = stage.folded
@@ -94,17 +94,17 @@ class Walk:
         if name not in self._values or name in self.objects:
             return None
         held, symbols = self._values[name], self._symbols
-        if name in self._fixed and name not in self._arrival.contents:
+        if name in self._fixed and name not in self.arrival.contents:
             return self.builder.constant(as_array(name, held), name)
-        if name in self._arrival.contents:
+        if name in self.arrival.contents:
             flat = as_array(name, held).reshape(-1).tolist()
-            elements = zip(flat, self._arrival.contents[name], strict=True)
+            elements = zip(flat, self.arrival.contents[name], strict=True)
             numbers = np.empty(len(flat), object)
             numbers[:] = [v if k is None else symbols[k] for v, k in elements]
             value = self.builder.sizes(numbers.reshape(held.shape), dtype_of(held), name)
             self.sources[value] = name
             return value
-        axes = zip(held.shape, self._arrival.shapes[name], strict=True)
+        axes = zip(held.shape, self.arrival.shapes[name], strict=True)
         value = self.builder.input(name, dtype_of(held), [d if k is None else symbols[k] for d, k in axes])
         self.sources[value] = name
         return value

@@ -22,6 +22,7 @@ from .host_loop import HostLoop
 from .step_rows import StepRows
 
 Array = np.ndarray[Any, Any]
+_ASIDE = 256  # buffers that may go, and are held only because their addresses are known
 _CLOCK_S = 0.002  # between two looks at the processor's clock, to learn how fast it is
 
 
@@ -106,6 +107,8 @@ class Addresses:
 
     def of(self, memory: Sequence[Buffer]) -> list[int]:
         """The address of each."""
+        if len(self._found) > len(self._constant) + _ASIDE:
+            self.forget()
         self._ask({id(m): m for m in memory if id(m) not in self._found}.values())
         return [self._found[id(m)][1] for m in memory]
 

@@ -16,6 +16,7 @@ from ...ir.precision import PrecisionPolicy
 from ...ir.types import TensorType
 from ...plan.bundle import SUFFIX, Bundle, Needs, Variant, save_bundle
 from ...plan.program import Program
+from ...plan.template import Template
 from ..execute.progress import build_progress
 from ..execute.trace import RunTrace
 from ..model.compiler import Compiler
@@ -81,8 +82,8 @@ def compile_model(
                     tell("\n".join(lines))
             segment = imported.only_segment(feeds)
             planned = compiler.plan(segment.graph, RunTrace())
-            program = imported.complete(planned.program, segment)
-            needs = Needs.of(program, {name: t.shape for name, t in feeds.items()})
+            program = imported.complete(planned.template or planned.program, segment)
+            needs = imported.needs(program, segment, {name: t.shape for name, t in feeds.items()})
             variants.append(_with_binaries(compiler.rt, program, needs))
         imported.reset()
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
@@ -123,9 +124,10 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Program, needs: Needs) -> Variant:
+def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
-    specs = [(s.text, s.options, s.name) for s in program.sources]
+    sources = program.program.sources if isinstance(program, Template) else program.sources
+    specs = [(s.text, s.options, s.name) for s in sources]
     with build_progress() as tell:
         rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}

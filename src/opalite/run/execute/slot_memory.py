@@ -87,7 +87,7 @@ class SlotMemory:
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
             if self._small < PATIENCE:
-                self.now = Placed(self._layout, program)
+                self.now = Placed(self._layout, program, self._tables(program))
                 return self.now
         self._small = 0
         let_go()
@@ -96,8 +96,12 @@ class SlotMemory:
             self._layout = Layout(self._rt, program, self._constants, SPARE)
         except DeviceMemoryError:
             self._layout = Layout(self._rt, program, self._constants)
-        self.now = Placed(self._layout, program)
+        self.now = Placed(self._layout, program, self._tables(program))
         return self.now
+
+    def _tables(self, program: Program) -> dict[int, SharedWeight]:
+        """The constants that a program brings: those that depend on its sizes."""
+        return {n: self._rt.share_weight(a, key=program.weight_keys.get(n)) for n, a in program.weights.items()}
 
 
 class Layout:
@@ -163,11 +167,15 @@ class Layout:
 
 
 class Placed:
-    """The slots of one program in a layout. Not to be used after the next layout."""
+    """The slots of one program in a layout. Not to be used after the next layout.
 
-    def __init__(self, layout: Layout, program: Program) -> None:
+    tables: constants of the program's own.
+    """
+
+    def __init__(self, layout: Layout, program: Program, tables: Mapping[int, SharedWeight] | None = None) -> None:
         self._layout = layout
         self._program = program
+        self._tables = tables or {}
         self.crossings = layout.crossings
 
     @cached_property
@@ -176,7 +184,7 @@ class Placed:
         layout, found = self._layout, dict[int, Any]()
         for slot in self._program.slots:
             if slot.storage is Storage.STATIC:
-                found[slot.id] = layout.constants[slot.id]
+                found[slot.id] = self._constant(slot.id)
             elif slot.image is not None:
                 found[slot.id] = layout.images[slot.image_slot][3]
             elif slot.id in layout.crossings:
@@ -192,13 +200,17 @@ class Placed:
         """The memory object that a slot is all or a part of, and at which byte it begins there."""
         layout = self._layout
         if slot.storage is Storage.STATIC:
-            return layout.constants[slot.id], 0
+            return self._constant(slot.id), 0
         if slot.id in layout.crossings:
             return layout.crossings[slot.id].buffer, 0
         if slot.id in layout.buffers:
             return layout.buffers[slot.id], 0
         assert layout.arena is not None
         return layout.arena.locate(*self._region(slot))
+
+    def _constant(self, number: int) -> Any:
+        own = self._tables.get(number)
+        return self._layout.constants[number] if own is None else own.memory
 
     def _region(self, slot: Slot) -> tuple[int, int]:
         """Offset and bytes of a slot in the arena."""

@@ -69,7 +69,7 @@ class Job:
             return None
         cache_of, key_of, general_of = self._place
         cache, key, general = cache_of(), key_of(), general_of()
-        if cache is None or key is None or general is None or cache.find(key) is not general:
+        if cache is None or key is None or general is None or not cache.has(key, general):
             return None
         return cache, key, general
 

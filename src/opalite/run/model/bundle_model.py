@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +19,15 @@ from ...plan.program import HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
 from ..execute.trace import Ran, RunTrace
 from .compiler import Compiler
-from .executables import Compiled, ExecutableCache
+from .executables import Compiled, ExecutableCache, SizedProgram
 from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun, Whole
 from .turn import Turn
+
+_SHAPES_KEPT = 64
+"""Shapes of inputs for which the variant is remembered."""
 
 
 class BundleModel:
@@ -49,7 +53,8 @@ class BundleModel:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self.executables = ExecutableCache()
-        self._variants: dict[tuple[Any, ...], Variant] = {}  # found before, by shapes
+        # Found before, by shapes.
+        self._variants: OrderedDict[tuple[Any, ...], tuple[Variant, tuple[int, ...]]] = OrderedDict()
 
     def _loaded(self) -> Bundle:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
@@ -68,24 +73,43 @@ class BundleModel:
         return dict(self._loaded().find(device).needs.shapes)
 
     def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        """The program for these shapes, decoded now. BundleError if there is none, or it is damaged."""
-        return self._find(device, shapes).program
+        """A program of the variant for these shapes, decoded now. BundleError if there is none, or it is damaged."""
+        return self._find(device, shapes)[0].stored
 
-    def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
+    @property
+    def path(self) -> str | os.PathLike[str]:
+        """The bundle's file."""
+        return self._path
+
+    def serves(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether there is a program for inputs of exactly these names and of `shapes`."""
+        bundle = self._loaded()
+        return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
+
+    def _has(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        try:
+            self._find(device, shapes)
+        except BundleError:
+            return False
+        return True
+
+    def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Variant, tuple[int, ...]]:
+        """The variant for these shapes, and its sizes for them."""
         key = tuple(shapes.items())
         found = self._variants.get(key)
         if found is None:
-            found = self._variants[key] = self._loaded().find(device, shapes)
+            found = self._variants[key] = self._loaded().find_at(device, shapes)
+            if len(self._variants) > _SHAPES_KEPT:
+                self._variants.popitem(last=False)
         return found
 
-    def _steady(self, compiled: Compiled, feeds: Mapping[str, Any]) -> SteadyRun | None:
+    def _steady(self, compiled: Compiled, at: SizedProgram, feeds: Mapping[str, Any]) -> SteadyRun | None:
         """How runs like this one go."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return None
-        if compiled.steady is None:
-            executable = compiled.executable
-            compiled.steady = SteadyRun(executable, Whole(executable.program), feeds)
-        return compiled.steady
+        if at.steady is None:
+            at.steady = SteadyRun(compiled.executable, at.program, Whole(at.program), feeds)
+        return at.steady
 
     @property
     def caches(self) -> list[ExecutableCache]:
@@ -95,7 +119,7 @@ class BundleModel:
     def reset(self) -> None:
         """Forget what is on the device."""
         self.executables.clear()
-        self._variants = {}
+        self._variants = OrderedDict()
         self._bundle = None
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,13 +138,13 @@ class BundleModel:
         rt = self.compiler.rt
         ran = Ran()
         trace = RunTrace(ran=ran)
-        variant = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
-        compiled = self.executables.find(variant)
-        if compiled is None:
-            compiled = self.executables.find_or_make(variant, lambda: self._build(variant, trace))
-        executable, program, targets = compiled.executable, variant.program, request.targets
+        variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
+        compiled, at = self.executables.find_or_make(variant, sizes, lambda: self._build(variant, sizes, trace))
+        executable, program, targets = compiled.executable, at.program, request.targets
         with Turn(request.lock) as turn:
             turn.take()
+            if executable.program is not program:
+                executable.resize(program)
             outputs, spent = executable.run(
                 [feeds[p.name] for p in program.inputs],
                 {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
@@ -132,7 +156,7 @@ class BundleModel:
         trace.add(spent)
         ran.add(executable)
         ran.note(*compiled.notes)
-        ran.steady = self._steady(compiled, feeds)
+        ran.steady = self._steady(compiled, at, feeds)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
         found = [
@@ -141,9 +165,13 @@ class BundleModel:
         ]
         return found, trace
 
-    def _build(self, variant: Variant, trace: RunTrace) -> Compiled:
+    def _build(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
         """The program of `variant` ready to run. PlacementError if it has steps on the host that the options refuse."""
-        rt, options, program = self.compiler.rt, self.compiler.options, variant.program
+        rt, options, program, template = self.compiler.rt, self.compiler.options, variant.stored, variant.template
+        if template is not None:
+            found = template.at(sizes)
+            assert found is not None, "found by its guards"
+            program = found
         if options.strict:
             _refuse_hosts(program)
         if options.trust and variant.fingerprint == rt.fingerprint:
@@ -152,7 +180,10 @@ class BundleModel:
         self.compiler.ledger.add_plan(loaded=1)
         executable = Executable(rt, program, onnx_runner(), tally=self.compiler.ledger.programs)
         trace.build_s += executable.build_s
-        return Compiled(executable, (*self.notes, *_other_units(variant.device, rt.info)))
+        if template is not None:
+            template.program.weights = {}  # the device holds them now
+        notes = (*self.notes, *_other_units(variant.device, rt.info))
+        return Compiled(executable, notes, sizes=sizes, template=template)
 
 
 def _refuse_hosts(program: Program) -> None:

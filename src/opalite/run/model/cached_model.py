@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BundleError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
-from ...plan.bundle import Bundle, Needs, Variant
+from ...plan.bundle import Bundle, Variant
 from ...plan.program import Program
+from ...plan.template import Template
 from ..execute.trace import RunTrace
 from .bundle_model import BundleModel
 from .compiler import Compiler, specs
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
     from .onnx_model import OnnxModel
 
+_TYPES_KEPT = 256
+"""Types of inputs for which the plan is remembered."""
+
 
 class CachedModel:
     """An .onnx model behind a session.
 
     onnx is imported and the file parsed when that is needed: no plan is kept, or one for other shapes, or the feeds
-    want a closer look. From then on the session works as one without plans. It keeps the first plan that it makes.
+    want a closer look. From then on the session works as one without plans. It keeps the first plan that it makes, and
+    more where sizes are open, for one plan serves all sizes for which its guards hold.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class CachedModel:
         self._lock = threading.Lock()  # of what is open
         self._onnx: OnnxModel | None = None
         self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # plans by the types of their inputs
-        self._keeps = True
+        self._keeps = KEPT  # plans, of this session
         about = plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
@@ -161,23 +166,35 @@ class CachedModel:
             plan = self._find_open(key)
             if plan is not None or self._onnx is not None:
                 return plan
-            plan = self._plans.find(feeds)
+            plan = self._find_kept(feeds)
             if plan is None:
                 return None
-            try:
-                program = plan.read(self.compiler.rt.info, {name: array.shape for name, array in feeds.items()})
-                if not is_current(program, self.compiler.rt.info):
-                    return None  # tuning has found other settings since
-            except BundleError as e:
-                self._plans.drop(feeds, e)
-                return None
-            if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
-                return None  # general programs, which the graph is planned for, are there sooner
             with self._lock:
                 self._opened[key] = plan
-                if len(self._opened) > KEPT:
+                if len(self._opened) > _TYPES_KEPT:
                     self._opened.popitem(last=False)
         return plan
+
+    def _find_kept(self, feeds: Mapping[str, Any]) -> BundleModel | None:
+        """A plan that is open and serves other sizes too, or one from the cache."""
+        info, shapes = self.compiler.rt.info, {name: array.shape for name, array in feeds.items()}
+        with self._lock:
+            opened = list(dict.fromkeys(reversed(self._opened.values())))
+        for plan in (p for p in opened if p.serves(info, shapes)):
+            return plan
+        kept = self._plans.find(feeds, opened)
+        if kept is None:
+            return None
+        try:
+            program = kept.read(info, shapes)
+        except BundleError as e:
+            self._plans.drop(kept, e)
+            return None
+        if not is_current(program, info):
+            return None  # tuning has found other settings since
+        if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
+            return None  # general programs, which the graph is planned for, are there sooner
+        return kept
 
     def _find_open(self, key: Any) -> BundleModel | None:
         with self._lock:
@@ -186,20 +203,24 @@ class CachedModel:
                 self._opened.move_to_end(key)
         return plan
 
-    def _keep(self, feeds: Mapping[str, Any], program: Program, segment: Segment, notes: tuple[str, ...]) -> None:
+    def _keep(
+        self, feeds: Mapping[str, Any], program: Program | Template, segment: Segment, notes: tuple[str, ...]
+    ) -> None:
         with self._lock:
-            keeps, self._keeps = self._keeps, False
-        if not keeps:
-            return  # another thread's was the first
+            if not self._keeps:
+                return  # another thread's was the first
+            self._keeps = self._keeps - 1 if isinstance(program, Template) else 0
         assert self._onnx is not None
+        shapes = {name: array.shape for name, array in feeds.items()}
         try:
             whole = self._onnx.imported.complete(program, segment)
             about = {**describe_model(self._onnx), "notes": list(notes)}
-            needs = Needs.of(whole, {name: array.shape for name, array in feeds.items()})
-            self._plans.keep(feeds, Bundle([Variant(self.compiler.rt.info, whole, needs=needs)], about))
+            variant = Variant(self.compiler.rt.info, whole, needs=self._onnx.imported.needs(whole, segment, shapes))
+            self._plans.keep(feeds, Bundle([variant], about))
         except BundleError:
             return  # such as an output that is an input: nothing to gain
-        program.weight_keys = whole.weight_keys
+        own = program.program if isinstance(program, Template) else program
+        own.weight_keys = variant.stored.weight_keys
 
 
 def _types_of(feeds: Mapping[str, Any]) -> Any:

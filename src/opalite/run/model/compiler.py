@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...cl.counters import ProgramTally
 from ...cl.programs import Spec
@@ -20,7 +20,7 @@ from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.trace import RunTrace
 from .behind import Behind, Job
-from .executables import Compiled
+from .executables import Compiled, Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
@@ -29,8 +29,12 @@ from .request import AS_OPENED, TuneRequest
 if TYPE_CHECKING:
     from ...kernels.base import Tier
     from ...plan.planner import Planned, PlanOptions
+    from ...plan.template import Template
 
 _log = logging.getLogger(__name__)
+
+OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
+"""Told of a program, or its template, and of notes on it."""
 
 MOST_LEFT_OUT = 3
 """Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
@@ -76,16 +80,18 @@ class Compiler:
         trace: RunTrace,
         tuning: TuneRequest,
         *,
-        on_built: Callable[[Program, tuple[str, ...]], None] | None = None,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
         policy: PrecisionPolicy | None = None,
     ) -> Compiled:
         """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
 
-        trace: where the seconds of that are added. on_built: given the program and notes on it before it is made ready,
-        which takes its weights away. policy: None takes the session's. Where a kernel's program does not compile,
-        another kernel takes its place, if there is one.
+        trace: where the seconds of that are added. sizes: those of the graph's symbols, which it is made ready for.
+        on_built: given the program, or its template, and notes on it before it is made ready, which takes its weights
+        away. policy: None takes the session's. Where a kernel's program does not compile, another kernel takes its
+        place, if there is one.
         """
-        return self._make(graph, partial(self.plan, trace=trace, tuning=tuning, policy=policy), trace, on_built)
+        return self._make(graph, self._planner(graph, sizes, trace, tuning, policy), trace, sizes, on_built)
 
     def compile_soon(
         self,
@@ -93,7 +99,8 @@ class Compiler:
         trace: RunTrace,
         tuning: TuneRequest,
         *,
-        on_built: Callable[[Program, tuple[str, ...]], None] | None = None,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
     ) -> Compiled:
         """As `compile`, but nobody waits for a compiler where general programs do for now.
 
@@ -101,33 +108,34 @@ class Compiler:
         it is submitted to `behind`. Where the special programs are as few, the caller waits for them, and the general
         ones are built behind, so that the next graph has them.
         """
-        plan = partial(self.plan, trace=trace, tuning=tuning)
+        plan = self._planner(graph, sizes, trace, tuning, None)
         if self.behind is None or (tuning.level or self.options.tune) != "none":
-            return self._make(graph, plan, trace, on_built)
-        planned = plan(graph.copy())
+            return self._make(graph, plan, trace, sizes, on_built)
+        planned = plan()
         programs = specs(planned.program)
         missing = self.rt.programs.missing(programs)
         if not missing:
-            return self._make(graph, plan, trace, on_built, planned)
+            return self._make(graph, plan, trace, sizes, on_built, planned)
         try:
-            general = self.plan_general(graph.copy(), trace)
+            plan_general = partial(_at_sizes, partial(self.plan_general, trace=trace), graph, sizes)
+            general = plan_general()
         except OpaliteError as e:
             _log.info("graph '%s' has no general plan: %s", graph.name, e)
-            return self._make(graph, plan, trace, on_built, planned)
+            return self._make(graph, plan, trace, sizes, on_built, planned)
         lacking = self.rt.programs.missing(specs(general.program))
         if len(lacking) >= len(missing):
             if lacking:
                 self.behind.submit(Job(lacking, None))
-            return self._make(graph, plan, trace, on_built, planned)
+            return self._make(graph, plan, trace, sizes, on_built, planned)
         try:
-            compiled = self._make(graph, partial(self.plan_general, trace=trace), trace, None, general)
+            compiled = self._make(graph, plan_general, trace, sizes, None, general)
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
-            return self._make(graph, plan, trace, on_built, planned)
+            return self._make(graph, plan, trace, sizes, on_built, planned)
         self._build_general()
         compiled.job = Job(
             missing,
-            partial(self._make_behind, graph, on_built, planned),
+            partial(self._make_behind, graph, sizes, on_built, planned),
         )
         return compiled
 
@@ -143,33 +151,44 @@ class Compiler:
     def _make_behind(
         self,
         graph: Graph,
-        on_built: Callable[[Program, tuple[str, ...]], None] | None,
+        sizes: Sizes,
+        on_built: OnBuilt | None,
         planned: Planned,
     ) -> Compiled:
         assert self.behind is not None
         trace = RunTrace()
-        return self._make(graph, partial(self.plan, trace=trace), trace, on_built, planned, self.behind.tally)
+        plan = self._planner(graph, sizes, trace, AS_OPENED, None)
+        return self._make(graph, plan, trace, sizes, on_built, planned, self.behind.tally)
+
+    def _planner(
+        self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: PrecisionPolicy | None
+    ) -> Callable[[], Planned]:
+        """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
+        tunes = (tuning.level or self.options.tune) != "none"
+        plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
+        return partial(_at_sizes, plan, graph, sizes, alone=tunes)
 
     def _make(
         self,
         graph: Graph,
-        plan: Callable[[Graph], Planned],
+        plan: Callable[[], Planned],
         trace: RunTrace,
-        on_built: Callable[[Program, tuple[str, ...]], None] | None,
+        sizes: Sizes,
+        on_built: OnBuilt | None,
         planned: Planned | None = None,
         tally: ProgramTally | None = None,
     ) -> Compiled:
-        """The Executable of `planned`, or of what `plan` gives of a copy of `graph`."""
+        """The Executable of `planned`, or of what `plan` gives of `graph`."""
         failed: BuildError | None = None
         notes: tuple[str, ...] = ()
         for left in range(MOST_LEFT_OUT, -1, -1):
             try:
-                planned = planned or plan(graph.copy())
+                planned = planned or plan()
             except OpaliteError:
                 if failed is not None:  # nothing else can take the kernel's place
                     raise failed from None
                 raise
-            program, all_notes = planned.program, (*notes, *planned.notes)
+            program, template, all_notes = planned.program, planned.template, (*notes, *planned.notes)
             if failed is not None and not any(isinstance(s, LaunchStep) for s in program.steps):
                 raise failed  # what is left runs on the host alone: the driver compiles nothing
             try:
@@ -179,7 +198,7 @@ class Compiler:
                     onnx_runner(),
                     tally=tally or self.ledger.programs,
                     tier=planned.tier,
-                    on_built=None if on_built is None else lambda p, n=all_notes: on_built(p, n),  # type: ignore[misc]
+                    on_built=None if on_built is None else partial(_tell, on_built, template, all_notes),
                 )
                 break
             except BuildError as e:
@@ -189,7 +208,9 @@ class Compiler:
                 notes = (*notes, note)
                 failed, planned = e, None
         trace.build_s += executable.build_s
-        return Compiled(executable, all_notes, may_overflow=program.stores_halves)
+        if template is not None:
+            template.program.weights = {}  # the device holds them now
+        return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
 
     def _leave_out(self, program: Program, error: BuildError) -> str:
         """Have the device do without the kernels whose program failed; the sentence that says so, '' for none."""
@@ -266,3 +287,23 @@ class Compiler:
 def specs(program: Program) -> list[Spec]:
     """What is built of the program's sources."""
     return [(s.text, s.options, s.name) for s in program.sources]
+
+
+def _at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
+    """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
+    if graph.trace is None:
+        return plan(graph.copy())
+    if not alone:
+        planned = plan(graph.copy())
+        if planned.template is None or sizes == planned.template.sizes:
+            return planned
+        program = planned.template.at(sizes)
+        if program is not None:
+            return replace(planned, program=program)
+    from ...importer.walk.given import graph_at
+
+    return plan(graph_at(graph, sizes))
+
+
+def _tell(on_built: OnBuilt, template: Template | None, notes: tuple[str, ...], program: Program) -> None:
+    on_built(program if template is None else template, notes)

@@ -5,12 +5,28 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..execute.executable import Executable
+from ...plan.program import Program
+from ...plan.template import Template
+from ..execute.executable import SIZES_KEPT, Executable
 from .behind import Job
 from .steady import SteadyRun
+
+KEPT = 8
+"""Executables of one segment: where it has no template, one for each set of sizes."""
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class SizedProgram:
+    """A program for some sizes. steady: how runs like the last one go, once that is known."""
+
+    program: Program
+    steady: SteadyRun | None = None
 
 
 @dataclass(eq=False)
@@ -18,77 +34,121 @@ class Compiled:
     """An Executable, and what its model has to know of it.
 
     notes: sentences on how it was compiled. may_overflow: halves may not hold the values, so that outputs must be
-    looked at. is_proven: outputs of a run were looked at; before that none stays on the device. steady: how runs like
-    the last one go, once that is known. job: makes what will take its place. is_replaced: whether that is there.
+    looked at. is_proven: outputs of a run were looked at; before that none stays on the device. sizes: those of the
+    executable as it was made; template: gives its program for others. job: makes what will take its
+    place. is_replaced: whether that is there. `at` is thread-safe.
     """
 
     executable: Executable
     notes: tuple[str, ...] = ()
     may_overflow: bool = False
     is_proven: bool = False
-    steady: SteadyRun | None = None
     job: Job | None = None
     is_replaced: bool = False
+    sizes: Sizes = ()
+    template: Template | None = None
+    _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._made[self.sizes] = SizedProgram(self.executable.program)
+
+    def replace(self) -> None:
+        """Something else has taken its place."""
+        self.is_replaced = True
+        with self._lock:
+            for at in self._made.values():
+                if at.steady is not None:
+                    at.steady.is_current = False
+
+    def at(self, sizes: Sizes) -> SizedProgram | None:
+        """The program for `sizes`, which the executable may be resized to; None if it serves others only."""
+        with self._lock:
+            found = self._made.get(sizes)
+            if found is not None:
+                self._made.move_to_end(sizes)
+                return found
+        program = None if self.template is None else self.template.at(sizes)
+        if program is None:
+            return None
+        with self._lock:
+            found = self._made.setdefault(sizes, SizedProgram(program))
+            if len(self._made) > SIZES_KEPT:
+                self._made.popitem(last=False)
+        return found
 
 
 class ExecutableCache:
-    """Compiled programs by what they were compiled from: a segment, which is a part of a model for known shapes, or a
-    variant of a bundle. They live as long as that, or until `clear`. Thread-safe.
+    """Compiled programs by what they were compiled from - a segment, which is a part of a model, or a variant of a
+    bundle - and the sizes that they serve. They live as long as that, or until `clear`. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.waits = 0
         self.waited_s = 0.0
-        self._kept: weakref.WeakKeyDictionary[Hashable, Compiled] = weakref.WeakKeyDictionary()
+        self._kept: weakref.WeakKeyDictionary[Hashable, list[Compiled]] = weakref.WeakKeyDictionary()
         self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
-    def find(self, key: Hashable) -> Compiled | None:
-        """What was compiled for `key`."""
+    def find(self, key: Hashable, sizes: Sizes = ()) -> tuple[Compiled, SizedProgram] | None:
+        """What was compiled for `key` and serves `sizes`, with the program for them."""
         with self._lock:
-            return self._kept.get(key)
+            kept = list(self._kept.get(key, ()))
+        for compiled in kept:
+            at = compiled.at(sizes)
+            if at is not None:
+                return compiled, at
+        return None
 
-    def find_or_make(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
-        """What was compiled for `key`, or what `make` gives now. Threads that want the same wait for the first of them;
-        different keys are compiled side by side.
+    def find_or_make(self, key: Hashable, sizes: Sizes, make: Callable[[], Compiled]) -> tuple[Compiled, SizedProgram]:
+        """What was compiled for `key` and `sizes`, or what `make` gives now. Threads that want the same wait for the
+        first of them; different keys are compiled side by side.
         """
+        found = self.find(key, sizes)
+        if found is not None:
+            return found
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                return found
             making = self._making.setdefault(key, threading.RLock())
         started = time.perf_counter()
         with making:
-            found = self.find(key)
+            found = self.find(key, sizes)
             if found is None:
-                return self.keep(key, make())
+                compiled = self.keep(key, make())
+                at = compiled.at(sizes)
+                assert at is not None, "made for other sizes"
+                return compiled, at
         with self._lock:
             self.waits += 1
             self.waited_s += time.perf_counter() - started
         return found
 
-    def keep(self, key: Hashable, compiled: Compiled) -> Compiled:
-        """Keep `compiled` for `key`, in place of what was there; gives it back."""
+    def keep(self, key: Hashable, compiled: Compiled, instead_of: Compiled | None = None) -> Compiled:
+        """Keep `compiled` for `key`, before what is there, of which the oldest goes; gives it back."""
         with self._lock:
-            self._kept[key] = compiled
+            others = [c for c in self._kept.get(key, ()) if c is not instead_of]
+            self._kept[key] = [compiled, *others][:KEPT]
         return compiled
 
     def swap(self, key: Hashable, old: Compiled, new: Compiled) -> bool:
         """Keep `new` in the place of `old`, unless that has gone; runs of the key from the next on go through it."""
         with self._lock:
-            if self._kept.get(key) is not old:
+            kept = self._kept.get(key, [])
+            if old not in kept:
                 return False
-            self._kept[key] = new
-        old.is_replaced = True
-        if old.steady is not None:
-            old.steady.is_current = False
+            self._kept[key] = [new if c is old else c for c in kept]
+        old.replace()
         return True
+
+    def has(self, key: Hashable, compiled: Compiled) -> bool:
+        """Whether runs of `key` may go through `compiled`."""
+        with self._lock:
+            return compiled in self._kept.get(key, ())
 
     @property
     def all(self) -> list[Compiled]:
         """All that is kept."""
         with self._lock:
-            return list(self._kept.values())
+            return [c for kept in self._kept.values() for c in kept]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -97,4 +157,4 @@ class ExecutableCache:
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._kept)
+            return sum(map(len, self._kept.values()))

@@ -18,10 +18,14 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.edits import ModelEdits
 from ...ir.model_file import ModelFile
+from ...plan.bundle import Needs
 from ...plan.program import Port, Program
+from ...plan.template import Template
 from .example_shapes import example_shapes
 from .ports import NodeArg
 from .steady import Whole
+
+Array = np.ndarray[Any, Any]
 
 
 class ImportedModel:
@@ -81,44 +85,69 @@ class ImportedModel:
             )
         return segment
 
-    def complete(self, program: Program, segment: Segment) -> Program:
+    def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
-        return self._completed(program, segment, [a.name for a in self.outputs])
+        if isinstance(program, Template):
+            whole = self.complete(program.program, segment)
+            assert isinstance(whole, Program)
+            return replace(program, program=whole)
+        if segment.given is not None:
+            raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
+        return self._completed(program, segment, [a.name for a in self.outputs], {})
 
-    def whole(self, program: Program, segment: Segment) -> Whole | None:
-        """A run of `segment` alone, by `program`, as one program; operators on the host may follow. None where the host
-        runs the body of a loop."""
+    def needs(self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]) -> Needs:
+        """What the choice of a completed `program` of `segment`, for inputs of `shapes`, depends on. BundleError where
+        sizes are contents of an input."""
+        if not isinstance(program, Template):
+            return Needs.of(program, shapes)
+        arrival = segment.arrival
+        assert arrival is not None, "imported with symbols"
+        if arrival.contents:
+            raise BundleError(f"shapes depend on the contents of {', '.join(arrival.contents)}; run the .onnx file")
+        at_hand = program.at(program.sizes)
+        assert at_hand is not None
+        return Needs.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+
+    def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> Whole | None:
+        """A run of `segment` alone at `sizes`, by `program`, as one program; operators on the host may follow. None
+        where the host runs the body of a loop."""
         tasks, wanted = segment.tasks, [a.name for a in self.outputs]
         if any(isinstance(t, BodyTask) for t in tasks):
             return None
         made = {n for t in tasks for n in t.outputs if n}
         needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
+        given = {} if segment.given is None else segment.given.at(sizes)
         try:
-            completed = self._completed(program, segment, list(needed))
+            completed = self._completed(program, segment, list(needed), given)
         except BundleError:
             return None  # such as an output that is an input
         if not tasks:
-            return Whole(completed)
+            return Whole(completed, given=given)
 
         def finish(arrays: list[Any]) -> list[Any]:
             values = dict(zip(needed, arrays, strict=True))
             run_tasks(tasks, values, _no_bodies)
             return [values[n] for n in wanted]
 
-        return Whole(completed, finish)
+        return Whole(completed, finish, given)
 
-    def _completed(self, program: Program, segment: Segment, outputs: Sequence[str]) -> Program:
-        """A copy of `program` whose inputs are the model's own, and its outputs the values of these names."""
+    def _completed(
+        self, program: Program, segment: Segment, outputs: Sequence[str], given: Mapping[str, Array]
+    ) -> Program:
+        """A copy of `program` whose inputs are the model's own and the given ones, and its outputs the values of these
+        names."""
         program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
         for port, name in zip(program.inputs, segment.inputs, strict=True):
             program.inputs[program.inputs.index(port)] = replace(port, name=name)
         computed = list(program.outputs)
         program.outputs = []
         for name in outputs:
-            program.outputs.append(self._output_port(program, segment, name, computed))
+            program.outputs.append(self._output_port(program, segment, name, computed, given))
         return program
 
-    def _output_port(self, program: Program, segment: Segment, name: str, computed: Sequence[Port]) -> Port:
+    def _output_port(
+        self, program: Program, segment: Segment, name: str, computed: Sequence[Port], given: Mapping[str, Array]
+    ) -> Port:
         found = segment.exports.get(name)
         if isinstance(found, Output):
             return replace(computed[found.index], name=name)
@@ -126,7 +155,7 @@ class ImportedModel:
         for port in program.inputs:
             if port.name == passed:
                 return replace(port, name=name)
-        array = found if isinstance(found, np.ndarray) else self._model.graph.constants.get(name)
+        array = found if isinstance(found, np.ndarray) else given.get(passed, self._model.graph.constants.get(name))
         if array is None:
             raise BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
         host = program.host_slots

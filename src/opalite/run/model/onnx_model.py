@@ -1,4 +1,4 @@
-"""OnnxModel: a session's model from an ONNX file - run segment by segment, each compiled for the shapes that arrive."""
+"""OnnxModel: a session's model from an ONNX file - run segment by segment, each compiled for the sizes that arrive."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ from ...importer.walk.tasks import NodeTask, TrimTask
 from ...ir.device import DeviceInfo
 from ...plan.program import Program
 from ...plan.report import NodeReport, task_report
+from ...plan.template import Template
 from ..execute.exchange import Target
 from ..execute.trace import Ran, RunTrace
 from .behind import Job
 from .compiler import Compiler
-from .executables import Compiled, ExecutableCache
+from .executables import Compiled, ExecutableCache, SizedProgram
 from .imported import ImportedModel
 from .overflow import recover
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun
 from .turn import Turn
 
-OnWhole = Callable[[Program, Segment, tuple[str, ...]], None]
-"""Told of the program of a segment that is the whole model, and of notes on it, before it is made ready."""
+OnWhole = Callable[["Program | Template", Segment, tuple[str, ...]], None]
+"""Told of the program, or its template, of a segment that is the whole model, and of notes on it, before it is made
+ready."""
+
+Ready = tuple[Compiled, SizedProgram, tuple[int, ...]]
+"""What ran, its program, and the sizes of that."""
 
 
 class OnnxModel:
@@ -61,16 +66,17 @@ class OnnxModel:
         self.imported.reset()
         self.executables.clear()
 
-    def _steady(self, compiled: Compiled, segment: Segment, feeds: Mapping[str, Any]) -> SteadyRun | None:
+    def _steady(self, found: Ready, segment: Segment, feeds: Mapping[str, Any]) -> SteadyRun | None:
         """How runs like this one go, of `segment` alone, at most with operators on the host after it."""
+        compiled, at, sizes = found
         if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
             return None
-        if compiled.steady is None:
-            whole = self.imported.whole(compiled.executable.program, segment)
+        if at.steady is None:
+            whole = self.imported.whole(at.program, segment, sizes)
             if whole is not None:
-                compiled.steady = SteadyRun(compiled.executable, whole, feeds)
-                compiled.steady.is_current = not compiled.is_replaced  # by another thread, in this moment
-        return compiled.steady
+                at.steady = SteadyRun(compiled.executable, at.program, whole, feeds)
+                at.steady.is_current = not compiled.is_replaced  # by another thread, in this moment
+        return at.steady
 
     def run(
         self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_whole: OnWhole | None = None
@@ -78,7 +84,7 @@ class OnnxModel:
         """The model's outputs in order, and what the run did."""
         ran = Ran()
         trace = RunTrace(ran=ran)
-        last: list[tuple[Compiled, Segment]] = []
+        last: list[tuple[Ready, Segment]] = []
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
         made: list[Job] = []
         try:
@@ -100,7 +106,7 @@ class OnnxModel:
         trace: RunTrace,
         turn: Turn,
         on_whole: OnWhole | None = None,
-        last: list[tuple[Compiled, Segment]] | None = None,
+        last: list[tuple[Ready, Segment]] | None = None,
         made: list[Job] | None = None,
     ) -> list[Any]:
         """Outputs of a model or of a loop's body. last: gets the segment that is all of the run but for what the host
@@ -124,16 +130,23 @@ class OnnxModel:
         while run.segment is not None:
             if request.check is not None:
                 request.check()
-            segment = run.segment
-            compiled = self.executables.find(segment)
-            if compiled is None:
+            segment, sizes = run.segment, run.sizes
+            started = clock()
+            ready = self.executables.find(segment, sizes)
+            trace.import_s += clock() - started
+            if ready is None:
                 turn.leave()
-                compiled = self._compile(segment, trace, request, run, on_whole, made)
-            if request.waits and compiled.job is not None and not compiled.job.is_over:
+                ready = self._compile(segment, trace, request, run, on_whole, made)
+            if request.waits and ready[0].job is not None and not ready[0].job.is_over:
                 turn.leave()
-                compiled = self._settled(segment, compiled)
+                ready = self._settled(segment, sizes, ready)
+            compiled, at = ready
             turn.take()
             executable = compiled.executable
+            if executable.program is not at.program:
+                started = clock()
+                executable.resize(at.program)
+                trace.build_s += clock() - started
             kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
@@ -150,14 +163,16 @@ class OnnxModel:
                     self.compiler,
                     compiled,
                     segment.graph,
+                    sizes,
                     lambda r=run: r.feeds,  # type: ignore[misc]
                     *(outputs, trace, request, turn, self._told),
                 )
                 found.is_proven = True
                 if found is not compiled:
-                    compiled = self.executables.keep(segment, found)
+                    compiled = self.executables.keep(segment, found, instead_of=compiled)
+                    at = compiled.at(sizes) or at
             if last is not None and run.is_only:
-                last.append((compiled, segment))
+                last.append(((compiled, at, sizes), segment))
             ran.add(compiled.executable)
             ran.note(*compiled.notes)
             turn.pause()
@@ -179,32 +194,35 @@ class OnnxModel:
         run: Run,
         on_whole: OnWhole | None,
         made: list[Job] | None,
-    ) -> Compiled:
+    ) -> tuple[Compiled, SizedProgram]:
         tell = None
         if on_whole is not None and run.is_whole:
 
-            def tell(program: Program, notes: tuple[str, ...]) -> None:
+            def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
                 on_whole(program, segment, notes)
 
         compile_ = self.compiler.compile if request.waits or made is None else self.compiler.compile_soon
+        sizes = run.sizes
 
         def make() -> Compiled:
-            compiled = compile_(segment.graph, trace, request.tuning, on_built=tell)
+            compiled = compile_(segment.graph, trace, request.tuning, sizes=sizes, on_built=tell)
             if compiled.job is not None:
                 assert made is not None
                 compiled.job.place(self.executables, segment, compiled)
                 made.append(compiled.job)
             return compiled
 
-        return self.executables.find_or_make(segment, make)
+        return self.executables.find_or_make(segment, sizes, make)
 
-    def _settled(self, segment: Segment, compiled: Compiled) -> Compiled:
-        """What takes the place of `compiled`, which was made for now."""
+    def _settled(
+        self, segment: Segment, sizes: tuple[int, ...], ready: tuple[Compiled, SizedProgram]
+    ) -> tuple[Compiled, SizedProgram]:
+        """What takes the place of `ready`, which was made for now."""
         started = time.perf_counter()
-        assert compiled.job is not None
-        compiled.job.wait()
+        assert ready[0].job is not None
+        ready[0].job.wait()
         self.compiler.ledger.add_wait("behind", time.perf_counter() - started)
-        return self.executables.find(segment) or compiled
+        return self.executables.find(segment, sizes) or ready
 
 
 def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:

@@ -43,6 +43,7 @@ def recover(
     compiler: Compiler,
     compiled: Compiled,
     graph: Graph,
+    sizes: tuple[int, ...],
     feeds: Callable[[], Sequence[Any]],
     outputs: list[Any],
     trace: RunTrace,
@@ -50,7 +51,7 @@ def recover(
     turn: Turn,
     told: set[str],
 ) -> tuple[Compiled, list[Any]]:
-    """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs`.
+    """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs` at `sizes`.
 
     feeds: gives the graph's inputs, which lie elsewhere once `turn` has been left for compiling. told: what the log has
     had already.
@@ -59,7 +60,7 @@ def recover(
     if not compiled.may_overflow or is_finite(outputs):
         return compiled, outputs
     turn.leave()
-    wide = compiler.compile(graph, trace, request.tuning, policy=PrecisionPolicy(Precision.WIDE))
+    wide = compiler.compile(graph, trace, request.tuning, sizes=sizes, policy=PrecisionPolicy(Precision.WIDE))
     turn.take()
     again, spent = wide.executable.run(feeds(), recorder=request.recorder)
     trace.add(spent)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,24 +58,40 @@ class PlanCache:
 
     def newest(self) -> BundleModel | None:
         """The plan used last, which tells what the model's inputs and outputs are; None is a miss."""
-        found = [(used, path) for path in self.folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
-        source = next((s for _, path in sorted(found, reverse=True) if (s := self._load(path)) is not None), None)
+        source = next((s for path in self._newest_first() if (s := self._load(path)) is not None), None)
         if source is None:
             self.misses += 1
             note("plans", False)
         return source
 
-    def find(self, feeds: Feeds) -> BundleModel | None:
-        """The plan for inputs of these types, ready to run."""
-        source = self._load(self._path(feeds)) if fits(feeds) else None
+    def find(self, feeds: Feeds, known: Sequence[BundleModel] = ()) -> BundleModel | None:
+        """A plan for inputs of these types and sizes, ready to run. known: plans that have been asked."""
+        source = self._find(feeds, known) if fits(feeds) else None
         note("plans", source is not None)
         if source is None:
             self.misses += 1
         else:
             self.hits += 1
             with suppress(OSError):  # a read-only cache serves all the same
-                os.utime(self._path(feeds))
+                os.utime(source.path)
         return source
+
+    def _find(self, feeds: Feeds, known: Sequence[BundleModel]) -> BundleModel | None:
+        shapes, asked = {name: array.shape for name, array in feeds.items()}, {Path(p.path) for p in known}
+        exact = self._path(feeds)
+        for path in (exact, *(p for p in self._newest_first() if p != exact)):
+            if path in asked or (source := self._load(path)) is None:
+                continue
+            try:
+                if source.serves(self._compiler.rt.info, shapes):
+                    return source
+            except BundleError as e:
+                _drop(path, e)
+        return None
+
+    def _newest_first(self) -> list[Path]:
+        found = [(used, path) for path in self.folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
+        return [path for _, path in sorted(found, reverse=True)]
 
     def keep(self, feeds: Feeds, bundle: Bundle) -> None:
         """Keep a plan, if it is small enough; failing to costs no more than a log line.
@@ -85,7 +101,7 @@ class PlanCache:
         path = self._path(feeds)
         if foreign_state() != self._code:
             return
-        nbytes = sum(a.nbytes for v in bundle.variants for a in v.program.weights.values())
+        nbytes = sum(a.nbytes for v in bundle.variants for a in v.stored.weights.values())
         if nbytes > self.cap_bytes // _LARGEST:
             _log.info("a plan of %d MiB is too large for the cache", nbytes >> 20)
             return
@@ -99,18 +115,21 @@ class PlanCache:
         except (BundleError, TypeError, OSError) as e:
             _log.info("a plan is not kept: %s", e)
             return
-        found = sorted((used, p) for p in self.folder.glob(f"*{SUFFIX}") if (used := _used(p)) is not None)
-        for _, old in found[:-KEPT]:
+        for old in self._newest_first()[KEPT:]:
             discard(old)
         trim(cache_folder(), self.cap_bytes)
 
     def forget(self, feeds: Feeds) -> None:
-        """Remove the plan for `feeds`, if one is kept: what it computes is not what the session gives."""
-        discard(self._path(feeds))
+        """Remove the plans for `feeds`: what they compute is not what the session gives."""
+        while (plan := self._find(feeds, ())) is not None:
+            path = Path(plan.path)
+            discard(path)
+            if path.exists():
+                return  # a read-only cache
 
-    def drop(self, feeds: Feeds, fault: object) -> None:
-        """Remove the plan for `feeds`, which cannot be used."""
-        _drop(self._path(feeds), fault)
+    def drop(self, plan: BundleModel, fault: object) -> None:
+        """Remove a plan, which cannot be used."""
+        _drop(Path(plan.path), fault)
 
     def _path(self, feeds: Feeds) -> Path:
         types = sorted((name, array.dtype.str, array.shape) for name, array in feeds.items())

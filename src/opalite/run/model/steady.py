@@ -7,7 +7,7 @@ decided when the SteadyRun was made.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ Array = np.ndarray[Any, Any]
 class Whole:
     """All of a run as one program.
 
-    program: its inputs are the model's own. finish: what the host makes of the arrays that the program gives to have
-    the model's outputs in order; None where those are they.
+    program: its inputs are the model's own, and those that are given. given: what follows from the sizes. finish: what
+    the host makes of the arrays that the program gives to have the model's outputs in order; None where those are they.
     """
 
     program: Program
     finish: Callable[[list[Any]], list[Any]] | None = None
+    given: Mapping[str, Array] = field(default_factory=dict)
 
 
 class SteadyRun:
@@ -37,21 +38,22 @@ class SteadyRun:
     key: of the inputs it serves (`types_key`). is_current: whether the Executable is what such runs should go through.
     """
 
-    def __init__(self, executable: Executable, whole: Whole, feeds: Mapping[str, Array]) -> None:
-        """feeds: of the last run, all of them arrays."""
-        self._executable = executable
+    def __init__(self, executable: Executable, program: Program, whole: Whole, feeds: Mapping[str, Array]) -> None:
+        """program: the executable's for the sizes of `feeds`, which are those of the last run, all of them arrays."""
+        self._executable, self._program = executable, program
         self.key = types_key(feeds)
         self.is_current = True
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
         read = [p.name for p in whole.program.inputs]
         self._read = None if read == list(feeds) else read  # None: all inputs, in their order
+        self._given = whole.given
         self._finish = whole.finish
         self._sources = None if self._gives_all(whole.program) else self._find_sources(whole.program)
 
     def _gives_all(self, program: Program) -> bool:
         """Whether the executable's outputs are the program's, each made by a step: nobody else holds them."""
-        own = self._executable.program
+        own = self._program
         given = [p.host for p in program.outputs]
         return given == [p.host for p in own.outputs] and len(set(given)) == len(given) and _made(own).issuperset(given)
 
@@ -59,7 +61,7 @@ class SteadyRun:
         """Where each output comes from: a constant, a feed's name or a number of the executable's outputs; and whether
         somebody else holds it, so that the caller gets a copy.
         """
-        own = self._executable.program
+        own = self._program
         computed = {p.host: i for i, p in enumerate(own.outputs)}
         fed = {p.host: p.name for p in program.inputs}
         made = _made(own)
@@ -70,6 +72,8 @@ class SteadyRun:
             source: Array | str | int = (
                 computed[number] if number in computed else fed.get(number) or program.host_consts[number]
             )
+            if isinstance(source, str):
+                source = self._given.get(source, source)
             found.append((source, number not in made or number in seen))
             seen.add(number)
         return found
@@ -88,8 +92,12 @@ class SteadyRun:
             if not all(type(v) is str for v in feeds[name].flat):
                 return None
         if self._read is not None:
-            arrays = [feeds[name] for name in self._read]
-        outputs, trace = self._executable.run(arrays)
+            given = self._given
+            arrays = [given[name] if name in given else feeds[name] for name in self._read]
+        executable = self._executable
+        if executable.program is not self._program:
+            executable.resize(self._program)
+        outputs, trace = executable.run(arrays)
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace
