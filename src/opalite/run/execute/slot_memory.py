@@ -101,7 +101,8 @@ class SlotMemory:
 
     def _tables(self, program: Program) -> dict[int, SharedWeight]:
         """The constants that a program brings: those that depend on its sizes."""
-        return {n: self._rt.share_weight(a, key=program.weight_keys.get(n)) for n, a in program.weights.items()}
+        share, keys, slots = self._rt.share_weight, program.weight_keys, program.slots
+        return {n: share(a, image=slots[n].image is not None, key=keys.get(n)) for n, a in program.weights.items()}
 
 
 class Layout:
