@@ -117,7 +117,7 @@ class Compiler:
         if not missing:
             return self._make(graph, plan, trace, sizes, on_built, planned)
         try:
-            plan_general = partial(_at_sizes, partial(self.plan_general, trace=trace), graph, sizes)
+            plan_general = partial(_at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
             general = plan_general()
         except OpaliteError as e:
             _log.info("graph '%s' has no general plan: %s", graph.name, e)
