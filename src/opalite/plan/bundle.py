@@ -128,7 +128,7 @@ class Variant:
         return self.content.program if isinstance(self.content, Template) else self.content
 
     def failing(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
-        """Why the template does not serve `shapes`, as the end of a sentence; '' where it is no matter of its guards."""
+        """Why the template does not serve `shapes`, as the end of a sentence; '' where no guard fails."""
         sizes, template = self.needs.sizes_of(shapes), self.template
         if sizes is None or template is None:
             return ""
