@@ -14,6 +14,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ir.stored import page_empty
+from ...ir.symbols import at_least, fitted, hint_of
 from ...ops.base import Cost
 from ...ops.conv import Conv
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -59,8 +60,17 @@ class Tiles:
         filters = groups.count * groups.in_blocks * groups.out_blocks * pack**2
         # Each strip reads all filters once more, so that one smaller than them would not pay.
         strip_bytes = max(strip_mib << 20, filters * 4)
-        strips = max(1, ceil_div(count * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
-        return cls(count, sides, max(1, ceil_div(count, strips)), elements, in_blocks, out_blocks, filters, groups)
+        strips = max(1, ceil_div(hint_of(count) * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
+        return cls(
+            count, sides, at_least([1, ceil_div(count, strips)]), elements, in_blocks, out_blocks, filters, groups
+        )
+
+    def strips(self) -> list[tuple[int, int]]:
+        """The first tile and the number of tiles of each strip, of which there are as many as at the sizes at hand."""
+        number = ceil_div(hint_of(self.count), hint_of(self.strip))
+        assert number * self.strip >= self.count > (number - 1) * self.strip
+        last = (number - 1) * self.strip
+        return [*((i * self.strip, self.strip) for i in range(number - 1)), (last, self.count - last)]
 
 
 @register
@@ -137,8 +147,7 @@ class ConvWinograd(Kernel):
         tiles = Tiles.of(p.node, p.device, params["F"], params["STRIP"])
         steps = _Steps(p.node, params, p.device, tiles)
         launches = []
-        for first in range(0, tiles.count, tiles.strip):
-            count = min(tiles.strip, tiles.count - first)
+        for first, count in tiles.strips():
             launches += [steps.input(first, count), steps.product(count), steps.output(first, count)]
         return launches
 
@@ -183,7 +192,7 @@ class _Steps:
 
     def product(self, count: int) -> Launch:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
-        g, tw, tb = self.tiles.groups, min(self.params["TW"], count), self.params["TB"]
+        g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
         filters = transformed_filters(self.node, g, self.params["F"], tb)
@@ -191,7 +200,9 @@ class _Steps:
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
         args: dict[str, Arg] = {"v": self._v, "u": filters, "m": self._m}
         if self.device.is_cpu:
-            ahead = max(1, round(tb * g.pack / min(positions, span)))  # so that a panel fetches as much as it has
+            ahead = max(
+                1, round(tb * g.pack / min(hint_of([positions, span])))
+            )  # so that a panel fetches as much as it has
             args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
             args |= {"ob": g.out_blocks, "s": count}
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_product.cl")
