@@ -83,7 +83,7 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
     if not isinstance(op, Elementwise) or op.expr.uses_coords:
         return None
     for i, v in enumerate(node.inputs):
-        if v is None or v.shape != node.y.shape or v.producer is None or sweep.only_use(v) is not node:
+        if v is None or not always_equal(v.shape, node.y.shape) or v.producer is None or sweep.only_use(v) is not node:
             continue
         view = v.producer
         if not isinstance(view.op, Reshape) or view.x.producer is None or not isinstance(view.x.producer.op, _SINKS):

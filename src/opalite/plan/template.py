@@ -128,6 +128,14 @@ class _Instances:
         match x:
             case Term(text):
                 return itemgetter(self._number(text))
+            case tuple() if all(isinstance(i, int | Term) for i in x):
+                given = [self._made(i) if isinstance(i, Term) else None for i in x]
+                return lambda values: tuple(
+                    [i if get is None else get(values) for i, get in zip(x, given, strict=True)]
+                )
+            case Lifetime(nbytes=Term() as size, image=None, within=None):
+                nbytes = self._made(size)
+                return lambda values: Lifetime(nbytes(values), x.first, x.last, x.storage, x.label, None, x.dtype, None)
             case ScalarArg(TypedTerm(text, name)):
                 number, dtype = self._number(text), np.dtype(name).type
                 return lambda values: ScalarArg(dtype(values[number]))

@@ -606,7 +606,8 @@ def _divide(trace: Trace, a: Any, b: Any) -> tuple[Any, Any]:
     if not rest:
         return trace._dim(whole), 0
     low, high = trace.bounds(rest)
-    if type(divisor) is int and divisor > 0 and low is not None and high is not None and low >= 0 and high < divisor:
+    smallest, _ = trace.bounds(q)
+    if smallest is not None and low is not None and high is not None and low >= 0 and high < smallest:
         return trace._dim(whole), left
     if type(left) is int and type(divisor) is int:
         quotient, remainder = divmod(left, divisor)

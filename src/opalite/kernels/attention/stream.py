@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ir.symbols import hint_of
 from ...ops.attention import Attention
 from ..base import Kernel, Launch, Local, Params, Space, ceil_div
 from ..codegen.helpers import helper
@@ -63,8 +64,8 @@ class AttentionStream(Kernel):
         tile = int(params["MR"])
         rows = int(params["ROWS"])
         if not rows:
-            pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, p.batches * p.heads))
-            rows = min(ceil_div(p.queries, pieces), MOST_ROWS)
+            pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, hint_of(p.batches * p.heads)))
+            rows = min(ceil_div(hint_of(p.queries), pieces), MOST_ROWS)
             while rows > tile and _work_bytes(node, device, rows + tile) > device.local_mem:
                 rows -= tile
         return max(1, ceil_div(rows, tile)) * tile
