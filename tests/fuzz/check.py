@@ -103,18 +103,24 @@ def null_settings(seed: int) -> list[tuple[str, Precision]]:
 
 
 def check_null(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], seed: int) -> None:
-    """Planned for two fixtures; the rewritten graphs by the references."""
-    for number, (name, precision) in enumerate(null_settings(seed)):
-        check_null_as(name, precision, case, oracle, wanted[: 1 if number else None])
+    """Planned for two fixtures, for the second with symbols for open dimensions; rewritten graphs by the references."""
+    (name, precision), (other, other_precision) = null_settings(seed)
+    check_null_as(name, precision, case, oracle, wanted)
+    check_null_as(other, other_precision, case, oracle, wanted, symbols=len(wanted) > 1)
 
 
 def check_null_as(
-    name: str, precision: Precision, case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]]
+    name: str,
+    precision: Precision,
+    case: Case,
+    oracle: Oracle,
+    wanted: Sequence[tuple[Feeds, list[Any]]],
+    symbols: bool = False,
 ) -> None:
-    """Planned for the fixture `name`."""
-    where = f"planned for {name} in {precision.value}"
+    """Planned for the fixture `name`. symbols: as NullSession has it."""
+    where = f"planned for {name} in {precision.value}{' with symbols' if symbols else ''}"
     raw = case.model.SerializeToString()
-    session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision))
+    session = guarded(where, lambda: NullSession(raw, fixture_devices()[name], precision, symbols))
     for i, (feeds, want) in enumerate(wanted):
         got = attempt(case, oracle, i, feeds, where, session.run)
         if got is None:

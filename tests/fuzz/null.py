@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from opalite.importer import ModelImporter, check_feeds, load_model
+from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, check_graph
 from opalite.ir.graph import Graph
 from opalite.ir.place import Memory
@@ -22,6 +23,8 @@ from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.plan.sizes import check_sizes
+
+from ..helpers.symbolic import Traced
 
 Array = np.ndarray[Any, Any]
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "devices"
@@ -35,28 +38,49 @@ def fixture_devices() -> dict[str, DeviceInfo]:
 
 class NullSession:
     """Runs a model as a session on `device` would, but for the launches: each plan is made and checked, and the graph
-    that the passes have left is computed by the operators' references."""
+    that the passes have left is computed by the operators' references.
 
-    def __init__(self, model: bytes, device: DeviceInfo, precision: Precision) -> None:
+    symbols: open dimensions are symbols. Then the first sizes give a template, which has to give for each further size
+    for which its guards hold what is emitted for that.
+    """
+
+    def __init__(self, model: bytes, device: DeviceInfo, precision: Precision, symbols: bool = False) -> None:
         self.model = load_model(model)
+        self.importer = ModelImporter(self.model.graph, self.model.functions, symbols=symbols)
         self.device = device
         self.policy = PrecisionPolicy(precision)
         self.memory = None if device.prefers_images and device.image_support else Memory.BUFFER
         self._planned: dict[Any, Graph] = {}
+        self._traced: dict[Any, Traced] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> list[Any]:
         """The model's outputs in order."""
-        return list(self._run(self.model.importer, check_feeds(self.model, feeds)))
+        return list(self._run(self.importer, check_feeds(self.model, feeds)))
 
     def _run(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
         turn = importer.begin(feeds, self._run)
         while turn.segment is not None:
             segment = turn.segment
-            if segment not in self._planned:
-                check_graph(segment.graph, "import")
-                self._planned[segment] = self._plan(segment.graph.copy())
-            turn.advance(compute(self._planned[segment], turn.feeds))
+            turn.advance(compute(self._graph(segment, turn.sizes), turn.feeds))
         return turn.outputs
+
+    def _graph(self, segment: Segment, sizes: tuple[int, ...]) -> Graph:
+        """The segment's graph for `sizes`, placed; planned at the first use."""
+        if segment not in self._planned and segment not in self._traced:
+            check_graph(segment.graph, "import")
+            if segment.graph.trace is not None:
+                self._traced[segment] = Traced(segment.graph.copy(), self.device, self.policy.precision)
+            else:
+                self._planned[segment] = self._plan(segment.graph.copy())
+        if segment in self._planned:
+            return self._planned[segment]
+        traced = self._traced[segment]
+        program = traced.template.at(sizes)
+        assert program is not None, f"guards of the import hold, but not {traced.template.failing(sizes)}"
+        check_launches(program, self.device)
+        placed = traced.check(sizes)
+        assert placed is not None
+        return placed
 
     def _plan(self, graph: Graph) -> Graph:
         ctx = Context(check=True)

@@ -13,6 +13,7 @@ from opalite.kernels.setting import Setting
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite import Context
 from opalite.place.precision import set_precision
+from opalite.plan import emit as emission
 from opalite.plan.emit import emit, emit_template
 from opalite.plan.nesting import is_alias
 from opalite.plan.planner import PlanOptions
@@ -66,9 +67,7 @@ class Traced:
         return plain
 
     def _check_memory(self, plain: Graph, settings: Any, program: Program) -> None:
-        from opalite.plan.emit import _emit
-
-        e = _emit(plain, self.device, settings)
+        e = emission._emit(plain, self.device, settings)
         verify_contents(plain, e.launches, e.nesting.copied, e.slots, program.slots)
 
     def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Setting]]:
