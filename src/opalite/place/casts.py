@@ -71,10 +71,9 @@ class _Caster:
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:
             options, refusals = find_options(node, self.device, None, self.measured)
-            picked = next((o for o in options), None)
+            fits = (o for o in options if self.graph.trace is None or confirm(node, self.device, o) is None)
+            picked = next(fits, None)
             assert picked is not None, f"no kernel casts {v!r} from {v.type.place} to {place}: {refusals}"
-            if self.graph.trace is not None and picked.kernel is not None:
-                confirm(node, self.device, picked.kernel)
             node.choice = Choice(replace(picked, binding=binding), options, refusals)
         else:
             node.choice = Choice(Option(None, binding, 0.0))

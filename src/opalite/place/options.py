@@ -160,13 +160,19 @@ def _find_options(
     return options, refusals
 
 
-def confirm(node: Node, device: DeviceInfo, kernel: Kernel) -> None:
-    """Guard that `kernel`, which was chosen for the sizes at hand, computes `node` at other sizes too.
+def confirm(node: Node, device: DeviceInfo, option: Option) -> str | None:
+    """Guard that the option, which was chosen for the sizes at hand, computes `node` at other sizes too.
 
-    Asked, as `find_options` is, before the node's values have the places that the kernel binds.
+    Asked, as `find_options` is, before the node's values have the places that the kernel binds. Returns why it cannot
+    where symbols tell less than plain numbers do, as of a size that is 1 at hand.
     """
-    why = unsupported(node, device) or kernel.refuse(kernel.problem(node, device))
-    assert why is None, f"{node.label}: kernel {kernel.name} was chosen, and refuses: {why}"
+    if option.kernel is None:
+        return None
+    p = option.kernel.problem(node, device)
+    why = unsupported(node, device) or option.kernel.refuse(p)
+    if why is None and option.binding not in option.kernel.bindings(p):
+        why = "it binds other layouts where sizes are open"
+    return why
 
 
 def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:

@@ -8,6 +8,7 @@ packed layouts and one flat, guard against a poor local minimum; the cheaper end
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..errors import PlacementError
@@ -81,19 +82,17 @@ def pick_kernels(
     if strict and hosted:
         lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
         raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
-    best: tuple[float, dict[Node, Option]] | None = None
-    for prefer_packed in (True, False):
-        chosen = {n: _start(o, prefer_packed) for n, o in problem.options.items()}
-        total = _improve(problem, chosen)
-        if best is None or total < best[0]:
-            best = (total, chosen)
-    assert best is not None
-    if graph.trace is not None:
-        for node in graph.nodes:
-            if (kernel := best[1][node].kernel) is not None:
-                confirm(node, device, kernel)
+    chosen = _cheapest(problem)
+    while graph.trace is not None and (unfit := _unfit(graph, device, chosen)):
+        for node, why in unfit.items():
+            gone = chosen[node]
+            assert gone.kernel is not None
+            refusals[node][gone.kernel.name] = why
+            left = [o for o in problem.options[node] if (o.kernel, o.binding) != (gone.kernel, gone.binding)]
+            problem.options[node] = left or _on_host(node, hosted, refusals[node])
+        chosen = _cheapest(problem)
     for node in graph.nodes:
-        option = best[1][node]
+        option = chosen[node]
         node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))
         for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
             place = HOST if node in hosted else Place(Target.OPENCL, layout)
@@ -113,14 +112,34 @@ def _options(
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         return view_options(node, device), {}
     options, refused = find_options(node, device, memory, measured, tier=tier)
-    if not options:
-        flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
-        if isinstance(node.op, HostOp):
-            hosted[node] = node.op.reason or "the operator has no canonical form"
-        else:
-            hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
-        options = [Option(None, flat, HOST_SECONDS)]
-    return options, refused
+    return options or _on_host(node, hosted, refused), refused
+
+
+def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str]) -> list[Option]:
+    """The one option of a node that no kernel takes."""
+    flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
+    if isinstance(node.op, HostOp):
+        hosted[node] = node.op.reason or "the operator has no canonical form"
+    else:
+        hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
+    return [Option(None, flat, HOST_SECONDS)]
+
+
+def _unfit(graph: Graph, device: DeviceInfo, chosen: Mapping[Node, Option]) -> dict[Node, str]:
+    """Nodes whose options do not serve other sizes, and why; what does is guarded."""
+    return {node: why for node in graph.nodes if (why := confirm(node, device, chosen[node])) is not None}
+
+
+def _cheapest(problem: _Problem) -> dict[Node, Option]:
+    """The better of what two starts come to."""
+    best: tuple[float, dict[Node, Option]] | None = None
+    for prefer_packed in (True, False):
+        chosen = {n: _start(o, prefer_packed) for n, o in problem.options.items()}
+        total = _improve(problem, chosen)
+        if best is None or total < best[0]:
+            best = (total, chosen)
+    assert best is not None
+    return best[1]
 
 
 def _start(options: list[Option], prefer_packed: bool) -> Option:

@@ -248,9 +248,8 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
         if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
             problem = kernel.problem(node, device)
             e.settings[node] = e.settings.get(node) or _untuned(kernel, node, device)
-            if graph.trace is not None:
-                why = kernel.illegal(problem, e.settings[node].params)
-                assert why is None, f"{node.label}: parameters of {kernel.name} are illegal: {why}"
+            if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
+                e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     e.nesting = find_nesting(graph, e.launches, alignment(device), _nesting_refusal(device))
     for node in graph.nodes:
