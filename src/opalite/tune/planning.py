@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..cl.runtime import Runtime
+from ..ir.hinted import hinted
 from ..plan.planner import Knowledge, Planned, PlanOptions, Prepared, lay_out
 from ..plan.program import LaunchStep, Program
 from ..run.execute.host_steps import HostRunner
@@ -41,7 +42,7 @@ class TunedPlanner:
         """`prepared` laid out with everything that is known already; a note says where that is set aside."""
         verdict = self._verdict(self._key(prepared))
         if verdict is not None and not verdict.tuned:
-            return Planned(self._untuned(prepared).program, (str(verdict),))
+            return replace(self._untuned(prepared), notes=(str(verdict),))
         return self._tuned(prepared)
 
     def is_tuned(self, prepared: Prepared, level_name: str) -> bool:
@@ -64,7 +65,7 @@ class TunedPlanner:
         launched = [n for n, r in zip(graph.nodes, untuned.report, strict=True) if r.launches]
         tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n), watch=self.watch)
         report.layers = tuner.layers
-        tuner.tune(launched)
+        tuner.tune([hinted(node) for node in launched])
         tuned = self._tuned(other)
         verdict = self._verdict(key)
         if _launches(tuned.program) == _launches(untuned.program):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
+from ..ir.hinted import hinted
 from ..ir.precision import Precision
 from ..kernels.base import Binding
 from ..ops.elementwise import Elementwise, PlaceCast
@@ -22,7 +23,8 @@ Sizes = tuple[tuple[int, ...], ...]
 
 
 def node_signature(node: Node) -> str:
-    """Equal for nodes that one measurement serves, before and after layouts are chosen."""
+    """Equal for nodes that one measurement serves, before and after layouts are chosen; of the sizes at hand."""
+    node = hinted(node)
     if isinstance(node.op, PlaceCast):  # its types differ by place alone
         ins, outs = [_stored(v, v.type.storage) for v in (node.x, node.y)]
         return f"PlaceCast {ins}->{outs}{_SEPARATOR}{_size_text([node.x.shape])}"

@@ -14,6 +14,7 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.hinted import hinted
 from ...ir.types import TensorType
 from ...ops.base import Cost
 from ...ops.matmul import MatMul
@@ -208,9 +209,14 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
     w = Value("w", TensorType(node.x.dtype, (columns, inputs), place), np.zeros(()))
     y = Value("y", TensorType(node.x.dtype, (steps * batch, columns), place))
     product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
-    cost = product.cost()
-    kernels = [k for k in kernels_for("MatMul") if k.refuse(k.problem(product, device)) is None]
-    kernel = min(kernels, key=lambda k: k.seconds(k.problem(product, device), cost))
+    near = hinted(product)  # which is chosen for, and what is chosen guarded
+    cost = near.cost()
+    kernels = [k for k in kernels_for("MatMul") if k.refuse(k.problem(near, device)) is None]
+    kernels.sort(key=lambda k: k.seconds(k.problem(near, device), cost))
+    kernel = next(k for k in kernels if k.refuse(k.problem(product, device)) is None)
+    problem, params = kernel.problem(product, device), kernel.defaults(kernel.problem(near, device))
+    if kernel.illegal(problem, params) is not None:
+        params = next(kernel.points(problem))
     rows = block_weight(node, node.input(1), "rows", block, input_rows)
 
     def prepared(inner: Weight) -> Weight:
@@ -223,5 +229,5 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
             return node.x
         return rows if arg is w else z if arg is y else arg
 
-    launches = kernel.launch(kernel.problem(product, device), kernel.defaults(kernel.problem(product, device)))
+    launches = kernel.launch(problem, params)
     return [replace(one.with_arguments(given), source=one.source or kernel.source) for one in launches]
