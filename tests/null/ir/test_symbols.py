@@ -12,9 +12,11 @@ from opalite.ir.symbols import (
     Dim,
     Real,
     Trace,
+    always_equal,
     as_float32,
     at_least,
     at_most,
+    fitted,
     hint_of,
     holds_symbols,
     is_less,
@@ -189,3 +191,74 @@ def test_least_and_largest_drop_what_is_known():
     assert at_most([n, n + 3]) is n
     assert evaluate(at_least([n, 20]), {"s0": 31}) == 31
     assert only(trace) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_decisions_hold_wherever_guards_do(seed):
+    rng = random.Random(seed)
+    held = 0
+    for _ in range(120):
+        first = {"s0": rng.randint(2, 40), "s1": rng.randint(2, 40)}
+        trees = [(rng.choice("+-*/%"), draw(rng, 1), draw(rng, 1), rng.choice([1, 2, 3, 8])) for _ in range(8)]
+        limits = [rng.randint(-9, 300) for _ in trees]
+        signs = [rng.choice(["<", "<=", ">", ">=", "==", "!="]) for _ in trees]
+
+        def decide(sizes, trees=trees, limits=limits, signs=signs):
+            values = [compute(tree, sizes) for tree in trees]
+            return [eval(f"bool(v {sign} c)", {"v": v, "c": c}) for v, sign, c in zip(values, signs, limits, strict=True)]
+
+        trace = Trace()
+        asked = decide({n: trace.symbol(v) for n, v in first.items()})
+        assert asked == decide(first)
+        assert all(eval(g.text, {}, {**FUNCTIONS, **first}) for g in trace.guards)
+        for _ in range(6):
+            sizes = {"s0": rng.randint(2, 60), "s1": rng.randint(2, 60)}
+            if all(eval(g.text, {}, {**FUNCTIONS, **sizes}) for g in trace.guards):
+                held += 1
+                assert decide(sizes) == asked, (trees, signs, limits, trace.guards)
+    assert held > 30
+
+
+def test_what_earlier_guards_say_is_no_guard_again():
+    trace = Trace()
+    h, w = trace.symbol(32), trace.symbol(48)
+    assert h * w * 4 <= 10000
+    assert only(trace) == ["s0*s1*4 - 10000 <= 0"]
+    assert h * w <= 2500
+    assert h <= 1250
+    assert h * w - h > 0
+    assert h * w * 4 <= 8000  # tighter: it takes the place of the first
+    assert only(trace) == ["s0*s1*4 - 8000 <= 0"]
+    assert -(-1000 // (h * w)) != 0
+    assert 3 // (h * w) == 0
+    assert h != 2
+    assert h > 2
+    assert only(trace) == ["s0*s1*4 - 8000 <= 0", "s0 - 2 != 0"]
+
+
+def test_equality_that_nothing_depends_on_is_no_guard():
+    trace = Trace()
+    h, w = trace.symbol(32), trace.symbol(32)
+    assert not always_equal(h, w)
+    assert not always_equal(h, 32)
+    assert always_equal((h + w, 3), (w + h, 3))
+    assert not always_equal((h,), (h, 1))
+    assert only(trace) == []
+
+
+def test_a_tile_is_guarded_to_fit():
+    trace = Trace()
+    h = trace.symbol(6)
+    assert (fitted(4, h), fitted(8, h), fitted(8, 5)) == (4, 6, 5)
+    assert only(trace) == ["s0 - 6 >= 0"]
+
+
+def test_numpy_scalars_keep_symbols_and_arrays_fix_them():
+    trace = Trace()
+    h = trace.symbol(6)
+    assert np.int64(3) * h is h * 3
+    assert h - np.int32(1) is h - 1
+    assert type(np.float32(0.5) * h) is Real
+    assert only(trace) == []
+    np.testing.assert_array_equal(np.zeros(2) + h, [6, 6])
+    assert only(trace) == ["s0 == 6"]

@@ -97,6 +97,25 @@ def test_what_is_traced_at_one_size_is_right_at_another(name: str, device: str) 
     assert served >= 9, [g.text for g in traced.template.guards]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_size_that_is_one_at_hand_is_open_all_the_same(device: str) -> None:
+    """What a plain 1 would let pass, as an axis that need not be copied, is picked anew where symbols do not tell."""
+    trace = Trace()
+    n, s = trace.symbol(4), trace.symbol(3)
+    g = GraphMaker()
+    x = g.input("x", n, s, 6)
+    part = g.add("part", "Slice", x, starts=(0, 0, 0), sizes=(n, s // 3, 6), steps=(1, 1, 1))
+    graph = g.done(g.map("y", "exp", g.add("t", "Transpose", part, perm=(0, 2, 1))))
+    graph.trace = trace
+    traced = Traced(graph.copy(), load(device))
+    for sizes in ((4, 3), (5, 4), (2, 30), (9, 9)):
+        placed = traced.check(sizes)
+        if placed is not None:
+            plain, _ = graph_at(graph, sizes)
+            feeds = feeds_for(plain)
+            check_same(run_graph(plain, feeds), compute(placed, list(feeds.values())))
+
+
 def test_the_planner_gives_a_template_of_a_graph_with_symbols() -> None:
     trace = Trace()
     graph = convolutions(GraphMaker(), trace.symbol(3, "batch"), 16, 16)
