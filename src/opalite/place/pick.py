@@ -15,7 +15,7 @@ from ..errors import PlacementError
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
-from ..ir.symbols import hint_of
+from ..ir.symbols import always_equal, hint_of
 from ..ir.types import TensorType
 from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
@@ -49,12 +49,12 @@ def is_free_cast(shape: tuple[int, ...], a: Layout, b: Layout) -> bool:
         return a == b
     if a == b:
         return True
-    return all(d == 1 for d in shape[2:]) and all(_fills_blocks(shape, layout) for layout in (a, b))
+    return all(always_equal(d, 1) for d in shape[2:]) and all(_fills_blocks(shape, layout) for layout in (a, b))
 
 
 def _fills_blocks(shape: tuple[int, ...], layout: Layout) -> bool:
     """Whether every lane of the layout's blocks holds an element."""
-    return layout.is_row_major or (layout.is_packed and len(shape) >= 2 and shape[1] % layout.pack == 0)
+    return layout.is_row_major or (layout.is_packed and len(shape) >= 2 and always_equal(shape[1] % layout.pack, 0))
 
 
 def pick_kernels(

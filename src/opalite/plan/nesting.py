@@ -16,7 +16,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
-from ..ir.symbols import hint_of
+from ..ir.symbols import always_equal, hint_of, is_multiple
 from ..kernels.base import Launch, Scratch
 from ..ops.elementwise import PlaceCast
 from ..ops.movement import Concat, Reshape, Slice
@@ -88,7 +88,7 @@ def joins_stretches(node: Node) -> bool:
     """Whether each input of a Concat is one stretch of the output's memory: nothing outside the axis varies slower."""
     axis, layout = node.as_(Concat).axis, node.y.type.layout
     inputs = [node.input(i) for i in pieces(node)]
-    whole = axis != 1 or all(v.shape[1] % layout.pack == 0 for v in inputs[:-1])
+    whole = axis != 1 or all(is_multiple(v.shape[1], layout.pack) for v in inputs[:-1])
     return whole and math.prod(layout.storage_shape(node.y.shape)[:axis]) == 1
 
 
@@ -101,7 +101,8 @@ def stretch_start(node: Node) -> int | None:
         return None
     if not layout.is_row_major:
         end = starts[1] + y.shape[1]
-        if starts[1] % layout.pack or (end % layout.pack and end != x.shape[1]):
+        is_whole = always_equal(end, x.shape[1]) or is_multiple(end, layout.pack)
+        if not is_multiple(starts[1], layout.pack) or not is_whole:
             return None
         starts = [starts[0], starts[1] // layout.pack, *starts[2:], 0]
     extents, sizes = layout.storage_shape(x.shape), layout.storage_shape(y.shape)
@@ -219,7 +220,11 @@ class _Finder:
             return f"it lies in the memory of %{root.name}"
         if any(node.input(i).type.place != node.y.type.place for i in run):
             return "it is stored otherwise"
-        return None if offset % self._align == 0 else f"byte {offset} of the output is not a multiple of {self._align}"
+        return (
+            None
+            if is_multiple(offset, self._align)
+            else f"byte {offset!r} of the output is not a multiple of {self._align}"
+        )
 
     def cut(self, node: Node) -> dict[int, str] | str:
         """Nest a Slice's output in its input; why it must be copied."""
@@ -229,8 +234,8 @@ class _Finder:
                 return f"of the {what}, {self._apart[v]}"
         if start is None or node.x.type.place != node.y.type.place:
             return "it is not one contiguous part of the input's memory"
-        if start % self._align:
-            return f"byte {start} of the input is not a multiple of {self._align}"
+        if not is_multiple(start, self._align):
+            return f"byte {start!r} of the input is not a multiple of {self._align}"
         if not self._nest({node.y: Spot(container.root, container.offset + start)}, container.root):
             return "the input would hold its memory longer"
         return {}

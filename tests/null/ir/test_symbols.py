@@ -205,7 +205,9 @@ def test_random_decisions_hold_wherever_guards_do(seed):
 
         def decide(sizes, trees=trees, limits=limits, signs=signs):
             values = [compute(tree, sizes) for tree in trees]
-            return [eval(f"bool(v {sign} c)", {"v": v, "c": c}) for v, sign, c in zip(values, signs, limits, strict=True)]
+            return [
+                eval(f"bool(v {sign} c)", {"v": v, "c": c}) for v, sign, c in zip(values, signs, limits, strict=True)
+            ]
 
         trace = Trace()
         asked = decide({n: trace.symbol(v) for n, v in first.items()})

@@ -28,6 +28,11 @@ def hint_of(value: Any) -> Any:
     return value
 
 
+def is_multiple(value: Any, of: int) -> bool:
+    """Whether `value` is one of a plain integer: guarded where it is at hand, for what is right where it is not too."""
+    return bool(hint_of(value) % of == 0 and value % of == 0)
+
+
 def fixed(value: Any) -> Any:
     """`value`, a number, tuple or list, with plain numbers in it, to which its sizes are fixed from now on."""
     if type(value) in (Dim, Real):

@@ -113,7 +113,7 @@ class SliceCopy(StridedCopy):
         op, layout = node.as_(Slice), packed(p.device.pack)
         whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % p.device.pack == 0
         ends = op.starts[1] + op.sizes[1] if whole else 0
-        if whole and (ends == node.x.shape[1] or op.sizes[1] % p.device.pack == 0):
+        if whole and (ends == node.x.shape[1] or always_equal(op.sizes[1] % p.device.pack, 0)):
             return flat_binding(node), Binding((layout,), (layout,))
         return (flat_binding(node),)
 
@@ -141,7 +141,7 @@ class ConcatCopy(StridedCopy):
         inputs = [v for v in node.inputs if v is not None]
         if len(node.y.shape) not in (3, 4) or not node.y.dtype.is_float or any(v.is_const for v in inputs):
             return (flat,)
-        if node.as_(Concat).axis == 1 and any(v.shape[1] % p.device.pack for v in inputs[:-1]):
+        if node.as_(Concat).axis == 1 and not all(always_equal(v.shape[1] % p.device.pack, 0) for v in inputs[:-1]):
             return (flat,)
         layout = packed(p.device.pack)
         return flat, Binding((layout,) * len(inputs), (layout,))
