@@ -63,9 +63,9 @@ def neutral_zeros(w: Value) -> bool:
     """
     if not w.dtype.is_float:
         return True
-    if w.data is not None:
+    if (data := w.data) is not None:
         with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(w.data.sum(dtype=np.float32)) or np.isfinite(w.data.astype(np.float32)).all())
+            return bool(np.isfinite(data.sum(dtype=np.float32)) or np.isfinite(data.astype(np.float32)).all())
     return w.producer is not None
 
 

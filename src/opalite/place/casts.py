@@ -106,8 +106,9 @@ def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = N
 
 def stored_array(v: Value) -> np.ndarray[Any, Any]:
     """A constant's data as its place stores it: packed by channel, texels of an image, in the storage precision."""
-    assert v.data is not None
-    return stored_as(v.data, v.type)
+    data = v.data  # read once: it may lie in the model's file
+    assert data is not None
+    return stored_as(data, v.type)
 
 
 def stored_as(array: np.ndarray[Any, Any], type_: TensorType) -> np.ndarray[Any, Any]:

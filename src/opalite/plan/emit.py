@@ -141,8 +141,9 @@ class Emitter:
         key = (weight.value, weight.form)
         if self.forms is not None and key in self.forms:
             return self.forms[key]
-        assert weight.value.data is not None
-        made: Array = weight.fn(weight.value.data)
+        data = weight.value.data  # read once: it may lie in the model's file
+        assert data is not None
+        made: Array = weight.fn(data)
         if self.forms is not None:
             self.forms[key] = made
         return made

@@ -8,10 +8,16 @@ import weakref
 import numpy as np
 import pytest
 
+from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Graph, Value
 from opalite.ir.stored import LARGE, StoredArray, at_page, page_contiguous, page_empty, page_zeros
 from opalite.ir.types import TensorType
+from opalite.kernels.base import Weight
+from opalite.ops.conv import neutral_zeros
+from opalite.place.casts import stored_array
+from opalite.plan.emit import Emitter
+from opalite.plan.program import Program
 
 SIDE = 512
 assert SIDE * SIDE * 4 >= LARGE
@@ -78,3 +84,15 @@ def test_large_arrays_begin_at_a_page(shape: tuple[int, ...], dtype: type) -> No
     assert found.flags.c_contiguous
     np.testing.assert_array_equal(found, turned.astype(np.float64))
     assert page_contiguous(found) is found
+
+
+def test_emission_reads_a_constant_once() -> None:
+    source = Source()
+    value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE)), source.stored)
+    stored_array(value)
+    assert source.reads == 1
+    emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"))
+    assert emitter.form(Weight(value, "twice", lambda data: 2 * data))[0, 0] == 6
+    assert source.reads == 2
+    assert neutral_zeros(value)
+    assert source.reads == 3
