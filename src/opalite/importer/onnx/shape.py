@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
-from ...ir.symbols import is_symbolic
+from ...ir.symbols import always_equal, is_symbolic
 from ...ops.base import normalize_axis
 from ...ops.movement import Concat, Pad, Slice
 from ..registry import onnx_op
@@ -170,7 +170,7 @@ def _slice(
         if step == 0:
             raise ShapeError(f"{ctx.label} has step 0 on axis {a}")
         begin[a], stride[a], size[a] = _covered(start, end, int(step), x.shape[a])
-    if tuple(size) == x.shape and all(s == 1 for s in stride):
+    if all(s == 1 for s in stride) and always_equal(size, x.shape):
         return x
     return ctx.add(Slice(starts=tuple(begin), steps=tuple(stride), sizes=tuple(size)), [x])
 

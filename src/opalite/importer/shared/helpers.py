@@ -13,7 +13,7 @@ from ...expr.core import Expr
 from ...expr.trace import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import is_symbolic, same_or_int
+from ...ir.symbols import always_equal, is_symbolic, same_or_int
 from ...ops.base import broadcast_shape, normalize_axis
 from ...ops.gather import Gather
 from ...ops.integer import IntegerMatMul
@@ -98,7 +98,7 @@ def expand(ctx: NodeContext, v: Value, shape: Sequence[int]) -> Value:
 def slice_axis(ctx: NodeContext, v: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
     """v[..., start:stop:step, ...] along one axis; `start` and `stop` count from the front, step is positive."""
     size = max(0, -(-(stop - start) // step))
-    if start == 0 and step == 1 and size == v.shape[axis]:
+    if step == 1 and always_equal((start, size), (0, v.shape[axis])):
         return v
     rank = len(v.shape)
     return ctx.add(

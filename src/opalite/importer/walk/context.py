@@ -23,7 +23,7 @@ from ...expr.core import Expr
 from ...expr.trace import Sym, cast_expr, trace, trace_with_sizes
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import is_symbolic, same_or_int
+from ...ir.symbols import always_equal, is_symbolic, same_or_int
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.elementwise import Elementwise
@@ -180,7 +180,7 @@ class NodeContext:
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """`v` in a shape of as many elements; `v` itself if it has it already."""
         wanted = tuple(same_or_int(d) for d in shape)
-        return v if v.shape == wanted else self.add(Reshape(wanted), [v])
+        return v if always_equal(v.shape, wanted) else self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
         """`v` with axis `perm[i]` moved to place i; `v` itself if nothing moves."""

@@ -63,6 +63,10 @@ ONE_SEGMENT = {
         f"{HW} {M1} {NC} p = ReduceProd <keepdims = 1> (hw) t = Concat <axis = 0> (nc, p) y = Reshape(x, t)",
         "float[A, B, D] y",
     ),
+    "reshape_that_changes_nothing_at_first": "g (float[N, M] x) => (float[A, B] y) {"
+    f" {ints('t', 4, -1)} y = Reshape(x, t) }}",
+    "slice_that_takes_all_at_first": "g (float[N, M] x) => (float[A, B] y) {"
+    f" {ints('zero', 0)} {ints('end', 4)} y = Slice(x, zero, end) }}",
     "flatten": body("y = Flatten <axis = 2> (x)"),
     "shape_range": "g (float[N, C, H, W] x) => (int64[2] y) { y = Shape <start = 1, end = 3> (x) }",
     "shape_output": "g (float[N, C, H, W] x) => (int64[4] y, int64 z) { y = Shape(x) z = Size(x) }",
@@ -231,6 +235,8 @@ ONE_SEGMENT = {
 
 OTHER_SHAPES = {
     "eye_like": ((4, 5), (6, 6), (9, 3)),
+    "reshape_that_changes_nothing_at_first": ((4, 6), (8, 6), (6, 10)),
+    "slice_that_takes_all_at_first": ((4, 6), (9, 6), (5, 3)),
     "conv_pool_global": ((2, 3, 16, 18), (4, 3, 24, 22), (3, 3, 17, 31)),
     "matmul_attention": ((2, 5, 8), (3, 9, 8), (4, 30, 8)),
     "einsum": ((2, 5, 8), (3, 9, 8), (4, 30, 8)),
