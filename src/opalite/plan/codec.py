@@ -19,6 +19,7 @@ from ..ir.types import TensorType
 from . import program as p
 from .lifetimes import Lifetime
 from .report import NodeReport
+from .sized_values import SizedLeaf, SizedStep, SizedValues, TypeTerms
 from .template import Template
 from .terms import MadeTerms, TableTerms, Term, TypedTerm, TypeText
 
@@ -44,6 +45,10 @@ _CLASSES: dict[str, type[Any]] = {
         Place,
         Layout,
         Template,
+        SizedLeaf,
+        SizedStep,
+        SizedValues,
+        TypeTerms,
         Term,
         TypedTerm,
         TableTerms,

@@ -1,0 +1,140 @@
+"""SizedValues: what a template's programs get besides the model's inputs, because it follows from sizes alone.
+
+The plain-data form of the importer's `Given`: positions, masks and lengths, computed on the host by the operators'
+references, once for every choice of sizes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.graph import Node, Value
+from ..ir.symbols import Numbers, compile_numbers, is_symbolic
+from .terms import Term, fill, mapped, texts_in
+
+Array = np.ndarray[Any, Any]
+
+_KEPT = 16  # choices of sizes
+
+
+@dataclass(frozen=True)
+class TypeTerms:
+    """A tensor whose shape may hold terms."""
+
+    dtype: DType
+    shape: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SizedLeaf:
+    """A tensor by its elements, in row-major order, some of them terms. number: its place among the values."""
+
+    number: int
+    type: TypeTerms
+    elements: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SizedStep:
+    """An operator, in whose attributes terms may be, on values by number; -1 for an input that is absent."""
+
+    op: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    types: tuple[TypeTerms, ...]
+
+
+@dataclass(eq=False)
+class SizedValues:
+    """names: of the values wanted, as inputs and outputs of the program call them; wanted: their numbers.
+
+    symbols: how many sizes there are. constants: by number, contents that do not change.
+    """
+
+    symbols: int
+    names: tuple[str, ...]
+    wanted: tuple[int, ...]
+    constants: tuple[tuple[int, Array], ...]
+    leaves: tuple[SizedLeaf, ...]
+    steps: tuple[SizedStep, ...]
+
+    def at(self, sizes: Sequence[int]) -> Mapping[str, Array]:
+        """The values by name; the same arrays again for sizes that came lately."""
+        key = tuple(sizes)
+        with self._lock:
+            found = self._found.get(key)
+            if found is None:
+                found = self._found[key] = self._compute(key)
+                if len(self._found) > _KEPT:
+                    self._found.popitem(last=False)
+            else:
+                self._found.move_to_end(key)
+            return found
+
+    def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
+        texts, numbers = self._numbers
+        found = numbers(*sizes)
+        assert found is not None, "there is no guard"
+        known = dict(zip(texts, found, strict=True))
+        arrays = dict(self.constants)
+        for leaf in self.leaves:
+            t = fill(leaf.type, known.__getitem__)
+            arrays[leaf.number] = np.array(fill(leaf.elements, known.__getitem__), t.dtype.np).reshape(t.shape)
+        for step in self.steps:
+            op = fill(step.op, known.__getitem__)
+            with np.errstate(all="ignore"):
+                outs = op.reference([None if i < 0 else arrays[i] for i in step.inputs])
+            for number, t, array in zip(step.outputs, step.types, outs, strict=False):
+                shape = fill(t.shape, known.__getitem__)
+                arrays[number] = np.asarray(array).astype(t.dtype.np, copy=False).reshape(shape)
+        return {name: arrays[number] for name, number in zip(self.names, self.wanted, strict=True)}
+
+    @cached_property
+    def _numbers(self) -> tuple[list[str], Numbers]:
+        texts = list(dict.fromkeys(texts_in([self.leaves, self.steps])))
+        return texts, compile_numbers(self.symbols, (), texts)
+
+    @cached_property
+    def _lock(self) -> Any:
+        return Lock()
+
+    @cached_property
+    def _found(self) -> OrderedDict[tuple[int, ...], dict[str, Array]]:
+        return OrderedDict()
+
+
+def sized_values(
+    symbols: int, leaves: Mapping[Value, Sequence[Any]], nodes: Sequence[Node], wanted: Mapping[str, Value]
+) -> SizedValues:
+    """The record of what computes `wanted`, by name, from `leaves`, tensors by their elements, through `nodes`."""
+    numbers: dict[Value, int] = {}
+
+    def number(v: Value | None) -> int:
+        return -1 if v is None else numbers.setdefault(v, len(numbers))
+
+    def typed(v: Value) -> TypeTerms:
+        return TypeTerms(v.dtype, _terms(v.shape))
+
+    held = tuple(SizedLeaf(number(v), typed(v), _terms(tuple(elements))) for v, elements in leaves.items())
+    steps = tuple(
+        SizedStep(
+            _terms(n.op), tuple(map(number, n.inputs)), tuple(map(number, n.outputs)), tuple(map(typed, n.outputs))
+        )
+        for n in nodes
+    )
+    ends = tuple(number(v) for v in wanted.values())
+    constants = tuple((i, v.data) for v, i in numbers.items() if v.data is not None)
+    return SizedValues(symbols, tuple(wanted), ends, constants, held, steps)
+
+
+def _terms(x: Any) -> Any:
+    """`x` with terms for the numbers in it that come from sizes."""
+    return mapped(x, lambda leaf: Term(leaf.text) if is_symbolic(leaf) and not isinstance(leaf, tuple | list) else leaf)

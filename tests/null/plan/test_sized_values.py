@@ -1,0 +1,71 @@
+"""What follows from sizes, as a record that bundles hold: the importer's values at every size."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from opalite.plan.codec import Encoder, decode
+from opalite.plan.sized_values import SizedValues, sized_values
+
+from ...helpers.numpy_session import NumpySession
+from ...helpers.onnx_text import parse
+
+MASKED = """
+g (float[N, 8] x, float[P, 8] past) => (float[T, 8] y, float[N, T] mask, int64[2] s) {
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    axis = Constant <value = int64[1] {1}> ()
+    low = Constant <value = float {-9.0}> ()
+    none = Constant <value = float {0.0}> ()
+    scale = Constant <value = float {0.3}> ()
+    xs = Shape(x)
+    ps = Shape(past)
+    n = Gather(xs, zero)
+    p = Gather(ps, zero)
+    t = Add(n, p)
+    rows = Range(p, t, one)
+    keys = Range(zero, t, one)
+    column = Unsqueeze(rows, axis)
+    seen = LessOrEqual(keys, column)
+    mask = Where(seen, none, low)
+    length = Cast <to = 1> (t)
+    part = Mul(length, scale)
+    both = Concat <axis = 0> (past, x)
+    y = Mul(both, part)
+    s = Identity(ps)
+}
+"""
+
+
+def traced() -> tuple[Any, SizedValues]:
+    session = NumpySession(parse(MASKED), symbols=True)
+    rng = np.random.default_rng(0)
+    session.run({"x": rng.random((3, 8), np.float32), "past": rng.random((5, 8), np.float32)})
+    (segment,) = session.imported
+    given = segment.given
+    return given, sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
+
+
+def assert_alike(found: Any, wanted: Any) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_record_gives_what_the_importer_gives() -> None:
+    given, record = traced()
+    for sizes in ((3, 5), (4, 9), (30, 2)):
+        assert_alike(record.at(sizes), given.at(sizes))
+    assert record.at((4, 9)) is record.at((4, 9))
+
+
+def test_a_record_goes_through_a_file() -> None:
+    given, record = traced()
+    encoder = Encoder()
+    text = json.dumps(encoder.encode(record))
+    again = decode(json.loads(text), encoder.arrays)
+    assert_alike(again.at((7, 11)), given.at((7, 11)))
