@@ -28,6 +28,7 @@ from .arena import Replacer
 from .lazy import LazyList
 from .lifetimes import Lifetime, arena_requests, fill_slots
 from .program import LaunchStep, Program, ScalarArg, Slot
+from .sized_values import SizedValues
 from .terms import MadeTerms, TableTerms, Term, TypedTerm, fill, texts_in
 
 _GROUPS_KEPT = 4096  # untuned work-groups, by grid
@@ -40,7 +41,8 @@ class Template:
     names: what the sizes are, as the model calls them. sizes: those it was traced with, for which it holds. guards:
     what has to be true of others. program: without slots; grids are not rounded up to work-groups, and launches whose
     work-group is open have none. lifetimes: of its slots. tables: small contents of slots that depend on sizes. order:
-    of slots, in which they are placed in the arena. device: whose work-groups and alignment count.
+    of slots, in which they are placed in the arena. device: whose work-groups and alignment count. given: inputs of the
+    program that follow from the sizes alone.
 
     `at` may be called by several threads. `program.weights` is what programs share, and may be emptied; those of a
     program add its tables.
@@ -55,6 +57,7 @@ class Template:
     order: tuple[int, ...]
     align: int
     device: DeviceInfo = field(repr=False)
+    given: SizedValues | None = None
 
     def at(self, sizes: Sequence[int]) -> Program | None:
         """The Program for `sizes`, one for each of `names`; None where a guard fails."""

@@ -103,12 +103,14 @@ class BundleModel:
                 self._variants.popitem(last=False)
         return found
 
-    def _steady(self, compiled: Compiled, at: SizedProgram, feeds: Mapping[str, Any]) -> SteadyRun | None:
+    def _steady(
+        self, compiled: Compiled, at: SizedProgram, feeds: Mapping[str, Any], given: Mapping[str, np.ndarray[Any, Any]]
+    ) -> SteadyRun | None:
         """How runs like this one go."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return None
         if at.steady is None:
-            at.steady = SteadyRun(compiled.executable, at.program, Whole(at.program), feeds)
+            at.steady = SteadyRun(compiled.executable, at.program, Whole(at.program, given=given), feeds)
         return at.steady
 
     @property
@@ -141,12 +143,14 @@ class BundleModel:
         variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
         compiled, at = self.executables.find_or_make(variant, sizes, lambda: self._build(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
+        template = variant.template
+        given = {} if template is None or template.given is None else template.given.at(sizes)
         with Turn(request.lock) as turn:
             turn.take()
             if executable.program is not program:
                 executable.resize(program)
             outputs, spent = executable.run(
-                [feeds[p.name] for p in program.inputs],
+                [given[p.name] if p.name in given else feeds[p.name] for p in program.inputs],
                 {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
                 if targets and compiled.is_proven
                 else None,
@@ -156,7 +160,7 @@ class BundleModel:
         trace.add(spent)
         ran.add(executable)
         ran.note(*compiled.notes)
-        ran.steady = self._steady(compiled, at, feeds)
+        ran.steady = self._steady(compiled, at, feeds, given)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
         found = [

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import BundleError
 from ...importer import ContentsNeededError, check_feeds, load_model
+from ...importer.walk.given import Given
 from ...importer.walk.segments import ModelImporter, Output, Same, Segment
 from ...importer.walk.tasks import BodyTask, run_tasks
 from ...ir.device import DeviceInfo
@@ -20,6 +21,7 @@ from ...ir.edits import ModelEdits
 from ...ir.model_file import ModelFile
 from ...plan.bundle import Needs
 from ...plan.program import Port, Program
+from ...plan.sized_values import SizedValues, sized_values
 from ...plan.template import Template
 from .example_shapes import example_shapes
 from .ports import NodeArg
@@ -88,9 +90,9 @@ class ImportedModel:
     def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
         if isinstance(program, Template):
-            whole = self.complete(program.program, segment)
-            assert isinstance(whole, Program)
-            return replace(program, program=whole)
+            given = None if segment.given is None else _record_of(segment.given)
+            outputs = [a.name for a in self.outputs]
+            return replace(program, program=self._completed(program.program, segment, outputs, {}), given=given)
         if segment.given is not None:
             raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
         return self._completed(program, segment, [a.name for a in self.outputs], {})
@@ -106,7 +108,9 @@ class ImportedModel:
             raise BundleError(f"shapes depend on the contents of {', '.join(arrival.contents)}; run the .onnx file")
         at_hand = program.at(program.sizes)
         assert at_hand is not None
-        return Needs.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+        needs = Needs.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+        made = () if program.given is None else program.given.names
+        return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
     def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> Whole | None:
         """A run of `segment` alone at `sizes`, by `program`, as one program; operators on the host may follow. None
@@ -162,6 +166,11 @@ class ImportedModel:
         program.host_slots += 1
         program.host_consts[host] = array
         return Port(name, DType.of(array), array.shape, host)
+
+
+def _record_of(given: Given) -> SizedValues:
+    """What computes the same without the importer."""
+    return sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 
 
 def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
