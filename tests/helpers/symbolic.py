@@ -38,6 +38,7 @@ class Traced:
         set_precision(graph, policy)
         place(graph, device, memory=PlanOptions(policy).held_in(device), ctx=ctx)
         self.template: Template = emit_template(graph, device)
+        self._emitted = emission._emit(graph, device, None)
 
     def check(self, sizes: Sequence[int]) -> Graph | None:
         """AssertionError if the Program for `sizes` is not what emitting the graph of these sizes gives.
@@ -64,7 +65,7 @@ class Traced:
         for a, b in zip(program.slots, other.slots, strict=True):
             assert (a.nbytes, a.storage, a.image, a.within) == (b.nbytes, b.storage, b.image, b.within)
         assert [str(o) for r in program.placement for o in r.outputs] == [o for r in other.placement for o in r.outputs]
-        self._check_memory(plain, settings, program)
+        self._check_memory(sizes, program)
         assert program.arena_bytes <= 1.3 * other.arena_bytes + 4096
         return plain
 
@@ -78,9 +79,17 @@ class Traced:
         assert program is not None
         return program
 
-    def _check_memory(self, plain: Graph, settings: Any, program: Program) -> None:
-        e = emission._emit(plain, self.device, settings)
-        verify_contents(plain, e.launches, e.nesting.copied, e.slots, program.slots)
+    def _check_memory(self, sizes: Sequence[int], program: Program) -> None:
+        """What each node reads is there, in the memory that the program has for `sizes`."""
+        e, scope = self._emitted, _scope(sizes)
+        verify_contents(
+            self.graph,
+            e.launches,
+            e.nesting.copied,
+            e.slots,
+            program.slots,
+            lambda x: eval(x.text, {}, scope) if type(x) is Dim else x,
+        )
 
     def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Setting]]:
         """The placed graph at `sizes`, with the settings that were chosen for the sizes of the trace."""
@@ -94,6 +103,11 @@ class Traced:
             if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
                 settings[made[node]] = Setting(kernel.defaults(kernel.problem(hinted(node), self.device)))
         return settings
+
+
+def _scope(sizes: Sequence[int]) -> dict[str, Any]:
+    """What texts of expressions mean at `sizes`."""
+    return {**FUNCTIONS, **{f"s{i}": size for i, size in enumerate(sizes)}}
 
 
 _SYMBOLIC: Mapping[str, Callable[..., Any]] = {
