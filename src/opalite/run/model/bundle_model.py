@@ -159,7 +159,7 @@ class BundleModel:
         compiled.is_proven = True
         trace.add(spent)
         ran.add(executable)
-        ran.note(*compiled.notes)
+        ran.note(*compiled.notes, *at.notes)
         ran.steady = self._steady(compiled, at, feeds, given)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()

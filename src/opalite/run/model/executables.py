@@ -23,10 +23,12 @@ Sizes = tuple[int, ...]
 
 @dataclass(eq=False)
 class SizedProgram:
-    """A program for some sizes. steady: how runs like the last one go, once that is known."""
+    """A program for some sizes. steady: how runs like the last one go, once that is known. notes: which sizes, and what
+    others the plan serves."""
 
     program: Program
     steady: SteadyRun | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -51,7 +53,17 @@ class Compiled:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._made[self.sizes] = SizedProgram(self.executable.program)
+        self._made[self.sizes] = SizedProgram(self.executable.program, notes=self._describe(self.sizes))
+
+    def _describe(self, sizes: Sizes) -> tuple[str, ...]:
+        """Sentences on the sizes of a run, and on what holds some of them to one value."""
+        if self.template is None:
+            return ()
+        names = self.template.names
+        came = ", ".join(f"s{i}={size} ({name})" for i, (name, size) in enumerate(zip(names, sizes, strict=True)))
+        conditions = f"{len(self.template.guards)} conditions hold"
+        fixed = [f"sizes: {g.text}, by {g.node or 'the plan'} ({g.where})" for g in self.template.guards if g.fixes]
+        return (f"sizes: {came}; this plan serves others for which {conditions}", *fixed)
 
     def replace(self) -> None:
         """Something else has taken its place."""
@@ -72,7 +84,7 @@ class Compiled:
         if program is None:
             return None
         with self._lock:
-            found = self._made.setdefault(sizes, SizedProgram(program))
+            found = self._made.setdefault(sizes, SizedProgram(program, notes=self._describe(sizes)))
             if len(self._made) > SIZES_KEPT:
                 self._made.popitem(last=False)
         return found

@@ -174,7 +174,7 @@ class OnnxModel:
             if last is not None and run.is_only:
                 last.append(((compiled, at, sizes), segment))
             ran.add(compiled.executable)
-            ran.note(*compiled.notes)
+            ran.note(*compiled.notes, *at.notes)
             turn.pause()
             started = clock()
             run.advance(outputs)
