@@ -111,7 +111,7 @@ _declare(
 )
 _declare("OPALITE_DEBUG", _number(0), 0, "Detail on stderr: 1 decisions, 2 passes, 3 launches, 4 generated sources.")
 _declare("OPALITE_CHECK", _flag, False, "1 runs the graph checker after every pass.")
-_declare("OPALITE_SYMBOLS", _flag, False, "1 imports open dimensions as symbols: one import for all sizes.")
+_declare("OPALITE_SYMBOLS", _flag, True, "0 imports open dimensions anew for every size, not as symbols.")
 _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )

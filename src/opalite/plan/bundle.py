@@ -156,6 +156,10 @@ class Variant:
         return program
 
 
+class NotServedError(BundleError):
+    """A bundle has nothing for a device, or for shapes."""
+
+
 @dataclass
 class Bundle:
     """What an .opal file holds: variants and what the session tells about the model (`meta`, plain JSON).
@@ -178,7 +182,7 @@ class Bundle:
         fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _is_within(v, device)]
         if not fitting:
             names = ", ".join(sorted({v.device.name for v in self.variants}))
-            raise BundleError(
+            raise NotServedError(
                 f"the bundle was compiled for {names}, not for {device.name}; "
                 f"compile it again with --device, or run the .onnx file"
             )
@@ -191,7 +195,7 @@ class Bundle:
         came = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in shapes.items())
         known = "; ".join(v.needs.describe() for v in fitting)
         failing = next((f for v in fitting if (f := v.failing(shapes))), "")
-        raise BundleError(
+        raise NotServedError(
             f"the bundle was compiled for shapes {known}; got {came}{failing}; compile it with --shape for these"
         )
 

@@ -21,7 +21,7 @@ from ..passes.rewrite import Context
 from ..place.options import Measured
 from ..place.precision import set_precision
 from .emit import emit, emit_template
-from .program import Program
+from .program import Program, TuningRecord
 from .report import NodeReport
 from .sizes import check_sizes
 from .template import Template
@@ -83,6 +83,12 @@ class Planned:
     notes: tuple[str, ...] = ()
     template: Template | None = None
     tier: Tier = "special"
+
+    def set_tuning(self, record: TuningRecord) -> None:
+        """Keep what was asked of the tuning database with the program, and with those for other sizes."""
+        self.program.tuning = record
+        if self.template is not None:
+            self.template.program.tuning = record
 
     @property
     def report(self) -> Sequence[NodeReport]:

@@ -213,6 +213,7 @@ class _Instances:
             placement=LazyList(lambda: self._reports(sizes)),
             stores_halves=base.stores_halves,
             weight_keys=base.weight_keys,
+            tuning=base.tuning,
         )
         fill_slots(program, lifetimes, plan, {plan.strategy: plan.total}, least)
         last = self._slots

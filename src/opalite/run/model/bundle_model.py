@@ -14,7 +14,7 @@ from ...errors import BundleError, PlacementError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...plan.bundle import Bundle, Variant, load_bundle
+from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
 from ..execute.trace import Ran, RunTrace
@@ -82,14 +82,14 @@ class BundleModel:
         return self._path
 
     def serves(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether there is a program for inputs of exactly these names and of `shapes`."""
+        """Whether there is a program for inputs of exactly these names and of `shapes`; BundleError for damage."""
         bundle = self._loaded()
         return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
 
     def _has(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         try:
             self._find(device, shapes)
-        except BundleError:
+        except NotServedError:
             return False
         return True
 

@@ -266,7 +266,7 @@ class Compiler:
         key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
             planned = lay_out(prepared, options, Knowledge(self.rt.info))
-            planned.program.tuning = record(self.rt.info, key, prepared.graph.nodes, stamp)
+            planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
             return planned
         from ...tune.planning import TunedPlanner
@@ -279,7 +279,7 @@ class Compiler:
             trace.tune_s += time.perf_counter() - started
         else:
             planned = planner.plan_known(prepared)
-            planned.program.tuning = record(self.rt.info, key, prepared.graph.nodes, stamp)
+            planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
 

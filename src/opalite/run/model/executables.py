@@ -65,6 +65,12 @@ class Compiled:
         fixed = [f"sizes: {g.text}, by {g.node or 'the plan'} ({g.where})" for g in self.template.guards if g.fixes]
         return (f"sizes: {came}; this plan serves others for which {conditions}", *fixed)
 
+    @property
+    def sizes_kept(self) -> int:
+        """How many sizes there are programs of."""
+        with self._lock:
+            return len(self._made)
+
     def replace(self) -> None:
         """Something else has taken its place."""
         self.is_replaced = True

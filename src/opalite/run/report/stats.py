@@ -31,7 +31,7 @@ class SessionStats:
     waits, waits_ms: how often callers waited, and how long in all, by cause: 'plan' (import and planning), 'tune',
         'build', 'same_size' (another thread compiled what this one wanted, too), 'behind' (for specialised programs,
         by profile() and the like), 'turn' (another thread's run).
-    sizes: executables that are kept, one for each part of the model and size of its inputs.
+    sizes: programs at hand, one for each part of the model and size of its inputs; an executable keeps several.
     bytes: what those hold, by kind: 'weights', 'arena' (intermediates), 'images', 'exchange' (inputs and outputs), and
         'host' (constants that operators on the host read).
     """
@@ -71,7 +71,8 @@ def make_stats(
     caches: Sequence[ExecutableCache],
 ) -> SessionStats:
     """The figures of a session. runs: by tier. tier: of the last run. caches: of its models."""
-    kept = [compiled.executable for cache in caches for compiled in cache.all]
+    compiled = [c for cache in caches for c in cache.all]
+    kept = [c.executable for c in compiled]
     waits = _waits_of(ledger, lock, caches)
     callers = ledger.programs
     others = ProgramTally() if behind is None else behind.tally
@@ -90,7 +91,7 @@ def make_stats(
         faults=() if behind is None else tuple(behind.faults),
         waits={cause: count for cause, (count, _) in waits.items()},
         waits_ms={cause: round(1e3 * seconds, 3) for cause, (_, seconds) in waits.items()},
-        sizes=len(kept),
+        sizes=sum(c.sizes_kept for c in compiled),
         bytes=bytes_by_kind(kept),
     )
 

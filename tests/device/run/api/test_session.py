@@ -112,7 +112,7 @@ def test_a_new_batch_builds_no_program(rt: Runtime, open_session: Open, make: Ca
     session.run(None, {"v0": noise(512, 24)})
     done = spent(rt, lambda: session.run(None, {"v0": noise(768, 24)}))
     assert (done.programs_built, done.programs_loaded) == (0, 0)
-    assert done.kernels_made > 0
+    assert done.kernels_made == 0  # the same ones take other arguments
 
 
 def test_a_new_size_builds_only_what_its_tiles_change(rt: Runtime, open_session: Open) -> None:
@@ -135,7 +135,7 @@ def test_sizes_that_change_every_run_leak_nothing(open_session: Open) -> None:
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], 1 - x)
         alive.append(weakref.ref(session._ran.executables[0]))
     gc.collect()
-    assert sum(ref() is not None for ref in alive) <= SEGMENTS_KEPT
+    assert len({id(ref()) for ref in alive if ref() is not None}) <= SEGMENTS_KEPT
     session.close()
     gc.collect()
     assert not any(ref() is not None for ref in alive)

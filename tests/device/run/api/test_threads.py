@@ -151,6 +151,7 @@ def test_a_closed_session_forgets_what_was_under_way(
 
 def test_values_between_segments_outlast_another_thread_s_run(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first segment's memory is written again, by the same segment, while the second is compiled."""
+    monkeypatch.setenv("OPALITE_SYMBOLS", "0")  # another count is planned anew
     session = opalite.InferenceSession(chosen_rows().SerializeToString(), device=rt.info.id, precision="fp32")
     few, many = noise(300, 24, seed=1), noise(300, 24, seed=2)
     session.run(None, {"x": few})
@@ -168,6 +169,7 @@ def test_values_between_segments_outlast_another_thread_s_run(rt: Runtime, monke
 
 
 def test_a_failed_run_leaves_nothing_behind(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_SYMBOLS", "0")  # another count is planned anew
     session = opalite.InferenceSession(chosen_rows().SerializeToString(), device=rt.info.id, precision="fp32")
     session.run(None, {"x": noise(300, 24, seed=1)})
 

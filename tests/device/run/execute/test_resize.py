@@ -51,6 +51,7 @@ class Sizes:
         self.rt = rt
         self.compiler = Compiler(rt, CompileOptions(precision=precision, memory=memory, strict=False, tune="none"))
         self._model = ImportedModel(model.SerializeToString())
+        self._model.importer.symbols = False  # each size is planned by itself
         self._made: dict[tuple[int, ...], Program] = {}
         self.weights: dict[int, Any] = {}
 

@@ -322,8 +322,7 @@ def test_counts_are_right_under_threads(open_session: Open) -> None:
     stats = session.stats()
     assert stats.runs == 80
     assert sum(stats.runs_by_tier.values()) == 80
-    assert stats.swaps == 4
-    assert stats.sizes == 4
+    assert stats.swaps == 1  # one executable serves all sizes
 
 
 _EXIT = """

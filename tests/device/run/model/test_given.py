@@ -20,7 +20,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("opalite.ir.registered._listings", [])
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPALITE_PLANS", "1")
-    monkeypatch.setenv("OPALITE_SYMBOLS", "1")
+    monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
     model = tmp_path / "decoder.onnx"
     model.write_bytes(decoder().SerializeToString())
     return model

@@ -19,7 +19,7 @@ SHAPES = [(2, 3, 8, 8), (3, 3, 8, 10), (2, 3, 12, 8), (5, 3, 14, 16), (2, 3, 8, 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OPALITE_SYMBOLS", "1")
+    monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
     monkeypatch.setenv("OPALITE_PLANS", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "classifier.onnx"

@@ -6,6 +6,7 @@ Longer than 400 lines: cases that do not know each other.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 import subprocess
@@ -23,7 +24,7 @@ import opalite
 from onnx import TensorProto, helper
 from opalite.cache.folder import clear, units
 from opalite.cl.runtime import Runtime
-from opalite.errors import BundleError, InputError, ModelFormatError
+from opalite.errors import InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.plan.bundle import load_bundle
 from opalite.run.model.cached_model import CachedModel
@@ -149,11 +150,20 @@ def test_an_input_of_which_only_the_shape_is_read(folder: Path, rt: Runtime, tmp
     opalite.compile(source, path, device=rt.info.id, shapes={"like": (2, 4)})
     bundle = open_session(path, rt)
     assert bundle.run(None, {"like": noise(2, 4), "x": x})[0].shape == (2, 4)
-    with pytest.raises(BundleError, match="like:2x4"):
-        bundle.run(None, {"like": noise(3, 4), "x": x})
+    assert bundle.run(None, {"like": noise(3, 4), "x": x})[0].shape == (3, 4)
 
 
-def test_a_session_keeps_one_plan_and_a_model_four(model: Path, folder: Path, rt: Runtime) -> None:
+def test_a_model_keeps_a_plan_for_one_and_one_for_all_others(model: Path, folder: Path, rt: Runtime) -> None:
+    """A batch of one is planned apart."""
+    for batch in (1, 2, 3, 4, 5, 6):
+        open_session(model, rt).run(None, {"x": noise(batch, 3, 8, 8)})
+    assert len(plans(folder)) == 2
+
+
+def test_a_session_keeps_one_plan_and_a_model_four(
+    model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPALITE_SYMBOLS", "0")
     session = open_session(model, rt)
     for batch in (1, 2, 3):
         session.run(None, {"x": noise(batch, 3, 8, 8)})
@@ -384,13 +394,14 @@ def test_a_damaged_plan_heals_with_one_log_line(
     model: Path, folder: Path, rt: Runtime, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
     want = open_session(model, rt).run(None, {"x": X})[0]
+    gc.collect()  # weights that are on the device are not read
     (path,) = plans(folder)
     raw = path.read_bytes()
     if how == "version":
         monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
     else:
         variants = load_bundle(path).variants
-        weight = next(iter(variants[0].program.weights.values())).tobytes()
+        weight = max(variants[0].program.weights.values(), key=lambda w: w.nbytes).tobytes()
         at = raw.index(weight)
         bit = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
         path.write_bytes({"empty": b"", "cut": raw[:-9], "bit": bit, "foreign": b"PK" + bytes(900)}[how])
