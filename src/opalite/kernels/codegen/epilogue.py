@@ -172,20 +172,21 @@ def _access(shape: Sequence[int], out_shape: Sequence[int], kind: str, columns: 
     if math.prod(shape) == 1:
         return Access("0", False)
     if kind == "packed":
-        return _packed_access(dims, tuple(out_shape), pack)
+        return _packed_access(dims, tuple(out_shape), pack, packs=len(shape) == len(out_shape))
     if kind == "image":
         return _image_access(dims, tuple(out_shape))
     return _rows_access(dims, tuple(out_shape), out_shape[-1] if columns is None else columns)
 
 
-def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int) -> Access | None:
+def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, packs: bool) -> Access | None:
+    """packs: the operand's own axis 1 is the channels. Otherwise a single channel is read as it lies in memory."""
     if len(out) < 2:
         return None
     spatial = dims[2:] == out[2:]
     if not spatial and any(d != 1 for d in dims[2:]):
         return None
     index = "n" if dims[0] > 1 else "0"
-    blocks = dims[1] == out[1]
+    blocks = dims[1] == out[1] and (packs or out[1] > 1)
     if blocks:
         index = f"{index} * C + c"
     if spatial:
