@@ -1,4 +1,7 @@
-"""Two tiers: first runs go through general programs, those made for the model are built behind and take their place."""
+"""Two tiers: first runs go through general programs, those made for the model are built behind and take their place.
+
+Longer than 400 lines: one mechanism, whose fixtures all of its tests share.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +136,12 @@ def test_the_next_model_finds_every_general_program(
     assert asked[0] == known - {(s.text, s.options) for s in sources}
     assert len(asked) == 2
     assert not asked[1] & known
+
+
+def test_halves_are_never_computed_by_general_programs(open_session: Open, lacking: list[bool]) -> None:
+    session = open_session(precision="fp16")
+    session.run(None, X)
+    assert session.last_timing.tier == "special"
 
 
 def test_a_new_size_builds_nothing_on_the_caller_s_thread(
