@@ -338,7 +338,11 @@ def test_compile_then_use_the_bundle_without_shapes() -> None:
     assert "float32[2, 10]" in opalite("run", "net.opal", "--iterations", "0")
     assert "conv1" in opalite("inspect", "net.opal")
     opalite("profile", "net.opal", "--iterations", "1")
-    assert "compiled for shapes x:2x3x8x8; got x:1x3x8x8" in opalite("run", "net.opal", "--shape", "x:1x3x8x8", code=1)
+    assert "float32[3, 10]" in opalite("run", "net.opal", "--shape", "x:3x3x9x7", "--iterations", "0")
+    assert (
+        "compiled for shapes x:s0x3xs1xs2; got x:1x3x8x8, for which s0 >= 2 does not hold; compile it with --shape"
+        in opalite("run", "net.opal", "--shape", "x:1x3x8x8", code=1)
+    )
     assert "verify the .onnx file" in opalite("verify", "net.opal", code=1)
     assert "must end in .opal" in opalite("compile", "invert.onnx", "m.bin", code=1)
 
