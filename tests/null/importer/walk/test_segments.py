@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model
+from opalite.importer import load_model, registry
 from opalite.importer.host.reference import run_host
 from opalite.importer.registry import find_handler, onnx_op
 from opalite.importer.walk import segment_table, segments
@@ -40,6 +40,14 @@ class OnDevice:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         self.fetched += 1
         return self.array
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers goes with it: the keys of kept plans and choices name what others have registered."""
+    registry.load_handlers()
+    handlers = {op: dict(versions) for op, versions in registry._HANDLERS.items()}
+    monkeypatch.setattr(registry, "_HANDLERS", handlers)
 
 
 RESHAPE = """
@@ -249,12 +257,17 @@ def test_folded_weights_are_one_array_for_all_shapes() -> None:
 # Trimmed outputs
 
 
-@onnx_op("FirstPositive", domain="test.importer")
 def first_positive(ctx: NodeContext) -> Trimmed | Value:
     """x up to the count in the second input: stands for a kernel that pads its result."""
     return ctx.trimmed(ctx.input(0), ctx.input(1))
 
 
+@pytest.fixture
+def trimming(own_registry: None) -> None:
+    onnx_op("FirstPositive", domain="test.importer")(first_positive)
+
+
+@pytest.mark.usefixtures("trimming")
 def test_outputs_may_be_trimmed_after_the_segment() -> None:
     model = parse(
         """
@@ -274,6 +287,7 @@ def test_outputs_may_be_trimmed_after_the_segment() -> None:
     assert session.segments == 2
 
 
+@pytest.mark.usefixtures("trimming")
 def test_trimming_constants_needs_no_cut() -> None:
     model = parse(
         """
@@ -338,6 +352,7 @@ def test_run_host_refuses_what_onnx_cannot_run() -> None:
         run_host("Gradient", "ai.onnx.preview.training", 1, proto.SerializeToString(), [f32(2)])
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_registry_picks_the_newest_version_that_fits() -> None:
     @onnx_op("Versioned", since=3, domain="test.importer")
     def old(ctx: NodeContext) -> Value:
