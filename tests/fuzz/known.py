@@ -295,6 +295,12 @@ KNOWN: tuple[Quirk, ...] = (
         nan_wins,
     ),
     Quirk(
+        "onnxruntime subtracts a maximum that may have lost the NaN",
+        ("ReduceLogSumExp",),
+        reads_nan,
+        by_reference,
+    ),
+    Quirk(
         "onnxruntime takes a NaN for less than any number in some window sizes, and not in others",
         ("MaxPool",),
         reads_nan,
