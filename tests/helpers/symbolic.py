@@ -21,6 +21,8 @@ from opalite.plan.program import LaunchStep, Program
 from opalite.plan.template import Template
 from opalite.plan.verify_memory import verify_contents
 
+from .replay import Choices
+
 _SAME = ("inputs", "outputs", "host_slots", "sources", "stores_halves")
 
 
@@ -37,7 +39,9 @@ class Traced:
         optimise(graph, ctx, device, policy)
         set_precision(graph, policy)
         place(graph, device, memory=PlanOptions(policy).held_in(device), ctx=ctx)
-        self.template: Template = emit_template(graph, device)
+        self._choices = Choices()
+        with self._choices.recorded():
+            self.template: Template = emit_template(graph, device)
         self._emitted = emission._emit(graph, device, None)
 
     def check(self, sizes: Sequence[int]) -> Graph | None:
@@ -54,6 +58,11 @@ class Traced:
         other = emit(plain, self.device, settings=settings)
         if program.sources != other.sources:  # axes that are neighbours in memory at these sizes alone are not joined
             other = self._traced_at(sizes)
+        if program.sources != other.sources or program.steps != other.steps:  # nor what this trace did not find out
+            plain, settings = self._at(sizes)
+            scope = _scope(sizes)
+            with self._choices.replayed(lambda x: eval(x.text, {}, scope) if type(x) is Dim else x):
+                other = emit(plain, self.device, settings=settings)
         for name in _SAME:
             assert getattr(program, name) == getattr(other, name), name
         for a, b in zip(program.steps, other.steps, strict=True):
