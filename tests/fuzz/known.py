@@ -294,12 +294,7 @@ KNOWN: tuple[Quirk, ...] = (
         reads_nan,
         nan_wins,
     ),
-    Quirk(
-        "onnxruntime subtracts a maximum that may have lost the NaN",
-        ("ReduceLogSumExp",),
-        reads_nan,
-        by_reference,
-    ),
+    Quirk("onnxruntime subtracts a maximum that lost the NaN", ("ReduceLogSumExp",), reads_nan, by_reference),
     Quirk(
         "onnxruntime takes a NaN for less than any number in some window sizes, and not in others",
         ("MaxPool",),
