@@ -68,6 +68,7 @@ def run(model: Path, rt: Runtime, before: str = "", between: str = "") -> tuple[
         "PYTHONPATH": os.pathsep.join(folders),
         "OPALITE_CACHE_DIR": str(model.parent / "cache"),
         "OPALITE_PLANS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # Python knows a changed file by its size and second alone
     }
     code = RUN.format(before=before, between=between)
     done = subprocess.run(
