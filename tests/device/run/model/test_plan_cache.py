@@ -6,7 +6,6 @@ Longer than 400 lines: cases that do not know each other.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 import os
 import subprocess
@@ -394,14 +393,13 @@ def test_a_damaged_plan_heals_with_one_log_line(
     model: Path, folder: Path, rt: Runtime, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
     want = open_session(model, rt).run(None, {"x": X})[0]
-    gc.collect()  # weights that are on the device are not read
     (path,) = plans(folder)
     raw = path.read_bytes()
     if how == "version":
         monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
     else:
         variants = load_bundle(path).variants
-        weight = max(variants[0].program.weights.values(), key=lambda w: w.nbytes).tobytes()
+        weight = next(iter(variants[0].program.weights.values())).tobytes()
         at = raw.index(weight)
         bit = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
         path.write_bytes({"empty": b"", "cut": raw[:-9], "bit": bit, "foreign": b"PK" + bytes(900)}[how])
