@@ -87,6 +87,11 @@ class SourceSpec:
     options: str
     name: str = ""  # file the text came from, for messages
 
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """Text, options and name, as what builds programs takes them."""
+        return self.text, self.options, self.name
+
 
 @dataclass(frozen=True)
 class LaunchStep:

@@ -127,7 +127,7 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
 def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
     sources = program.program.sources if isinstance(program, Template) else program.sources
-    specs = [(s.text, s.options, s.name) for s in sources]
+    specs = [s.parts for s in sources]
     with build_progress() as tell:
         rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}

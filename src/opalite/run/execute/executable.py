@@ -81,7 +81,7 @@ class Executable:
         self.tier = tier
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
-            built = rt.build_all([(s.text, s.options, s.name) for s in program.sources], tell, tally)
+            built = rt.build_all([s.parts for s in program.sources], tell, tally)
         if on_built is not None:
             on_built(program)
         self.memory = SlotMemory(rt, program)

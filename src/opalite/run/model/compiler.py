@@ -144,7 +144,7 @@ class Compiler:
         """Have those general programs built behind that no model needed yet: the next one may."""
         from ...plan.general_programs import general_programs
 
-        known = [(s.text, s.options, s.name) for s in general_programs(self.rt.info)]
+        known = [s.parts for s in general_programs(self.rt.info)]
         missing = self.rt.programs.missing(known)
         if missing and self.behind is not None:
             self.behind.submit(Job(missing, None))
@@ -287,7 +287,7 @@ class Compiler:
 
 def specs(program: Program) -> list[Spec]:
     """What is built of the program's sources."""
-    return [(s.text, s.options, s.name) for s in program.sources]
+    return [s.parts for s in program.sources]
 
 
 def _at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
