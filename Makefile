@@ -3,16 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check portability clean
+CONSTRAINTS := tests/constraints.txt
+
+.PHONY: demo test check constraints portability clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/test.stamp: pyproject.toml
+$(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	$(BIN)/pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[test]'
 	touch $@ $(VENV)/demo.stamp
 
 demo: $(VENV)/demo.stamp
@@ -26,9 +28,18 @@ check: $(VENV)/test.stamp
 test: check
 	$(BIN)/python -m pytest -n auto
 
+# The newest versions of what the tests install, written down in the file that `make test` takes them from.
+constraints:
+	$(PYTHON) -m venv --clear $(VENV)-newest
+	$(VENV)-newest/bin/pip install -q --disable-pip-version-check -e '.[test]'
+	grep '^#' $(CONSTRAINTS) > $(VENV)-newest/constraints.txt
+	$(VENV)-newest/bin/pip freeze --exclude-editable >> $(VENV)-newest/constraints.txt
+	mv $(VENV)-newest/constraints.txt $(CONSTRAINTS)
+	rm -rf $(VENV)-newest
+
 # Hours, and hundreds of megabytes to fetch: never part of `make test`. It goes on where an earlier run stopped.
 portability: $(VENV)/test.stamp
 	$(BIN)/python -m tests.portability
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache
