@@ -8,7 +8,7 @@ it left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,45 +18,9 @@ import onnx.numpy_helper as nph
 import onnx
 from onnx import helper
 
-from .oracle import value_info
+from .oracle import VERSION
 from .protos import subgraphs
-
-Array = np.ndarray[Any, Any]
-Arrays = Mapping[str, Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """Nodes that are computed together: mostly one. inputs: what they read beside constants."""
-
-    nodes: list[Any]
-    inputs: list[str]
-    outputs: list[str]
-    constants: Mapping[str, Any]  # TensorProto by name
-    whole: Any  # the ModelProto that they are of
-
-    def model(self, inputs: Arrays, change: Callable[[Any], Any] = lambda proto: proto) -> Any:
-        """Of these nodes alone. change: applied to all nodes and constants."""
-        graph = helper.make_graph(
-            [change(n) for n in self.nodes],
-            "step",
-            [value_info(i, inputs[i], None) for i in self.inputs],
-            [helper.make_empty_tensor_value_info(o) for o in self.outputs],
-            [change(t) for t in self.constants.values()],
-        )
-        return helper.make_model(graph, opset_imports=self.whole.opset_import, ir_version=self.whole.ir_version)
-
-    def array(self, node: Any, number: int, inputs: Arrays) -> Array | None:
-        """What `node` reads as its input `number`; None where that is computed within the step."""
-        name = node.input[number] if len(node.input) > number else ""
-        if name in self.constants:
-            return np.asarray(nph.to_array(self.constants[name]))
-        return inputs.get(name)
-
-    def with_node(self, node: Any) -> Step:
-        """`node` in the place of the only one."""
-        return Step([node], self.inputs, self.outputs, self.constants, self.whole)
-
+from .step import Array, Arrays, Step
 
 Compute = Callable[[Step, Arrays], dict[str, Array]]
 Applies = Callable[[Step, Any, Arrays, Arrays], bool]
@@ -66,12 +30,13 @@ Mend = Callable[[Step, Arrays, Arrays, Compute], dict[str, Array] | None]
 @dataclass(frozen=True)
 class Quirk:
     """applies: asked of a node with what its step has read and made. mend: gives the step's right outputs, or None
-    where they cannot be had."""
+    where they cannot be had. until: the first version of onnxruntime that is without the quirk."""
 
     reason: str
     ops: Sequence[str]
     applies: Applies
     mend: Mend
+    until: tuple[int, int] | None = None
 
 
 # When
@@ -314,11 +279,12 @@ KNOWN: tuple[Quirk, ...] = (
         leave_out,
     ),
     Quirk(
-        "onnxruntime sorts NaN as its algorithm meets it; NumPy, and so the reference, has it above all numbers",
-        ("TopK", "ArgMax", "ArgMin", "Hardmax"),
+        "onnxruntime compares a NaN as its algorithm meets it; NumPy, and so the reference, has it above all numbers",
+        ("ArgMax", "ArgMin", "Hardmax"),
         reads_nan,
         by_reference,
     ),
+    Quirk("onnxruntime sorted NaN as its algorithm met it", ("TopK",), reads_nan, by_reference, until=(1, 32)),
     Quirk(
         "onnxruntime scatters the larger of two by std::max, which loses a NaN in one of the two places",
         ("ScatterND", "ScatterElements"),
@@ -370,6 +336,9 @@ KNOWN: tuple[Quirk, ...] = (
     ),
 )
 
+PRESENT = tuple(q for q in KNOWN if q.until is None or q.until > VERSION)
+"""Those of the onnxruntime that is installed."""
+
 
 REFUSALS = {
     "scale must hold one element for each channel": "onnxruntime broadcasts the scales of a GroupNormalization",
@@ -381,7 +350,7 @@ REFUSALS = {
 def find_quirk(step: Step, inputs: Arrays, outputs: Arrays) -> Quirk | None:
     """The first that applies to a node of `step` or of its subgraphs."""
     for node in inner_nodes(step.nodes):
-        for quirk in KNOWN:
+        for quirk in PRESENT:
             if node.op_type in quirk.ops and quirk.applies(step, node, inputs, outputs):
                 return quirk
     return None

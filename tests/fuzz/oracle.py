@@ -14,6 +14,9 @@ Array = np.ndarray[Any, Any]
 
 onnxruntime.set_default_logger_severity(4)
 
+VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+"""Of onnxruntime."""
+
 IR_VERSIONS = dict(zip(range(7, 26), (3, 3, 4, 5, 6, 7, 7, 7, 8, 8, 8, 8, 9, 9, 10, 10, 11, 12, 13), strict=True))
 """By opset of ai.onnx."""
 

@@ -15,9 +15,10 @@ import onnx.numpy_helper as nph
 import onnx
 from onnx import helper
 
-from .known import Step, find_quirk
+from .known import find_quirk
 from .oracle import open_session
 from .protos import copy_model, reads, subgraphs
+from .step import Step
 
 Array = np.ndarray[Any, Any]
 Hook = Callable[[Any, str, Array], Array]
