@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
+        ModelPackageWriteMode,
         OrtAllocatorType,
         OrtCompileApiFlags,
         OrtDeviceMemoryType,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         unregister_execution_provider_library,
     )
     from .run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+    from .run.api.log_callback import set_default_logger_callback
     from .run.api.logs import set_default_logger_severity, set_default_logger_verbosity
     from .run.api.ortvalue import OrtValue
     from .run.api.run_options import RunOptions
@@ -87,6 +89,10 @@ if TYPE_CHECKING:
         AdapterFormat,
         LoraAdapter,
         ModelCompiler,
+        ModelPackage,
+        ModelPackageComponentContext,
+        ModelPackageContext,
+        ModelPackageOptions,
         OrtEpContextData,
         OrtEpContextDataBuffer,
         OrtExternalInitializerInfo,
@@ -128,6 +134,11 @@ __all__ = [
     "ModelFileError",
     "ModelFormatError",
     "ModelMetadata",
+    "ModelPackage",
+    "ModelPackageComponentContext",
+    "ModelPackageContext",
+    "ModelPackageOptions",
+    "ModelPackageWriteMode",
     "NoDeviceError",
     "NodeArg",
     "OpaliteError",
@@ -185,6 +196,7 @@ __all__ = [
     "preload_dlls",
     "print_debug_info",
     "register_execution_provider_library",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",
@@ -202,6 +214,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "ExecutionMode",
         "ExecutionOrder",
         "GraphOptimizationLevel",
+        "ModelPackageWriteMode",
         "OrtAllocatorType",
         "OrtCompileApiFlags",
         "OrtDeviceMemoryType",
@@ -233,6 +246,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "unregister_execution_provider_library",
     ),
     ".run.api.hardware": ("OrtArenaCfg", "OrtDevice", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo"),
+    ".run.api.log_callback": ("set_default_logger_callback",),
     ".run.api.logs": ("set_default_logger_severity", "set_default_logger_verbosity"),
     ".run.api.run_options": ("RunOptions",),
     ".run.api.session_binding": ("SessionIOBinding",),
@@ -241,6 +255,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "AdapterFormat",
         "LoraAdapter",
         "ModelCompiler",
+        "ModelPackage",
+        "ModelPackageComponentContext",
+        "ModelPackageContext",
+        "ModelPackageOptions",
         "OrtEpContextData",
         "OrtEpContextDataBuffer",
         "OrtExternalInitializerInfo",

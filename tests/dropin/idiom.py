@@ -14,6 +14,9 @@ import numpy as np
 
 Function = Callable[[Any, Path], Any]
 
+COMPARED_WITH = (1, 32)
+"""The version of onnxruntime that the idioms and docs/dropin.md were compared with: Opalite does what that one does."""
+
 
 @dataclass(frozen=True)
 class Idiom:

@@ -79,6 +79,38 @@ def severity_of_a_text(ort: Any, tmp: Path) -> Any:
 
 
 @idiom
+def messages_by_callback(ort: Any, tmp: Path) -> Any:
+    """Those of a session that is made, with its own severity and its name."""
+    told: list[Any] = []
+    made = ort.set_default_logger_callback(lambda *message: told.append(message), severity=4)
+    try:
+        options = ort.SessionOptions()
+        options.log_severity_level, options.logid = 1, "mine"
+        ort.InferenceSession(models.multiply(), options, providers=["CPUExecutionProvider"])
+    finally:
+        ort.set_default_logger_callback(None)
+        ort.set_default_logger_severity(4)
+    of_session = [m for m in told if m[2] == "mine"]
+    severity, category, logid, where, message = of_session[0]
+    return made, severity, logid, category != "", ":" in where, message != "", {m[0] for m in of_session} <= {1, 2}
+
+
+@idiom
+def callback_that_is_a_text(ort: Any, tmp: Path) -> Any:
+    ort.set_default_logger_callback("print")
+
+
+@idiom
+def callback_with_a_severity_out_of_range(ort: Any, tmp: Path) -> Any:
+    ort.set_default_logger_callback(None, 9)
+
+
+@idiom
+def callback_with_a_severity_of_a_text(ort: Any, tmp: Path) -> Any:
+    ort.set_default_logger_callback(print, "warning")
+
+
+@idiom
 def telemetry(ort: Any, tmp: Path) -> Any:
     ort.disable_telemetry_events()
     ort.enable_telemetry_events()
@@ -126,7 +158,7 @@ def allocators(ort: Any, tmp: Path) -> Any:
 def enumerations(ort: Any, tmp: Path) -> Any:
     names = "GraphOptimizationLevel ExecutionMode ExecutionOrder OrtAllocatorType OrtMemType OrtSparseFormat "
     names += "OrtDeviceMemoryType OrtMemoryInfoDeviceType OrtHardwareDeviceType OrtExecutionProviderDevicePolicy "
-    names += "OrtCompileApiFlags"
+    names += "OrtCompileApiFlags ModelPackageWriteMode"
     return {n: {k: int(v) for k, v in getattr(ort, n).__members__.items()} for n in names.split()}
 
 
@@ -188,6 +220,12 @@ def backend_of_models(ort: Any, tmp: Path) -> Any:
 
 
 @idiom
+def backend_of_a_number(ort: Any, tmp: Path) -> Any:
+    rep = importlib.import_module(f"{ort.__name__}.backend").prepare(models.cast(1, 7, ()), device="CPU")
+    return rep.run(np.float32(3))[0], rep.run([np.float32(4)])[0]
+
+
+@idiom
 def backend_options(ort: Any, tmp: Path) -> Any:
     backend = importlib.import_module(f"{ort.__name__}.backend")
     rep = backend.prepare(models.multiply(), device="CPU", intra_op_num_threads=1, some_other_backend=5)
@@ -222,3 +260,14 @@ def adapters(ort: Any, tmp: Path) -> Any:
 @refused("EPContext models")
 def models_compiled_ahead(ort: Any, tmp: Path) -> Any:
     ort.ModelCompiler(ort.SessionOptions(), models.multiply()).compile_to_file(str(tmp / "m_ctx.onnx"))
+
+
+@refused("model packages")
+def packages(ort: Any, tmp: Path) -> Any:
+    options = ort.ModelPackageOptions(ort.SessionOptions())
+    ort.ModelPackageContext(str(tmp)).select_component("model", options).create_session()
+
+
+@refused("model packages")
+def package_written(ort: Any, tmp: Path) -> Any:
+    ort.ModelPackage.open(str(tmp)).commit(str(tmp / "copy"), ort.ModelPackageWriteMode.DENSE)

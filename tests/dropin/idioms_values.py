@@ -1,4 +1,4 @@
-"""OrtValue, OrtDevice, DLPack."""
+"""OrtValue, OrtDevice."""
 
 from __future__ import annotations
 
@@ -211,7 +211,17 @@ def vector_of_values(ort: Any, tmp: Path) -> Any:
     fetches = state.OrtValueVector()
     where = ort.OrtDevice.make("cpu", 0)._get_c_device()
     session.run_with_ortvaluevector(ort.RunOptions(), ["X"], feeds, ["Y"], fetches, [where])
-    return len(fetches), fetches[0].numpy(), fetches.element_type_at(0), fetches.bool_tensor_indices()
+    return len(fetches), fetches[0].numpy(), fetches.element_type_at(0)
+
+
+@idiom
+def vector_by_dlpack(ort: Any, tmp: Path) -> Any:
+    state = __import__(f"{ort.__name__}.capi.onnxruntime_pybind11_state", fromlist=["OrtValueVector"])
+    v, x = state.OrtValueVector(), X.copy()
+    v.push_back(ort.OrtValue.ortvalue_from_numpy(x)._ortvalue)
+    v.push_back(ort.OrtValue.ortvalue_from_numpy(np.array([True, False])).__dlpack__())
+    taken = [ort.OrtValue.from_dlpack(c) for c in v.to_dlpacks(None)]
+    return [(t.data_type(), t.numpy().copy()) for t in taken], taken[0].data_ptr() == x.ctypes.data
 
 
 @idiom
@@ -240,94 +250,6 @@ def sparse_by_rows(ort: Any, tmp: Path) -> Any:
 @refused("sparse tensors")
 def value_as_sparse(ort: Any, tmp: Path) -> Any:
     ort.OrtValue.ortvalue_from_numpy(X).as_sparse_tensor()
-
-
-# DLPack
-
-
-@idiom
-def lent_to_numpy(ort: Any, tmp: Path) -> Any:
-    x = X.copy()
-    array = np.from_dlpack(ort.OrtValue.ortvalue_from_numpy(x))
-    return array, np.shares_memory(array, x)
-
-
-@idiom
-def lent_types(ort: Any, tmp: Path) -> Any:
-    kinds = [
-        "float32",
-        "float64",
-        "float16",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "bool",
-    ]
-    values = [ort.OrtValue.ortvalue_from_numpy(np.arange(4).astype(k)) for k in kinds]
-    return [np.from_dlpack(v).copy() for v in values]
-
-
-@idiom
-def lent_to_another_value(ort: Any, tmp: Path) -> Any:
-    a = ort.OrtValue.ortvalue_from_numpy(X.copy())
-    b = ort.OrtValue.from_dlpack(a)
-    c = ort.OrtValue.from_dlpack(a.__dlpack__())
-    d = ort.OrtValue.from_dlpack(a._ortvalue.to_dlpack())
-    return b, c, d, [v.data_ptr() == a.data_ptr() for v in (b, c, d)], a.__dlpack_device__()
-
-
-@idiom
-def lent_bool(ort: Any, tmp: Path) -> Any:
-    flags = ort.OrtValue.ortvalue_from_numpy(np.array([True, False, True]))
-    numbers = ort.OrtValue.ortvalue_from_numpy(np.array([1, 2, 255], np.uint8))
-    found = [ort.OrtValue.from_dlpack(v) for v in (flags, numbers)]
-    return [(v.data_type(), v.numpy().copy()) for v in found]
-
-
-@idiom
-def lent_without_elements(ort: Any, tmp: Path) -> Any:
-    shapes = (1, 8, 0, 128), (0,), (0, 4), (4, 0)
-    return [ort.OrtValue.from_dlpack(ort.OrtValue.ortvalue_from_numpy(np.zeros(s, np.float32))).shape() for s in shapes]
-
-
-@idiom
-def taken_from_numpy(ort: Any, tmp: Path) -> Any:
-    x = np.arange(6.0).reshape(2, 3)
-    v, c = ort.OrtValue.from_dlpack(x), ort.OrtValue.from_dlpack(np.arange(3.0).__dlpack__())
-    return v, c, v.data_ptr() == x.ctypes.data
-
-
-@idiom
-def taken_in_columns(ort: Any, tmp: Path) -> Any:
-    ort.OrtValue.from_dlpack(np.arange(6.0).reshape(2, 3).T)
-
-
-@idiom
-def taken_from_nothing(ort: Any, tmp: Path) -> Any:
-    ort.OrtValue.from_dlpack(5)
-
-
-@idiom
-def taken_and_fed(ort: Any, tmp: Path) -> Any:
-    v = ort.OrtValue.from_dlpack(X)
-    return ort.InferenceSession(models.multiply(), providers=CPU).run(None, {"X": v})
-
-
-@idiom
-def bytes_of_a_capsule(ort: Any, tmp: Path) -> Any:
-    state = __import__(f"{ort.__name__}.capi._pybind_state", fromlist=["C"])
-    a, b = (ort.OrtValue.ortvalue_from_numpy(np.ones(2, t)) for t in (np.float32, np.uint8))
-    return [state.is_dlpack_uint8_tensor(v._ortvalue.to_dlpack()) for v in (a, b)]
-
-
-@differs("DLPack's own type of bool is taken")
-def taken_bool_of_numpy(ort: Any, tmp: Path) -> Any:
-    return ort.OrtValue.from_dlpack(np.array([True, False]))
 
 
 # Devices and memory

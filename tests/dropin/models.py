@@ -28,7 +28,7 @@ def build(nodes: Sequence[Any], ins: Sequence[Port], outs: Sequence[Port], opset
         [numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()],
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name="dropin")
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8 if opset < 21 else 10, producer_name="dropin")
 
 
 @cache
@@ -169,10 +169,10 @@ def encoded() -> bytes:
 
 
 @cache
-def cast(source: int, target: int) -> bytes:
-    """Y = X of another type, two elements."""
+def cast(source: int, target: int, shape: Sequence[int] = (2,), opset: int = 17) -> bytes:
+    """Y = X of another type."""
     node = helper.make_node("Cast", ["X"], ["Y"], to=target)
-    return build([node], [("X", source, [2])], [("Y", target, [2])]).SerializeToString()
+    return build([node], [("X", source, shape)], [("Y", target, shape)], opset).SerializeToString()
 
 
 @cache

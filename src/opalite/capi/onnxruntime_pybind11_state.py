@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
-from ..run.api.dlpack import is_uint8_capsule as is_dlpack_uint8_tensor
 from ..run.api.enums import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
+    ModelPackageWriteMode,
     OrtAllocatorType,
     OrtCompileApiFlags,
     OrtDeviceMemoryType,
@@ -36,6 +36,7 @@ from ..run.api.environment import (
     unregister_execution_provider_library,
 )
 from ..run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+from ..run.api.log_callback import set_default_logger_callback
 from ..run.api.logs import set_default_logger_severity, set_default_logger_verbosity
 from ..run.api.ortvalue import OrtValue
 from ..run.api.run_options import RunOptions
@@ -46,6 +47,10 @@ from ..run.api.unsupported import (
     AdapterFormat,
     LoraAdapter,
     ModelCompiler,
+    ModelPackage,
+    ModelPackageComponentContext,
+    ModelPackageContext,
+    ModelPackageOptions,
     OrtEpContextData,
     OrtEpContextDataBuffer,
     OrtExternalInitializerInfo,
@@ -96,6 +101,11 @@ __all__ = [
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelMetadata",
+    "ModelPackage",
+    "ModelPackageComponentContext",
+    "ModelPackageContext",
+    "ModelPackageOptions",
+    "ModelPackageWriteMode",
     "ModelRequiresCompilation",
     "NoModel",
     "NoSuchFile",
@@ -141,8 +151,8 @@ __all__ = [
     "get_ep_devices",
     "get_version_string",
     "has_collective_ops",
-    "is_dlpack_uint8_tensor",
     "register_execution_provider_library",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",

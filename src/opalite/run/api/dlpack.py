@@ -1,13 +1,16 @@
 """DLPack: tensors of host memory handed to other libraries and taken from them without a copy.
 
-The structures are those of dlpack.h, version 0.8 (DLManagedTensor), which every library with `__dlpack__` takes.
-NumPy's own `__dlpack__` refuses read-only arrays, bool and the types of ml_dtypes, so that this is written out here.
+The structures are those of dlpack.h, version 0.8 (DLManagedTensor), which every library with `__dlpack__` takes; the
+codes of floats of 8 and 4 bits are those of version 1.1. NumPy's own `__dlpack__` refuses read-only arrays and the
+types of ml_dtypes, so this is written out here. Elements of less than a byte are packed in DLPack but take a byte each
+in NumPy, so these alone are copied.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +24,24 @@ CPU_DEVICE = (1, 0)
 """kDLCPU and the number of the device."""
 
 _NAME, _USED = b"dltensor", b"used_dltensor"
-_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
+_INT, _UINT, _FLOAT, _COMPLEX = 0, 1, 2, 5
+_NUMPY_KINDS = {"i": _INT, "u": _UINT, "f": _FLOAT, "c": _COMPLEX}
+_TYPES = {
+    DType.BOOL: (6, 8),
+    DType.BFLOAT16: (4, 16),
+    DType.FLOAT8E4M3FN: (10, 8),
+    DType.FLOAT8E4M3FNUZ: (11, 8),
+    DType.FLOAT8E5M2: (12, 8),
+    DType.FLOAT8E5M2FNUZ: (13, 8),
+    DType.FLOAT8E8M0: (14, 8),
+    DType.FLOAT4E2M1: (17, 4),
+    DType.INT4: (_INT, 4),
+    DType.UINT4: (_UINT, 4),
+    DType.INT2: (_INT, 2),
+    DType.UINT2: (_UINT, 2),
+}
+"""(code, bits) of the types that are not plain NumPy numbers."""
+_BY_CODE = {code: dtype for dtype, code in _TYPES.items()}
 _HOST_KINDS = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the host reads
 
 
@@ -78,7 +98,7 @@ _deleter, _destructor = _Deleter(_give_back), _Destructor(_destroy)
 
 
 def to_capsule(array: Array) -> Any:
-    """A capsule of `array`, whose memory it shares; bool goes as uint8, as onnxruntime's does.
+    """A capsule of `array`, whose memory it shares unless its elements take less than a byte.
 
     BindingError for text and for types that DLPack does not know.
     """
@@ -87,10 +107,12 @@ def to_capsule(array: Array) -> Any:
     managed = _Managed()
     shape = (ctypes.c_int64 * max(held.ndim, 1))(*held.shape)
     strides = (ctypes.c_int64 * max(held.ndim, 1))(*(s // held.itemsize for s in held.strides))
+    if bits < 8:
+        held = _packed(held, bits)
     t = managed.tensor
     t.data = held.ctypes.data
     t.device_type, t.device_id = CPU_DEVICE
-    t.ndim, t.code, t.bits, t.lanes = held.ndim, code, bits, 1
+    t.ndim, t.code, t.bits, t.lanes = array.ndim, code, bits, 1
     t.shape, t.strides, t.byte_offset = shape, strides, 0
     managed.deleter = _deleter
     address = ctypes.addressof(managed)
@@ -99,22 +121,21 @@ def to_capsule(array: Array) -> Any:
 
 
 def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
-    bits = dtype.itemsize * 8
-    codes = {"i": _INT, "u": _UINT, "f": _FLOAT, "c": _COMPLEX}
-    if dtype == np.bool_:
-        return _UINT, 8
-    if dtype == DType.BFLOAT16.np:
-        return _BFLOAT, 16
-    if dtype.kind not in codes or not dtype.isnative:
+    if dtype.kind in _NUMPY_KINDS and dtype.isbuiltin == 1 and dtype.isnative:
+        return _NUMPY_KINDS[dtype.kind], dtype.itemsize * 8
+    found = None
+    with suppress(ValueError):
+        found = _TYPES.get(DType.of(dtype)) if dtype.isnative else None
+    if found is None:
         raise BindingError(f"an array of {dtype} cannot be handed over by DLPack: cast it to a number type first")
-    return codes[dtype.kind], bits
+    return found
 
 
-def from_capsule(capsule: Any, is_bool: bool = False) -> Array:
-    """The array that a capsule holds, in the same memory; row-major, on the host.
+def from_capsule(capsule: Any) -> Array:
+    """The array that a capsule holds, in the same memory unless its elements take less than a byte.
 
-    is_bool: take bytes for bool. InputTypeError if it is no capsule, or one that was taken; BindingError for memory
-    that the host cannot read, other types, and tensors that are not row-major.
+    InputTypeError if it is no capsule, or one that was taken; BindingError for memory that the host cannot read, other
+    types, and tensors that are not row-major.
     """
     try:
         valid = bool(_is_valid(capsule, _NAME))
@@ -132,7 +153,7 @@ def from_capsule(capsule: Any, is_bool: bool = False) -> Array:
             f"the tensor lies on a device of DLPack's type {t.device_type}, whose memory OpenCL cannot use: copy it to "
             "the host first (tensor.cpu())"
         )
-    dtype = _dtype_of(t.code, t.bits, t.lanes, is_bool)
+    dtype = _dtype_of(t.code, t.bits, t.lanes)
     shape = tuple(t.shape[i] for i in range(t.ndim))
     count = math.prod(shape)
     if t.strides and count and not _is_row_major(shape, tuple(t.strides[i] for i in range(t.ndim))):
@@ -141,9 +162,12 @@ def from_capsule(capsule: Any, is_bool: bool = False) -> Array:
     owner = _Owner(managed)
     if not count:
         return np.empty(shape, dtype)
-    memory = (ctypes.c_ubyte * (count * dtype.itemsize)).from_address(t.data + t.byte_offset)
+    memory = (ctypes.c_ubyte * -(-count * t.bits // 8)).from_address(t.data + t.byte_offset)
     memory._owner = owner  # kept as long as any view of the memory
-    array: Array = np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
+    held = np.frombuffer(memory, np.uint8)
+    if t.bits < 8:
+        held = _unpacked(held, count, t.bits, t.code == _INT)
+    array: Array = held.view(dtype).reshape(shape)
     return array
 
 
@@ -158,16 +182,38 @@ class _Owner:
             self._managed.deleter(ctypes.byref(self._managed))
 
 
-def _dtype_of(code: int, bits: int, lanes: int, is_bool: bool) -> np.dtype[Any]:
-    if code == _BOOL or (is_bool and bits == 8):
-        return np.dtype(bool)
-    kinds = {_INT: "i", _UINT: "u", _FLOAT: "f", _COMPLEX: "c"}
-    if lanes == 1 and code == _BFLOAT:
-        found: np.dtype[Any] = DType.BFLOAT16.np
+def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
+    if lanes == 1 and (code, bits) in _BY_CODE:
+        found: np.dtype[Any] = _BY_CODE[code, bits].np
         return found
-    if lanes != 1 or code not in kinds or bits % 8 or bits < 8:
-        raise BindingError(f"the tensor's type (DLPack code {code}, {bits} bits, {lanes} lanes) has no ONNX type")
-    return np.dtype(f"{kinds[code]}{bits // 8}")
+    kind = next((k for k, number in _NUMPY_KINDS.items() if number == code), None)
+    try:
+        if lanes == 1 and kind is not None and bits % 8 == 0:
+            found = np.dtype(f"{kind}{bits // 8}")
+            DType.of(found)
+            return found
+    except (TypeError, ValueError):  # no such type of NumPy's or ONNX's
+        pass
+    raise BindingError(f"the tensor's type (DLPack code {code}, {bits} bits, {lanes} lanes) has no ONNX type")
+
+
+def _packed(array: Array, bits: int) -> Array:
+    """The elements of `array`, a byte each, with `8 // bits` in a byte: the first lies in the lowest bits."""
+    per_byte, flat = 8 // bits, array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    rows = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
+    found: Array = np.bitwise_or.reduce(rows << _shifts(bits), axis=1)
+    return found
+
+
+def _unpacked(held: Array, count: int, bits: int, signed: bool) -> Array:
+    """The opposite of `_packed`: `count` elements with a byte each, their sign extended if they have one."""
+    flat = ((held[:, None] >> _shifts(bits)) & ((1 << bits) - 1)).reshape(-1)[:count]
+    sign = 1 << (bits - 1)
+    return (flat ^ sign) - np.uint8(sign) if signed else flat
+
+
+def _shifts(bits: int) -> Array:
+    return np.arange(0, 8, bits, dtype=np.uint8)
 
 
 def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -177,11 +223,3 @@ def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
             return False
         step *= size
     return True
-
-
-def is_uint8_capsule(capsule: Any) -> bool:
-    """Whether a capsule holds bytes, which may stand for bool."""
-    if not _is_valid(capsule, _NAME):
-        raise InputTypeError("a valid DLPack capsule named 'dltensor' is expected")
-    t = ctypes.cast(_pointer(capsule, _NAME), ctypes.POINTER(_Managed)).contents.tensor
-    return bool(t.code == _UINT and t.bits == 8)

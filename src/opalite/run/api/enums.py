@@ -116,3 +116,10 @@ class OrtCompileApiFlags(_Enum):
     NONE = 0
     ERROR_IF_NO_NODES_COMPILED = 1
     ERROR_IF_OUTPUT_FILE_EXISTS = 2
+
+
+class ModelPackageWriteMode(_Enum):
+    """How ModelPackage.commit writes."""
+
+    PRESERVE = 0
+    DENSE = 1

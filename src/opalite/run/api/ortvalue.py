@@ -143,28 +143,22 @@ class OrtValue:
         raise UnsupportedApiError("this OrtValue does not contain a sparse tensor: numpy() gives the dense array")
 
     @classmethod
-    def from_dlpack(cls, data: Any, is_bool: bool | None = None) -> OrtValue:
+    def from_dlpack(cls, data: Any) -> OrtValue:
         """A value in the memory of a tensor of another library: an object with `__dlpack__`, or a capsule.
 
-        is_bool: whether bytes stand for bool; None asks the object. BindingError for memory that the host cannot read,
-        and for tensors that are not row-major.
+        Elements of less than a byte are copied. BindingError for memory that the host cannot read, and for tensors that
+        are not row-major.
         """
         from .dlpack import from_capsule
 
-        if is_bool is None:
-            kind = getattr(data, "dtype", None)
-            is_bool = str(getattr(kind, "name", kind)) in ("bool", "bool_", "torch.bool") or (
-                isinstance(data, OrtValue) and data.data_type() == "tensor(bool)"
-            )
         if isinstance(data, np.ndarray):
             if not data.flags.c_contiguous:
                 raise BindingError(f"the array of shape {list(data.shape)} is not row-major: make it contiguous first")
             return OrtValue(data)
-        capsule = data.__dlpack__() if hasattr(data, "__dlpack__") else data
-        return OrtValue(from_capsule(capsule, is_bool))
+        return OrtValue(from_capsule(data.__dlpack__() if hasattr(data, "__dlpack__") else data))
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule: of the value's own memory on the host, of a copy from a device. Bool goes as uint8."""
+        """A DLPack capsule: of the value's own memory on the host, of a copy from a device."""
         from .dlpack import to_capsule
 
         return to_capsule(self.numpy())

@@ -12,6 +12,10 @@ _SPARSE = (
 )
 _LORA = "LoRA adapters are not offered: merge the adapter into the model's weights"
 _CONTEXT = "EPContext models are not offered: opalite.compile('model.onnx', 'model.opal') writes a bundle instead"
+_PACKAGE = (
+    "model packages are not offered: give InferenceSession the .onnx file of the variant that you want; "
+    "opalite.compile('model.onnx', 'model.opal') writes a bundle for a device"
+)
 _STREAM = "streams are not offered: every run waits until the device has finished"
 
 
@@ -84,6 +88,40 @@ class OrtExternalInitializerInfo(_Refused):
     """Refused: where ModelCompiler puts an initializer."""
 
     _why = _CONTEXT
+
+
+class ModelPackage(_Refused):
+    """Refused: a folder of variants of a model, to be changed."""
+
+    _why = _PACKAGE
+
+    @staticmethod
+    def open(*args: Any, **kwargs: Any) -> NoReturn:
+        """UnsupportedApiError."""
+        raise UnsupportedApiError(_PACKAGE)
+
+    @staticmethod
+    def compute_directory_hash(*args: Any, **kwargs: Any) -> NoReturn:
+        """UnsupportedApiError."""
+        raise UnsupportedApiError(_PACKAGE)
+
+
+class ModelPackageContext(_Refused):
+    """Refused: a ModelPackage, to be read."""
+
+    _why = _PACKAGE
+
+
+class ModelPackageComponentContext(_Refused):
+    """Refused: the variant of a ModelPackage that was selected."""
+
+    _why = _PACKAGE
+
+
+class ModelPackageOptions(_Refused):
+    """Refused: what a variant of a ModelPackage is selected by."""
+
+    _why = _PACKAGE
 
 
 class OrtSyncStream(_Refused):

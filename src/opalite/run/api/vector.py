@@ -11,9 +11,9 @@ from .ortvalue import OrtValue
 class OrtValueVector(list[OrtValue]):
     """Values by number."""
 
-    def push_back(self, value: OrtValue) -> None:
-        """Append a value."""
-        self.append(value)
+    def push_back(self, value: Any) -> None:
+        """Append a value, or a tensor of another library by DLPack."""
+        self.append(value if isinstance(value, OrtValue) else OrtValue.from_dlpack(value))
 
     def push_back_batch(self, tensors: Iterable[Any], *rest: Any) -> None:
         """Append every value, or array, of `tensors`."""
@@ -38,7 +38,3 @@ class OrtValueVector(list[OrtValue]):
         capsules = [v.to_dlpack() for v in self]
         convert = to_tensor[0] if to_tensor and to_tensor[0] is not None else None
         return capsules if convert is None else [convert(c) for c in capsules]
-
-    def bool_tensor_indices(self) -> list[int]:
-        """Numbers of the values that are bool."""
-        return [i for i, v in enumerate(self) if v.data_type() == "tensor(bool)"]
