@@ -12,10 +12,11 @@ polynomials are one object, so that comparing them records nothing. Bounds of th
 
 from .at_sizes import AtSizes, holds_symbols
 from .compiled import Numbers, compile_numbers
-from .dim import Dim, Guard, Trace
+from .dim import Dim
 from .explain import conditions, fixed_sizes
 from .extremes import at_least, at_most, fitted
 from .real import Real, is_less
+from .trace import Guard, Trace
 from .values import (
     FUNCTIONS,
     always_equal,

@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from .compiled import compile_numbers
-from .dim import Dim, Trace
+from .dim import Dim
 from .real import Real
+from .trace import Trace
 
 
 class AtSizes:

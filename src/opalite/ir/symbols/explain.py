@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .dim import SYMBOLS_OWN, Guard, Trace
+from .trace import SYMBOLS_OWN, Guard, Trace
 
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 

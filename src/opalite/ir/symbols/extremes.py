@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .dim import Dim, Trace, as_poly
+from .dim import Dim, as_poly
 from .polynomial import add
+from .trace import Trace
 from .values import hint_of
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .dim import Trace
+    from .trace import Trace
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "add": operator.add,

@@ -1,0 +1,135 @@
+"""What is known of the least and the largest value of atoms, and so of polynomials over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+from .polynomial import Bounds, Monomial, Poly
+
+
+class KnownBounds:
+    """The bounds that atoms have from the start, and what guards have taught since."""
+
+    def __init__(self) -> None:
+        self._atoms: list[Bounds] = []
+        self._learnt: dict[Monomial, Bounds] = {}
+        self._limiting: dict[tuple[Monomial, bool], str] = {}  # the guard that each bound, lower or upper, comes from
+
+    def add_atom(self, bounds: Bounds) -> None:
+        """Of the next atom, by number."""
+        self._atoms.append(bounds)
+
+    def of(self, poly: Poly) -> Bounds:
+        """What a polynomial is at least and at most; None where nothing is known."""
+        low, high = self._sum_bounds(poly)
+        if len(poly) > 1 and (low is None or high is None or any(c < 0 for _, c in poly)):
+            least, most = self._product_bounds(poly)
+            low = least if low is None or (least is not None and least > low) else low
+            high = most if high is None or (most is not None and most < high) else high
+        return low, high
+
+    def _product_bounds(self, poly: Poly) -> Bounds:
+        """The bounds of f * rest + c, f being what all monomials share: s0*s1 - s0 is s0 * (s1 - 1)."""
+        fixed = sum(c for m, c in poly if not m)
+        open_terms = [(m, c) for m, c in poly if m]
+        shared = list(open_terms[0][0])
+        for m, _ in open_terms[1:]:
+            left, kept = list(m), []
+            for a in shared:
+                if a in left:
+                    left.remove(a)
+                    kept.append(a)
+            shared = kept
+        if not shared:
+            return None, None
+        rest = self._sum_bounds(tuple((_without(m, shared), c) for m, c in open_terms))
+        low, high = _product(self._monomial_bounds(tuple(shared)), rest)
+        return None if low is None else low + fixed, None if high is None else high + fixed
+
+    def _sum_bounds(self, poly: Poly) -> Bounds:
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, coefficient in poly:
+            least, most = self._monomial_bounds(monomial)
+            if coefficient < 0:
+                least, most = most, least
+            low = None if low is None or least is None else low + coefficient * least
+            high = None if high is None or most is None else high + coefficient * most
+        return low, high
+
+    def learn(self, poly: Poly, sign: str, text: str) -> str | None:
+        """Take `poly (sign) 0`, a guard of that text, for what it says of the bounds of a single monomial.
+
+        The text of an earlier guard that follows from this one, if there is one.
+        """
+        terms = [term for term in poly if term[0]]
+        if len(terms) != 1 or sign == "==":
+            return None
+        if sign == "!=":
+            self._learn_end(terms[0], sum(c for m, c in poly if not m))
+            return None
+        ((monomial, by),) = terms
+        rest = sum(c for m, c in poly if not m) + {"<": 1, ">": -1}.get(sign, 0)  # by * x + rest <= 0, or >= 0
+        is_upper = sign[0] == "<"
+        if by < 0:
+            is_upper, by, rest = not is_upper, -by, -rest
+        limit = -rest // by if is_upper else -(rest // by)
+        low, high = self._monomial_bounds(monomial)
+        if is_upper and (high is None or limit < high):
+            self._learnt[monomial] = low, limit
+            self._learn_parts(monomial, limit)
+        elif not is_upper and (low is None or limit > low):
+            self._learnt[monomial] = limit, high
+        else:
+            return None
+        follows = self._limiting.get((monomial, is_upper))
+        self._limiting[monomial, is_upper] = text
+        return follows
+
+    def _learn_parts(self, monomial: Monomial, limit: int) -> None:
+        """The product of some factors of what is at most `limit` is so all the more, if the others are at least 1."""
+        for size in range(1, len(monomial)):
+            for part in combinations(monomial, size):
+                others, _ = self._monomial_bounds(_without(monomial, part))
+                low, high = self._monomial_bounds(part)
+                if others is not None and others > 0 and (high is None or limit // others < high):
+                    self._learnt[part] = low, limit // others
+
+    def _learn_end(self, term: tuple[Monomial, int], rest: int) -> None:
+        """`term + rest != 0` moves a bound that is excluded."""
+        monomial, by = term
+        if rest % by:
+            return
+        low, high = self._monomial_bounds(monomial)
+        if low == -rest // by:
+            self._learnt[monomial] = low + 1, high
+        elif high == -rest // by:
+            self._learnt[monomial] = low, high - 1
+
+    def _monomial_bounds(self, monomial: Monomial) -> Bounds:
+        if monomial in self._learnt:
+            return self._learnt[monomial]
+        if len(monomial) == 1:
+            return self._atoms[monomial[0]]
+        found: Bounds = (1, 1)
+        for a in monomial:
+            found = _product(found, self._monomial_bounds((a,)))
+        return found
+
+
+def _product(a: Bounds, b: Bounds) -> Bounds:
+    """The bounds of a product of two numbers between such bounds."""
+    low, high = (-math.inf if a[0] is None else a[0]), (math.inf if a[1] is None else a[1])
+    least, most = (-math.inf if b[0] is None else b[0]), (math.inf if b[1] is None else b[1])
+    ends = [x * y if x and y else 0 for x in (low, high) for y in (least, most)]
+    lower, upper = min(ends), max(ends)
+    return None if lower == -math.inf else int(lower), None if upper == math.inf else int(upper)
+
+
+def _without(monomial: Monomial, shared: Sequence[int]) -> Monomial:
+    left = list(monomial)
+    for a in shared:
+        left.remove(a)
+    return tuple(left)

@@ -1,0 +1,156 @@
+"""Trace: the symbols of a model, and what was decided about them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .bounds import KnownBounds
+from .dim import Dim
+from .polynomial import Bounds, Monomial, Poly
+from .values import FUNCTIONS
+
+SYMBOLS_OWN = "symbols are at least 2"
+"""Where the guards of symbols themselves come from."""
+
+_HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`text` is true of the sizes that a trace was made with, and has to be for those it is used with.
+
+    where: the line of code that asked. fixes: it holds a size to one value. node: the model's node that was imported
+    then, or "".
+    """
+
+    text: str
+    where: str
+    fixes: bool = False
+    node: str = ""
+
+
+class Trace:
+    """Symbols and what was decided about them. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.symbols: list[Dim] = []
+        self.names: list[str] = []
+        self.node = ""  # of the model, that is imported now: guards tell it
+        self._guards: dict[str, Guard] = {}
+        self._texts: list[str] = []
+        self._hints: list[int] = []
+        self._bounds = KnownBounds()
+        self._atoms: dict[str, int] = {}
+        self._dims: dict[Poly, Dim] = {}
+        self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # what was divided by which number, by the atom for it
+        self._recorded = 0  # guards, those dropped since included
+        self._checked = -1  # of them, when `_check` was made
+        self._check: Callable[..., Any]
+
+    def symbol(self, hint: int, name: str = "") -> int:
+        """A size that may be any other; 0 and 1, which broadcasting and much else treats apart, stay themselves.
+
+        A symbol is at least 2, which is a condition of its trace. name: as the model calls it, for messages.
+        """
+        if hint < 2:
+            return hint
+        text = f"s{len(self.symbols)}"
+        number = self._atom(text, hint, (2, None))
+        made = self.dim((((number,), 1),))
+        assert isinstance(made, Dim)
+        self.symbols.append(made)
+        self.names.append(name or text)
+        self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", SYMBOLS_OWN))
+        return made
+
+    @property
+    def guards(self) -> list[Guard]:
+        """What has to hold, in the order in which it was asked."""
+        return list(self._guards.values())
+
+    def guard(self, text: str, *, fixes: bool = False) -> None:
+        """Record a condition. It is true now."""
+        if text not in self._guards:
+            self._guards[text] = Guard(text, _caller(), fixes, self.node)
+            self._recorded += 1
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Whether every guard does for these values of the symbols: those recorded since the last time included."""
+        if self._recorded != self._checked:
+            self._checked = self._recorded
+            fixing_first = sorted(self._guards.values(), key=lambda g: not g.fixes)
+            names = ", ".join(s.text for s in self.symbols)
+            text = " and ".join(f"({g.text})" for g in fixing_first) or "True"
+            self._check = eval(f"lambda {names}: {text}", {"__builtins__": {}, **FUNCTIONS})
+        try:
+            return bool(self._check(*sizes))
+        except (ArithmeticError, ValueError):
+            return False
+
+    def _atom(self, text: str, hint: int, bounds: Bounds) -> int:
+        number = self._atoms.get(text)
+        if number is None:
+            number = self._atoms[text] = len(self._texts)
+            self._texts.append(text)
+            self._hints.append(hint)
+            self._bounds.add_atom(bounds)
+        return number
+
+    def atom(self, text: str, hint: int, bounds: Bounds) -> int:
+        """An integer that is opaque but for its bounds, as a Dim."""
+        return self.dim((((self._atom(text, hint, bounds),), 1),))
+
+    def dim(self, poly: Poly) -> int:
+        """The Dim of a polynomial; a plain integer for a constant."""
+        if not poly:
+            return 0
+        if len(poly) == 1 and not poly[0][0]:
+            return poly[0][1]
+        found = self._dims.get(poly)
+        if found is None:
+            found = self._dims[poly] = Dim(self, poly, self.hint(poly))
+        return found  # type: ignore[return-value]
+
+    def hint(self, poly: Poly) -> int:
+        """The value of a polynomial for the sizes at hand."""
+        return sum(c * math.prod(self._hints[a] for a in m) for m, c in poly)
+
+    def is_one_symbol(self, poly: Poly) -> bool:
+        """Whether a polynomial holds one symbol, to the first power, and else constants."""
+        atoms = [m for m, _ in poly if m]
+        return len(atoms) == 1 and len(atoms[0]) == 1 and self._texts[atoms[0][0]] in {s.text for s in self.symbols}
+
+    def bounds(self, poly: Poly) -> Bounds:
+        """What a polynomial is at least and at most; None where nothing is known."""
+        return self._bounds.of(poly)
+
+    def learn(self, poly: Poly, sign: str, text: str) -> None:
+        """Take `poly (sign) 0`, a guard of that text, for what it says of bounds; drop one that follows from it."""
+        follows = self._bounds.learn(poly, sign, text)
+        if follows is not None:
+            self._guards.pop(follows, None)
+
+    def text(self, poly: Poly) -> str:
+        """A polynomial as an expression of Python."""
+        terms = []
+        for monomial, coefficient in sorted(poly, key=lambda term: not term[0]):  # the constant last
+            factors = [self._texts[a] for a in monomial]
+            if coefficient != 1 or not factors:
+                factors.append(str(coefficient))
+            terms.append("*".join(factors))
+        return " + ".join(terms).replace("+ -", "- ")
+
+
+def _caller() -> str:
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    path = Path(frame.f_code.co_filename)
+    return f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}"
