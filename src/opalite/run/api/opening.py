@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import knobs
 from ...cl.devices import list_all
@@ -14,8 +14,16 @@ from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
 from ...plan.bundle import SUFFIX, is_bundle
 from ...status import ModelLoadCanceled
+from ..model.compiler import Compiler
+from ..model.model import Model
+from ..model.opening import open_onnx
+from ..model.options import CompileOptions, parse_precision, parse_tolerance
 from .providers import OPENCL, Asked, Choice, by_policy, choose
 from .session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
+
+if TYPE_CHECKING:
+    from ..precision.auto_model import AutoModel
+    from .profiling import Profiler
 
 ModelSource = str | os.PathLike[str] | bytes
 
@@ -69,6 +77,49 @@ def wants_strict(choice: Choice, options: SessionOptions) -> bool:
     if asked.lower() not in ("0", "1", "true", "false"):
         raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {asked!r}")
     return asked.lower() in ("1", "true")
+
+
+def compile_options(given: Mapping[str, Any], choice: Choice, options: SessionOptions) -> CompileOptions:
+    """What the session's own arguments say, else its provider's options, else the environment."""
+    return CompileOptions(
+        precision=parse_precision(given["precision"] or choice.options.get("precision")),
+        memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
+        tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
+        strict=given["strict"] or wants_strict(choice, options),
+        tolerance=parse_tolerance(
+            choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
+        ),
+        trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
+    )
+
+
+def profiler_of(options: SessionOptions) -> Profiler | None:
+    """What records runs, if the options ask for it."""
+    if not options.enable_profiling:
+        return None
+    from .profiling import Profiler
+
+    return Profiler(options.profile_file_prefix)
+
+
+def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits) -> tuple[Model, AutoModel | None]:
+    """The model behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
+    if not isinstance(path_or_bytes, bytes) and is_bundle(path_or_bytes):
+        from ..model.bundle_model import BundleModel
+
+        if edits:
+            raise OptionError(
+                f"{path_or_bytes} is compiled: sizes and initializers are given where the .onnx file is compiled"
+            )
+        return BundleModel(path_or_bytes, compiler), None
+    if compiler.options.precision != "auto":
+        return open_onnx(path_or_bytes, compiler, edits), None
+    from ..precision.auto_model import AutoModel, unsuited
+
+    if unsuited(compiler.rt.info):
+        return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
+    auto = AutoModel(path_or_bytes, compiler, edits)
+    return auto, auto
 
 
 def write_optimized(

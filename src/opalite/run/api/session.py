@@ -1,6 +1,7 @@
 """InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port.
 
-Longer than 400 lines: onnxruntime's class has that many calls, each of a few lines here.
+Here it is loaded, run and closed; session_api.py has the other calls of onnxruntime's class, session_tools.py Opalite's
+own (explain, profile, tune, ...).
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
-
-import numpy as np
 
 from ... import knobs
 from ...cl.forks import check_fork, process
@@ -24,49 +22,43 @@ from ...cl.runtime import Runtime, find_runtime
 from ...cl.tensor import DeviceTensor
 from ...errors import BindingError, InputError, InputTypeError, OptionError
 from ...ir.device import DeviceInfo
-from ...ir.dtype import DType
-from ...ir.edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ...knobs import LEVELS
-from ...plan.bundle import is_bundle
 from ..execute.exchange import Target
 from ..execute.executable import Executable
 from ..execute.phases import Recorder
 from ..execute.short_turns import short_turns
-from ..execute.trace import Ran, RunTrace, Timing
+from ..execute.trace import Ran, RunTrace
 from ..model.behind import Behind
 from ..model.compiler import Compiler
 from ..model.ledger import Ledger
-from ..model.model import Model
-from ..model.opening import open_onnx
-from ..model.options import CompileOptions, parse_precision, parse_tolerance
+from ..model.options import CompileOptions
 from ..model.request import RunRequest, TuneRequest
 from ..model.steady import SteadyRun, types_key
 from ..model.turn import RunLock
-from ..report.explain import Explanation, explain, tier_sentence
 from .binding import IOBinding, check_device
 from .host_memory import host_memory, out_of_memory
 from .logs import SessionLog
-from .opening import check_model_source, choose_device, source_name, wants_strict, write_optimized
+from .opening import (
+    check_model_source,
+    choose_device,
+    compile_options,
+    open_model,
+    profiler_of,
+    source_name,
+    write_optimized,
+)
 from .ortvalue import OrtValue
 from .providers import Asked, check_providers
 from .run_options import RunOptions, check_not_terminated, check_run_options, tell_run
-from .session_api import SessionApi
 from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
+from .session_tools import SessionTools
 from .stats_file import tell_at_exit, write_stats
 
 if TYPE_CHECKING:
     from ...tune.report import GraphTuning
-    from ...tune.tuner import Progress
-    from ..precision.auto_model import AutoModel
-    from ..report.profile import Profile
-    from ..report.stats import SessionStats
-    from .profiling import Profiler
-
-Array = np.ndarray[Any, Any]
 
 
-class InferenceSession(SessionApi):
+class InferenceSession(SessionTools):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
     Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
@@ -135,19 +127,10 @@ class InferenceSession(SessionApi):
         started, started_ns = time.perf_counter(), time.monotonic_ns()
         given = self._arguments
         sess_options: SessionOptions = given["sess_options"]
-        profiler = _profiler(sess_options)
+        profiler = profiler_of(sess_options)
         log = SessionLog(sess_options.log_severity_level, sess_options.logid)
         choice = choose_device(given, asked, sess_options)
-        options = CompileOptions(
-            precision=parse_precision(given["precision"] or choice.options.get("precision")),
-            memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
-            tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
-            strict=given["strict"] or wants_strict(choice, sess_options),
-            tolerance=parse_tolerance(
-                choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
-            ),
-            trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
-        )
+        options = compile_options(given, choice, sess_options)
         tell_no_effect(sess_options, log)
         rt = find_runtime(choice.device)
         rt.expect_builds()
@@ -156,7 +139,7 @@ class InferenceSession(SessionApi):
         behind = self._make_behind(rt, options)
         compiler = Compiler(rt, options, behind, ledger)
         with host_memory("loading the model"):
-            model, auto = _open(given["path_or_bytes"], compiler, edits)
+            model, auto = open_model(given["path_or_bytes"], compiler, edits)
         self._behind, self._ledger = behind, ledger
         _ = compiler.policy  # an unsupported precision is told now rather than at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
@@ -242,16 +225,6 @@ class InferenceSession(SessionApi):
         if told is not None or self._log.wants(logging.DEBUG):
             tell_run(told, self._log, trace.total_s)
         return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
-
-    @property
-    def last_timing(self) -> Timing:
-        """Where the time of the last run went."""
-        return self._trace
-
-    @property
-    def last_trace(self) -> RunTrace:
-        """What the last run did: its seconds, by which strategy, what crossed, how often the host waited."""
-        return self._trace
 
     def io_binding(self) -> IOBinding:
         """Bindings of inputs and outputs to memory, to run without moving them."""
@@ -376,50 +349,6 @@ class InferenceSession(SessionApi):
         if steady is not None and steady.key is not None:
             self._known[steady.key] = steady
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait, at most `timeout` seconds, for what is done in the background.
-
-        It is the building of programs made for the model, which are used from the next run on; until then general ones
-        serve (docs/tiers.md). With precision='auto' it is the search for a policy, by which the run after it goes. On
-        PoCL it is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used from
-        the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks: run, settle, run
-        25 times, settle.
-        """
-        check_fork()
-        with self._lock:
-            executables = self._ran.executables
-        end = None if timeout is None else time.monotonic() + timeout
-        waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
-        if self._behind is not None:
-            waits.append(self._behind.settle)
-        if self._auto is not None:
-            waits.append(self._auto.settle)
-        done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
-        return all(done)
-
-    def stats(self) -> SessionStats:
-        """What the session did since it was opened: runs, plans, programs, waits by cause, memory by kind."""
-        from ..report.stats import make_stats
-
-        runs = {tier or "host": count for tier, count in list(self._runs.items())}
-        last = (self._trace.tier or "host") if runs else ""
-        return make_stats(runs, last, self._ledger, self._behind, self._lock, self._model.caches)
-
-    def replay(self) -> float:
-        """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
-
-        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between;
-        InputError before the first run.
-        """
-        check_fork()
-        with self._lock:
-            if not self._has_run:
-                raise InputError("there is no run to repeat yet; run the model once before replay()")
-            started = time.perf_counter()
-            for executable in self._ran.executables:
-                executable.replay()
-            return time.perf_counter() - started
-
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
         if names is None or names == "":
             return self._all_outputs
@@ -432,145 +361,6 @@ class InferenceSession(SessionApi):
         if unknown:
             raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
         return [known[n] for n in names]
-
-    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
-        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own.
-
-        Of shapes that it runs itself it tells by the programs made for the model, for which it waits.
-        """
-        check_fork()
-        if input_feed is not None:
-            ran = self._execute(input_feed, self._request(waits=True))[2]
-        elif self._has_run:
-            ran = self._ran
-        else:
-            with self._unchecked():
-                ran = self._execute(self._example_feeds(), self._request(waits=True))[2]
-        found = explain(self.device.name, ran)
-        jobs = [] if self._behind is None else self._behind.jobs
-        found.tier = tier_sentence([e.tier for e in ran.executables], len(jobs), self.stats().faults)
-        found.precision = self.explain_precision()
-        return found
-
-    def explain_precision(self) -> list[str]:
-        """Sentences on how float32 values are stored, and with precision='auto' on what was measured and decided."""
-        if self._auto is not None:
-            return self._auto.describe()
-        if self._is_bundle:
-            return ["precision: as the bundle was compiled"]
-        if self._compiler.options.precision == "auto":
-            from ..precision.auto_model import unsuited_sentences
-
-            return unsuited_sentences(self.device)
-        from ..precision.choice import policy_sentence
-
-        return [policy_sentence(self._compiler.policy)]
-
-    @property
-    def precision_policy(self) -> PrecisionPolicy:
-        """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
-        return self._compiler.policy if self._auto is None else self._auto.policy
-
-    @property
-    def chooses_precision(self) -> bool:
-        """Whether precision='auto' was asked for and the device makes it a question."""
-        return self._auto is not None
-
-    @property
-    def keeps_precision(self) -> bool:
-        """Whether what precision='auto' decides is kept in the cache folder for later sessions, as it is at first.
-
-        Set it to False before the session runs on made-up inputs, by which later sessions should not go.
-        """
-        return self._auto is None or self._auto.keeps
-
-    @keeps_precision.setter
-    def keeps_precision(self, keeps: bool) -> None:
-        if self._auto is not None:
-            self._auto.keeps = keeps
-
-    @contextmanager
-    def _unchecked(self) -> Iterator[None]:
-        """Inside, nothing is decided by the inputs that are run."""
-        auto = self._auto
-        if auto is None:
-            yield
-            return
-        auto.checks = False
-        try:
-            yield
-        finally:
-            auto.checks = True
-
-    def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
-        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.
-
-        Runs of other threads go on between them and count among what the machine does otherwise.
-        """
-        from ..report.peaks import measure_peaks
-        from ..report.profile import Profile, Recorder
-
-        check_fork()
-        self._execute(input_feed, self._request(waits=True))
-        profile = Profile(self.device.name)
-        recorder = Recorder(profile)
-        with self._unchecked():
-            for i in range(max(iterations, 1)):
-                recorder.start(i)
-                _, trace, ran = self._execute(input_feed, self._request(recorder=recorder, waits=True))
-                profile.wall_s.append(trace.total_s)
-        with self._lock:
-            profile.peaks = measure_peaks(self._rt)
-        profile.queueing = [e.queueing for e in ran.executables]
-        return profile
-
-    def tune(
-        self, input_feed: Mapping[str, Any], level: str = "fast", watch: Callable[[Progress], None] | None = None
-    ) -> list[GraphTuning]:
-        """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
-
-        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: told of every trial. Returns a report on each graph of
-        the model. What was measured before an interruption is kept, and taken up by the next call.
-        InputError for a bundle, whose program is fixed: compile the model again with tune=.
-        """
-        if level == "none" or level not in LEVELS:
-            raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
-        model = self._arguments["path_or_bytes"]
-        if not isinstance(model, bytes) and is_bundle(model):
-            raise InputError(f"{model} is compiled already; tune while compiling: opalite compile MODEL --tune {level}")
-        check_fork()
-        self.close()
-        found = self._tunings = []
-        self._execute(input_feed, self._request(tuning=TuneRequest(level, True, watch, found.append)))
-        return list(found)
-
-    @property
-    def _is_bundle(self) -> bool:
-        model = self._arguments["path_or_bytes"]
-        return not isinstance(model, bytes) and is_bundle(model)
-
-    @property
-    def tunings(self) -> list[GraphTuning]:
-        """Reports on what this session tuned, also before it was interrupted."""
-        return list(self._tunings)
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether half could not hold the values of a run, so that fp32 took over."""
-        return self._overflowed
-
-    def example_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
-        return self._model.example_shapes(self.device)
-
-    def _example_feeds(self) -> dict[str, Array]:
-        shapes = self.example_shapes()
-        feeds = {}
-        for arg in self.get_inputs():
-            if arg.dtype is None or arg.dtype is DType.STRING:
-                raise InputError(f"input '{arg.name}' is {arg.type}: give explain() an example of the inputs")
-            feeds[arg.name] = np.zeros(shapes[arg.name], arg.dtype.np)
-        return feeds
 
     def __enter__(self) -> Self:
         return self
@@ -605,33 +395,3 @@ class InferenceSession(SessionApi):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-
-def _profiler(options: SessionOptions) -> Profiler | None:
-    if not options.enable_profiling:
-        return None
-    from .profiling import Profiler
-
-    return Profiler(options.profile_file_prefix)
-
-
-def _open(
-    path_or_bytes: str | os.PathLike[str] | bytes, compiler: Compiler, edits: ModelEdits
-) -> tuple[Model, AutoModel | None]:
-    """The model behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
-    if not isinstance(path_or_bytes, bytes) and is_bundle(path_or_bytes):
-        from ..model.bundle_model import BundleModel
-
-        if edits:
-            raise OptionError(
-                f"{path_or_bytes} is compiled: sizes and initializers are given where the .onnx file is compiled"
-            )
-        return BundleModel(path_or_bytes, compiler), None
-    if compiler.options.precision != "auto":
-        return open_onnx(path_or_bytes, compiler, edits), None
-    from ..precision.auto_model import AutoModel, unsuited
-
-    if unsuited(compiler.rt.info):
-        return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
-    auto = AutoModel(path_or_bytes, compiler, edits)
-    return auto, auto
