@@ -17,6 +17,8 @@ from .run import BAD
 
 _DOCS = Path(__file__).parents[2] / "docs"
 DATA, PAGE, TEXT = _DOCS / "portability.json", _DOCS / "portability.md", Path(__file__).parent / "page.md"
+_OUTCOMES = {"failed": "failed", "crashed": "crashed", "long": "timed out", "driver": "driver fault"}
+"""What the page calls an outcome that is none of success."""
 _SAID = 240  # characters of a failure
 
 
@@ -52,7 +54,8 @@ def summarize(
     }
     if not implementation.models:
         reached = {name for r in results.values() if r["outcome"] == "passed" for name in r.get("kernels", ())}
-        summary["unreached"] = sorted({kernel.name for kernel in all_kernels()} - reached)
+        kernels = {kernel.name for kernel in all_kernels()}
+        summary["kernels"], summary["unreached"] = len(kernels), sorted(kernels - reached)
     return summary
 
 
@@ -113,20 +116,19 @@ def _runs(column: Mapping[str, Any]) -> str:
 
 
 def _cell(counts: Mapping[str, int]) -> str:
-    words = {"failed": "failed", "crashed": "crashed", "long": "too long", "driver": "driver's fault"}
     parts = [f"{counts['passed']} ok"] if counts.get("passed") else []
-    parts += [f"**{counts[k]} {word}**" for k, word in words.items() if counts.get(k)]
-    return ", ".join(parts) or ("not for it" if counts.get("skipped") else "")
+    parts += [f"**{counts[k]} {word}**" for k, word in _OUTCOMES.items() if counts.get(k)]
+    return ", ".join(parts) or ("not applicable" if counts.get("skipped") else "")
 
 
 def _kernels(data: Mapping[str, Mapping[str, Any]]) -> str:
     """Which kernels no test ran to the end on a simulator without a report, and why not."""
     lines = []
-    count = sum(1 for _ in all_kernels())
     for column in data.values():
         if "unreached" not in column or not column["rows"]:
             continue
         whys: dict[str, list[str]] = {}
+        count = column["kernels"]
         for name in column["unreached"]:
             whys.setdefault(OUT_OF_REACH.get(name, "**not run**"), []).append(f"`{name}`")
         missing = "".join(f"; {', '.join(names)}: {why}" for why, names in whys.items())
@@ -147,7 +149,8 @@ def _open(data: Mapping[str, Mapping[str, Any]]) -> str:
     for column in data.values():
         for bad in column["bad"]:
             said = f": {bad['said']}" if bad["said"] else ""
-            lines.append(f"- {column['title']}, `{bad['test']}` {bad['outcome']}{said}")
+            outcome = _OUTCOMES.get(bad["outcome"], bad["outcome"])
+            lines.append(f"- {column['title']}, `{bad['test']}` {outcome}{said}")
     return "\n".join(lines) or "Nothing."
 
 
