@@ -3,10 +3,17 @@
     python -m benchmarks.side_by_side path/to/yunet_dynamic.onnx
     python -m benchmarks.side_by_side model.onnx --known 1x3x160x160 --new 1x3x320x256,1x3x96x128 --cache empty
 
-Each engine has a process of its own, limited to the same number of cores. There one thread runs the known size, first
-alone ("quiet"), then while another thread runs each of the new sizes once ("beside"). Quiet times are measured again
-after that, and the lower of the two medians counts, for other programs use the machine too. `--cache empty` begins with
-an empty cache folder, so that programs are compiled meanwhile; `--cache warm` runs all sizes in an earlier process.
+Each engine has a process of its own, limited to the same number of cores. There one thread runs the known size:
+
+    quiet    alone, before and after all others: the lower of the two medians counts, for other programs use the machine
+    beside   while another thread runs each of the new sizes once
+    behind   while what those sizes still need is built, if the engine does so
+    shared   while the other thread runs the same sizes, which are known now: what sharing the device costs, new or not
+
+No engine's run can be shorter beside another one than sharing makes it, so `beside` is to be held against `shared`; the
+last line says how long the other thread's runs take by themselves. With `--every-ms` that thread begins a run so often,
+else one after the other. `--cache empty` begins with an empty cache folder, so that programs are compiled meanwhile;
+`--cache warm` runs all sizes in an earlier process.
 """
 
 from __future__ import annotations
@@ -52,10 +59,11 @@ def open_engine(name: str, model: str, threads: int) -> Any:
 
 
 def measure(
-    engine: str, model: str, known: list[int], new: list[list[int]], threads: int, seconds: float, gap_s: float
+    engine: str, model: str, known: list[int], new: list[list[int]], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Figures of one engine, in this process."""
-    session = open_engine(engine, model, threads)
+    session = open_engine(engine, model, args.threads)
+    seconds, gap_s, every_s = args.seconds, 1e-3 * args.gap_ms, 1e-3 * args.every_ms
     (arg,) = session.get_inputs()
     random = np.random.default_rng(0)
     feeds = {arg.name: random.random(known, dtype=np.float32)}
@@ -82,23 +90,35 @@ def measure(
         session.settle(60)
     serve_for(0.5)
     quiet = serve_for(seconds)
-    took: list[float] = []
+    other_feeds = [{arg.name: random.random(size, dtype=np.float32)} for size in new]
 
-    def bring() -> None:
-        for size in new:
-            other = {arg.name: random.random(size, dtype=np.float32)}
+    def bring(times: int) -> list[float]:
+        """Run every new size so often; seconds of each run."""
+        took = []
+        for feeds in other_feeds * times:
             begun = time.perf_counter()
-            session.run(None, other)
+            session.run(None, feeds)
             took.append(time.perf_counter() - begun)
+            if took[-1] < every_s:
+                time.sleep(every_s - took[-1])
+        return took
 
-    other = threading.Thread(target=bring)
-    other.start()
-    beside = serve(lambda: not other.is_alive())
+    def serve_beside(times: int) -> tuple[list[float], list[float]]:
+        took: list[float] = []
+        other = threading.Thread(target=lambda: took.extend(bring(times)))
+        other.start()
+        return serve(lambda: not other.is_alive()), took
+
+    beside, took = serve_beside(1)
     behind = []
     if hasattr(session, "settle"):  # what is built behind, and what that takes of the serving thread's time
         waiter = threading.Thread(target=session.settle, args=(120,))
         waiter.start()
         behind = serve(lambda: not waiter.is_alive())
+    for _ in range(2):
+        alone = bring(1)
+    rounds = max(1, int(seconds / sum(max(t, every_s) for t in alone)))
+    shared, _ = serve_beside(rounds)
     again = serve_for(seconds)
     calm = min(quiet, again, key=lambda times: percentile(times, 50))
     return {
@@ -107,7 +127,9 @@ def measure(
         "quiet": summary(calm),
         "beside": summary(beside),
         "behind": summary(behind),
+        "shared": summary(shared),
         "new_ms": [round(1e3 * t, 1) for t in took],
+        "alone_ms": [round(1e3 * t, 2) for t in alone],
     }
 
 
@@ -126,6 +148,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=2.0, help="of each quiet stretch")
     parser.add_argument("--gap-ms", type=float, default=0.0, help="between two runs of the serving thread")
+    parser.add_argument("--every-ms", type=float, default=0.0, help="from one run of the other thread to the next")
     parser.add_argument("--cache", choices=("empty", "warm", "given"), default="empty")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -133,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     new = [parse_size(s) for s in args.new.split(",")] if args.new else [[*args.known[:2], h, w] for h, w in SIZES]
     if args.inside:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
-        found = measure(args.inside, args.model, args.known, new, args.threads, args.seconds, 1e-3 * args.gap_ms)
+        found = measure(args.inside, args.model, args.known, new, args)
         print(json.dumps(found))
         return 0
     results = []
@@ -144,14 +167,18 @@ def main(argv: list[str] | None = None) -> int:
                 command = [sys.executable, "-m", "benchmarks.side_by_side", *(argv or sys.argv[1:]), "--inside", engine]
                 done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             results.append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{'engine':<12} {'stretch':<7} {'runs':>6} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}  p99/p50 quiet")
+    print(
+        f"{'engine':<12} {'stretch':<7} {'runs':>6} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}  p99/p50  p99/p50 quiet"
+    )
     for r in results:
-        for name in ("quiet", "beside", "behind"):
+        for name in ("quiet", "beside", "behind", "shared"):
             f = r[name]
             if f["runs"]:
                 times = " ".join(f"{f[k]:8.2f}" for k in ("p50", "p90", "p99", "max"))
-                print(f"{r['engine']:<12} {name:<7} {f['runs']:>6} {times}  {f['p99'] / r['quiet']['p50']:.1f}")
+                ratios = f"{f['p99'] / f['p50']:7.1f} {f['p99'] / r['quiet']['p50']:14.1f}"
+                print(f"{r['engine']:<12} {name:<7} {f['runs']:>6} {times}  {ratios}")
         print(f"{'':<12} new sizes took {', '.join(f'{t:.0f}' for t in r['new_ms'])} ms; first {r['first_s']:.2f} s")
+        print(f"{'':<12} by themselves, known: {', '.join(f'{t:.1f}' for t in r['alone_ms'])} ms")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
     return 0

@@ -6,8 +6,9 @@
     memory    subbuffers pools weights transfer tensor
     launch    rawcalls replay events   enqueueing with everything settled beforehand
     handles                            the driver's objects, by name
+    beside_runs                        room for runs while something is planned or built
     failures                           driver errors as sentences
     advice                             what to install where nothing is found
 
-select, pools, weights, counters and advice need no OpenCL.
+select, pools, weights, counters, beside_runs and advice need no OpenCL.
 """

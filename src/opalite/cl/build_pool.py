@@ -24,6 +24,7 @@ from threading import Lock
 from ..errors import DeviceError
 from ..pocl.linker import prepare_linker
 from ..pocl.repair import make_build_folder, worker_environment
+from .beside_runs import building
 from .build_worker import ANSWER, READY, REQUEST
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
@@ -96,7 +97,8 @@ class BuildPool:
             while waiting:
                 self.start(len(waiting))
                 exchange = _Exchange(self._workers, waiting, stop)
-                yield from exchange.run()
+                with building():
+                    yield from exchange.run()
                 if lost is not None:
                     lost.update(exchange.lost)
                 waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}

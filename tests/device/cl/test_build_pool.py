@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -288,3 +289,20 @@ def test_what_workers_built_is_stored_without_asking_the_driver(
     monkeypatch.setattr(rt.programs, "_binary_of", ask)
     assert values(rt, rt.programs.get_all(specs(first=900))) == list(range(900, 900 + COUNT))
     assert rt.programs.stats.saved == COUNT
+
+
+def test_a_background_worker_gives_up_its_core_to_who_wakes_up() -> None:
+    """By its niceness, and where Linux has it (6.12) by long slices."""
+    code = """
+import ctypes, os, struct
+from opalite.cl.build_worker import _ATTRIBUTES, _SLICE_NS, give_way
+give_way(7)
+memory = ctypes.create_string_buffer(_ATTRIBUTES.size)
+failed = ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[os.uname().machine], 0, memory, len(memory), 0)
+print(os.getpriority(os.PRIO_PROCESS, 0), failed or _ATTRIBUTES.unpack(memory.raw)[5] == _SLICE_NS)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    niceness, slice_is_long = done.stdout.split()
+    assert int(niceness) == 7
+    if sys.platform == "linux" and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12):
+        assert slice_is_long == "True"

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.beside_runs import is_crowded
 from ...cl.forks import hold, is_child, keep_in_children
 from ...cl.handles import Queue
 from ...cl.launch import PreparedLaunch
@@ -75,6 +76,8 @@ class HostLoop:
         self._table: _Table | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if self._count else False  # a single core is the host's
+        # One that waits for a single other worker, which may have to wait for a core, is better off without it.
+        self._gives_way = self._count == 1
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
@@ -120,7 +123,11 @@ class HostLoop:
         """Run all steps once, and wait. What the host has written before is what they see."""
         started = time.perf_counter()
         self._gap_s += _WEIGHT * (min(started - self._ended, _LONGEST_S) - self._gap_s)
+        crowded = self._gives_way and is_crowded(started)
         joins = self._joins if self._joins is not None else self._next_trial()
+        if crowded and joins:
+            joins = False
+            self.leave()
         if joins:
             self._send()
         self._call[self._workers] = self._count + 1 if joins else 1
@@ -128,7 +135,7 @@ class HostLoop:
         self._table.next_turn()
         self._function(self._address, True, 0)
         self._ended = time.perf_counter()
-        if self._joins is None:
+        if self._joins is None and not crowded:
             self._learn(joins, self._ended - started)
 
     def leave(self) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from ... import knobs
+from ...cl.beside_runs import short_turns
 from ...cl.forks import check_fork, process
 from ...cl.runtime import Runtime, find_runtime
 from ...cl.tensor import DeviceTensor
@@ -26,7 +27,6 @@ from ...ir.precision import PrecisionPolicy
 from ..execute.exchange import Target
 from ..execute.executable import Executable
 from ..execute.phases import Recorder
-from ..execute.short_turns import short_turns
 from ..execute.trace import Ran, RunTrace
 from ..model.behind import Behind
 from ..model.compiler import Compiler
@@ -257,7 +257,7 @@ class InferenceSession(SessionTools):
         if process.is_child:
             check_fork()
         lock = self._lock
-        if not lock.acquire_at_once(False):
+        if lock.first_came or not lock.acquire_at_once(False):
             lock.acquire()
         elif lock.parked:
             lock.fetch_parked()

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
 from ...cl.forks import keep_in_children
 from ...cl.launch import PreparedLaunch, Recording
@@ -82,12 +83,21 @@ class Executable:
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([s.parts for s in program.sources], tell, tally)
-        if on_built is not None:
-            on_built(program)
+        with planning():
+            if on_built is not None:
+                on_built(program)
+            self._make_ready(program, built, host_runner, may_join=not is_trial and tier == "special")
+        self.build_s = time.perf_counter() - started
+        program.weights = {}  # the device holds them now
+
+    def _make_ready(
+        self, program: Program, built: Sequence[Any], host_runner: HostRunner | None, may_join: bool
+    ) -> None:
+        """built: by number of the program's sources. may_join: launches, by a step loop."""
+        rt = self.rt
         self.memory = SlotMemory(rt, program)
         self._run_on_host = HostSteps(host_runner)
-        # Launches of a general program, which is soon replaced, stay apart.
-        self._may_join = not is_trial and tier == "special"
+        self._may_join = may_join
         self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
         self._builders: list[LoopBuilder] = []
         self.launches: dict[int, PreparedLaunch] = {}
@@ -104,8 +114,6 @@ class Executable:
         self._enter(first)
         self.last = self.plain
         rt.finish()
-        self.build_s = time.perf_counter() - started
-        program.weights = {}  # the device holds them now
 
     def _prepare(self, program: Program, placed: Placed) -> Prepared:
         exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._set_launches)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ... import knobs
+from ...cl.beside_runs import planning
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
@@ -37,7 +38,6 @@ from ...pocl.loop.host_loop import HostLoop, may_stay
 from ...pocl.loop.step_loop import Addresses, StepTable, make_host_loop
 from ...pocl.loop.step_rows import StepRow, StepRows, make_rows
 from .exchange import steps_outside
-from .short_turns import short_turns
 
 _log = logging.getLogger(__name__)
 
@@ -104,11 +104,11 @@ class LoopBuilder:
     def _build(self) -> None:
         """What the thread does."""
         try:
-            with short_turns():
+            with planning():
                 self._plan()
             linked = self._link()
             if linked is not None:
-                with short_turns():
+                with planning():
                     self._made = self._join(linked)
         except OpaliteError as e:
             _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)

@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
 from ...cl.forks import is_child
 from ...cl.programs import Spec
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ..execute.executable import Executable
-from ..execute.short_turns import short_turns
 
 if TYPE_CHECKING:
     from .executables import Compiled, ExecutableCache
@@ -171,7 +171,7 @@ class Behind:
         self._rt.programs.build_behind(programs, stop, self.tally, urgent=self.swaps == 0)
         if make is None or stop():
             return
-        with short_turns():
+        with planning():
             made = make()
         found = job.find_place()
         if found is None or job.is_over:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...cl.beside_runs import planning
 from ...errors import BundleError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
@@ -135,7 +136,7 @@ class CachedModel:
         found = self._onnx
         if found is not None:
             return found
-        with self._opening:
+        with self._opening, planning():
             if self._onnx is None:
                 from .imported import ImportedModel
                 from .onnx_model import OnnxModel
@@ -166,7 +167,8 @@ class CachedModel:
             plan = self._find_open(key)
             if plan is not None or self._onnx is not None:
                 return plan
-            plan = self._find_kept(feeds)
+            with planning():
+                plan = self._find_kept(feeds)
             if plan is None:
                 return None
             with self._lock:

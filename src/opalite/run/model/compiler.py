@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
 from ...cl.programs import Spec
 from ...cl.runtime import Runtime
@@ -245,7 +246,8 @@ class Compiler:
         from ...plan.planner import Knowledge, plan
 
         started = time.perf_counter()
-        planned = plan(graph, self.plan_options(tier="general"), Knowledge(self.rt.info))
+        with planning():
+            planned = plan(graph, self.plan_options(tier="general"), Knowledge(self.rt.info))
         trace.import_s += time.perf_counter() - started
         self.ledger.add_plan(made=1)
         return planned
@@ -263,10 +265,12 @@ class Compiler:
         level = tuning.level or self.options.tune
         options = self.plan_options(policy, level)
         stamp = tuning_stamp()
-        prepared = prepare(graph, options, self.rt.info)
-        key = graph_key(prepared.graph.nodes, options.memory)
+        with planning():
+            prepared = prepare(graph, options, self.rt.info)
+            key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
-            planned = lay_out(prepared, options, Knowledge(self.rt.info))
+            with planning():
+                planned = lay_out(prepared, options, Knowledge(self.rt.info))
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
             return planned
@@ -298,7 +302,8 @@ def _at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alon
         planned = plan(graph.copy())
         if planned.template is None or sizes == planned.template.sizes:
             return planned
-        program = planned.template.at(sizes)
+        with planning():
+            program = planned.template.at(sizes)
         if program is not None:
             return replace(planned, program=program)
     from ...importer.walk.given import graph_at

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
+from ...cl.beside_runs import planning
 from ...plan.program import Program
 from ...plan.template import Template
 from ..execute.executable import SIZES_KEPT, Executable
@@ -86,7 +87,10 @@ class Compiled:
             if found is not None:
                 self._made.move_to_end(sizes)
                 return found
-        program = None if self.template is None else self.template.at(sizes)
+        if self.template is None:
+            return None
+        with planning():
+            program = self.template.at(sizes)
         if program is None:
             return None
         with self._lock:

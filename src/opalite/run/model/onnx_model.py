@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...cl.beside_runs import planning
 from ...errors import PlacementError
 from ...importer import Task
 from ...importer.walk.segments import ModelImporter, Output, Run, Segment
@@ -116,9 +118,16 @@ class OnnxModel:
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             return self._run(body, inner, inside, trace, turn, made=made)
 
+        beside = ExitStack()
+
+        def before_import() -> None:
+            turn.leave()
+            beside.enter_context(planning())
+
         clock = time.perf_counter
         started = clock()
-        run = importer.begin(feeds, run_body, turn.leave)
+        with beside:
+            run = importer.begin(feeds, run_body, before_import)
         trace.import_s += clock() - started
         ran = trace.ran
         assert ran is not None
@@ -177,7 +186,8 @@ class OnnxModel:
             ran.note(*compiled.notes, *at.notes)
             turn.pause()
             started = clock()
-            run.advance(outputs)
+            with beside:
+                run.advance(outputs)
             trace.host_s += clock() - started
             if strict:
                 _refuse_tasks(run)

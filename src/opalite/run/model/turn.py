@@ -14,36 +14,60 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...cl.beside_runs import tell_of_waiting
 from ...cl.tensor import DeviceTensor
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Run
 
 
+PATIENCE_S = 1e-3
+"""How long a run waits before others, which come and go without leaving it a moment, let it go first."""
+
+
 class RunLock:
     """What runs of one session take in turn. Reentrant, so that a session that measures may keep others out.
 
-    waits, waited_s: how often runs have waited for each other, and how long in all. parked: values of runs that have
-    left their turn; whoever takes it next copies them to the host.
+    A thread that runs a small model again and again lets go of it for microseconds, in which no other wakes up. Who has
+    waited for PATIENCE_S goes first; always to take turns would cost such threads a wake-up each time.
+
+    first_came: when the run that waits first came, 0 for none. waits, waited_s: how often runs have waited for each
+    other, and how long in all. parked: values of runs that have left their turn; whoever takes it next copies them to
+    the host.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._line = threading.Lock()  # of those that wait; who has it is the next
+        self.first_came = 0.0
         self.waits = 0
         self.waited_s = 0.0
         self.parked: list[Parked] = []
-        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `parked`: whether nobody has it
+        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `first_came` and `parked`
         self.release = self._lock.release
 
     def acquire(self, own: Sequence[Parked] = ()) -> None:
         """Wait until nobody else has it. `own` values stay where they are."""
-        if not self._lock.acquire(False):
-            started = time.perf_counter()
-            self._lock.acquire()
-            self.waited_s += time.perf_counter() - started
-            self.waits += 1
+        has_time = not self.first_came or time.perf_counter() - self.first_came < PATIENCE_S
+        if not (has_time and self.acquire_at_once(False)):
+            self._wait()
         if self.parked:
             self.fetch_parked(own)
+
+    def _wait(self) -> None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.acquire()
+            return
+        started = time.perf_counter()
+        with self._line:
+            self.first_came = started
+            try:
+                self._lock.acquire()
+            finally:
+                self.first_came = 0.0
+        tell_of_waiting()
+        self.waited_s += time.perf_counter() - started
+        self.waits += 1
 
     def fetch_parked(self, own: Sequence[Parked] = ()) -> None:
         """Copy to the host what other runs have left on the device. Whoever calls has the lock, and loses it if that

@@ -19,6 +19,7 @@ import pytest
 
 import opalite
 from onnx import helper
+from opalite.cl import beside_runs
 from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
@@ -224,6 +225,30 @@ def test_sessions_take_turns_with_the_worker(staying: Runtime) -> None:
     for t in threads:
         t.join()
     assert not failures
+
+
+def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is built, or by threads that take turns: waiting for a worker without a core takes milliseconds."""
+    monkeypatch.setenv("OPALITE_STAY_US", "2000000")
+    monkeypatch.setattr(beside_runs, "_taken_turns_until", 0.0)
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    expected, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    loop._joins, loop._gives_way = True, True
+    session.run(None, feeds)
+    assert loop._call[loop._workers] == loop._count + 1
+    with beside_runs.building():
+        found = session.run(None, feeds)
+        assert loop._call[loop._workers] == 1
+        while loop._words[loop._left] != loop._sent:  # the workers leave
+            time.sleep(0.001)
+    np.testing.assert_array_equal(found[0], expected[0])
+    session.run(None, feeds)
+    assert loop._call[loop._workers] == loop._count + 1
+    beside_runs.tell_of_waiting()
+    session.run(None, feeds)
+    assert loop._call[loop._workers] == 1
 
 
 def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +14,6 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.importer.walk.segments import Stage
-from opalite.run.execute import short_turns as turns
 from opalite.run.execute.executable import Executable
 from opalite.run.model.compiler import Compiler
 
@@ -213,19 +210,3 @@ def test_many_threads_and_sizes(rt: Runtime) -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert not faults
-
-
-def test_the_interpreter_s_switch_interval_is_put_back() -> None:
-    while turns._users:  # threads of other tests
-        time.sleep(0.01)
-    before = sys.getswitchinterval()
-    with turns.short_turns():
-        assert sys.getswitchinterval() < before
-        with turns.short_turns():
-            pass
-        assert sys.getswitchinterval() < before
-    assert sys.getswitchinterval() == pytest.approx(before)
-    with turns.short_turns():
-        sys.setswitchinterval(0.05)  # somebody else's
-    assert sys.getswitchinterval() == pytest.approx(0.05)
-    sys.setswitchinterval(before)

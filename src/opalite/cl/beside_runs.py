@@ -1,0 +1,122 @@
+"""What a process does beside running models - importing, planning, building - and the room that it leaves for runs.
+
+Three things make a run wait that has its memory and its programs:
+
+- The interpreter. A thread that wants it back, as one does after each call of OpenCL's, waits until the thread that has
+  it gives it away, which one that plans does when it was asked to for `sys.getswitchinterval()` seconds: 5 ms, several
+  times what a small model takes. Beside runs that is TURN_S.
+- The garbage collector. The many objects that planning makes for a moment count as old ones to it, so that it looks
+  through all objects of the process, and nobody has the interpreter meanwhile: measured, 40 to 60 ms.
+- The cores. A run whose steps several threads share waits for a thread whose core was given to another one, for 3 ms
+  and more at a time. `is_crowded` tells who shares (pocl/loop/host_loop.py) that others want the cores.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+TURN_S = 2e-4
+TURNS_S = 0.02
+"""How long threads that took turns are expected to go on with it."""
+
+_taken_turns_until = 0.0
+
+
+class _Users:
+    """How many threads are inside; the first and the last change something of the process's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self.count += 1
+            if self.count == 1:
+                self._begin()
+
+    def leave(self) -> None:
+        with self._lock:
+            self.count -= 1
+            if self.count == 0:
+                self._end()
+
+    def _begin(self) -> None:
+        """Nothing to change."""
+
+    def _end(self) -> None:
+        """Nothing to put back."""
+
+
+class _ShortTurns(_Users):
+    _before = 0.0
+
+    def _begin(self) -> None:
+        self._before = sys.getswitchinterval()
+        sys.setswitchinterval(min(self._before, TURN_S))
+
+    def _end(self) -> None:
+        if abs(sys.getswitchinterval() - min(self._before, TURN_S)) < 1e-6:
+            sys.setswitchinterval(self._before)
+
+
+class _NoCollector(_Users):
+    _was_on = False
+
+    def _begin(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def _end(self) -> None:
+        if self._was_on:
+            gc.enable()
+
+
+_turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Users()
+
+
+@contextmanager
+def _inside(*users: _Users) -> Iterator[None]:
+    for user in users:
+        user.enter()
+    try:
+        yield
+    finally:
+        for user in reversed(users):
+            user.leave()
+
+
+def short_turns() -> AbstractContextManager[None]:
+    """Inside, whoever waits for the interpreter gets it after TURN_S. It costs a thread that nobody waits for nothing.
+
+    The interval is the process's: one that is shorter already stays, and one that somebody else sets meanwhile, too.
+    """
+    return _inside(_turns)
+
+
+def planning() -> AbstractContextManager[None]:
+    """Inside, where a thread imports or plans for milliseconds or more: short turns, cores that runs make room on, and
+    no garbage collection unless somebody asks for it; what planning makes goes without one.
+    """
+    return _inside(_turns, _crowds, _collector)
+
+
+def building() -> AbstractContextManager[None]:
+    """Inside, where other processes compile for this one: cores that runs make room on."""
+    return _inside(_crowds)
+
+
+def tell_of_waiting() -> None:
+    """A thread had to wait for another one's run: several take turns now, each with a core that it had a moment ago."""
+    global _taken_turns_until
+    _taken_turns_until = time.perf_counter() + TURNS_S
+
+
+def is_crowded(now: float) -> bool:
+    """Whether something beside the run that begins `now` (of time.perf_counter) wants the cores."""
+    return _crowds.count > 0 or now < _taken_turns_until

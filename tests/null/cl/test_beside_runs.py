@@ -1,0 +1,69 @@
+"""What planning changes of the process, and puts back."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from opalite.cl import beside_runs
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else() -> Iterator[None]:
+    deadline = time.monotonic() + 60
+    while beside_runs._turns.count or beside_runs._crowds.count:  # threads of other tests
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    interval = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(interval)
+    gc.enable()
+
+
+def test_the_interpreter_s_switch_interval_is_put_back() -> None:
+    before = sys.getswitchinterval()
+    with beside_runs.short_turns():
+        assert sys.getswitchinterval() < before
+        with beside_runs.planning():
+            pass
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == pytest.approx(before)
+    with beside_runs.short_turns():
+        sys.setswitchinterval(0.05)  # somebody else's
+    assert sys.getswitchinterval() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_planning_collects_no_garbage(was_on: bool) -> None:
+    (gc.enable if was_on else gc.disable)()
+    with beside_runs.planning():
+        assert not gc.isenabled()
+        with beside_runs.planning():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled() is was_on
+
+
+def test_an_error_puts_everything_back() -> None:
+    before = sys.getswitchinterval()
+    with pytest.raises(ValueError, match="wrong"), beside_runs.planning():
+        raise ValueError("wrong")
+    assert gc.isenabled()
+    assert sys.getswitchinterval() == pytest.approx(before)
+    assert not beside_runs._crowds.count
+
+
+def test_cores_are_wanted_while_something_is_built_and_for_a_moment_after_a_wait() -> None:
+    now = time.perf_counter() + 1  # whatever tests before have waited for is over
+    assert not beside_runs.is_crowded(now)
+    for inside in (beside_runs.planning, beside_runs.building):
+        with inside():
+            assert beside_runs.is_crowded(now)
+        assert not beside_runs.is_crowded(now)
+    beside_runs.tell_of_waiting()
+    assert beside_runs.is_crowded(time.perf_counter())
+    assert not beside_runs.is_crowded(now)
