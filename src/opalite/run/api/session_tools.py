@@ -117,7 +117,8 @@ class SessionTools(SessionApi):
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
             for executable in self._ran.executables:
-                executable.replay()
+                with executable.lock:
+                    executable.replay()
             return time.perf_counter() - started
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:

@@ -8,6 +8,7 @@ device memory and sets no kernel argument. Which way it goes is a Strategy's bus
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,7 @@ _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 
 
 class Executable:
-    """A Program on a Runtime. Not thread-safe: the session holds its lock while running one.
+    """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
     launches: by number of their step. build_s: seconds that all this took.
     """
@@ -73,6 +74,7 @@ class Executable:
         """
         keep_in_children(self)
         self.rt = rt
+        self.lock = threading.Lock()
         self.program = program
         self._now: Sized
         self.exchange: Exchange

@@ -73,6 +73,8 @@ class OnnxModel:
         compiled, at, sizes = found
         if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
             return None
+        if compiled.executable.tier == "general":
+            return None  # it does not run in turn
         if at.steady is None:
             whole = self.imported.whole(at.program, segment, sizes)
             if whole is not None:
@@ -150,18 +152,25 @@ class OnnxModel:
                 turn.leave()
                 ready = self._settled(segment, sizes, ready)
             compiled, at = ready
-            turn.take()
             executable = compiled.executable
-            if executable.program is not at.program:
-                started = clock()
-                executable.resize(at.program)
-                trace.build_s += clock() - started
-            kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
+            # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
+            is_general = executable.tier == "general" and run.is_only and last is not None
+            is_apart = is_general and not (lent or request.targets)
+            if is_apart:
+                turn.leave()
+            else:
+                turn.take()
             arrays = run.feeds
-            given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
-            outputs, spent = executable.run(given, kept, lent, request.recorder)
+            with executable.lock:
+                if executable.program is not at.program:
+                    started = clock()
+                    executable.resize(at.program)
+                    trace.build_s += clock() - started
+                kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
+                given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
+                outputs, spent = executable.run(given, kept, lent, request.recorder)
             trace.add(spent)
             parked.add(outputs[i] for i in lent)
             if segment.following is not None:

@@ -116,6 +116,45 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("special", 0, 1, ())
 
 
+def test_a_known_size_waits_for_no_run_by_general_programs(
+    open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes several times as long as its own."""
+    monkeypatch.setenv("OPALITE_SYMBOLS", "0")  # another size needs programs of its own
+    session = open_session()
+    session.run(None, X)
+    held.set()
+    assert session.settle(PATIENCE_S)
+    (want,) = session.run(None, X)
+    held.clear()
+    begun, go = threading.Event(), threading.Event()
+    real = Executable.run
+
+    def run(self: Executable, *args: Any, **options: Any) -> Any:
+        if self.tier == "general":
+            begun.set()
+            assert go.wait(PATIENCE_S)
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Executable, "run", run)
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.append(session.run(None, WIDE)[0])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(PATIENCE_S)
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, X)[0], want)
+        np.testing.assert_array_equal(session.run(None, {"x": X["x"].tolist()})[0], want)
+        assert session.last_timing.tier == "special"
+    assert not answers
+    go.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(answers) == 2
+    for answer in answers:
+        close_to(answer, by_onnxruntime(classifier(), WIDE)[0])
+
+
 def test_the_next_model_finds_every_general_program(
     open_session: Open, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
