@@ -195,7 +195,7 @@ def cell(found: dict[str, float]) -> str:
 
 def compare(options: argparse.Namespace, model: str) -> dict[str, Any]:
     """The figures of one model, by engine and state of the cache."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = model
         if model == "decoder":
             path = str(Path(folder) / "decoder.onnx")

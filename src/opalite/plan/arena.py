@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -148,16 +149,36 @@ class Replacer:
         self._meets = {
             r.id: [o.id for o in requests if o is not r and o.first <= r.last and r.first <= o.last] for r in requests
         }
+        begins, ends = dict[int, list[int]](), dict[int, list[int]]()
+        for r in requests:
+            begins.setdefault(r.first, []).append(r.id)
+            ends.setdefault(r.last + 1, []).append(r.id)
+        self._events = [(begins.get(step, ()), ends.get(step, ())) for step in sorted({*begins, *ends})]
+        self._last: tuple[Any, Plan, int] = ({}, Plan("", {}, 0), -1)
 
-    def place(self, requests: Sequence[Request], align: int) -> tuple[Plan, int]:
-        """(a plan, the lower bound) for requests of the same ids and lifetimes."""
-        least = lower_bound(requests, align)
-        sizes = {r.id: align_up(r.nbytes, align) for r in requests}
+    def place(self, nbytes: Mapping[int, int], align: int) -> tuple[Plan, int]:
+        """(a plan, the lower bound) for these bytes by request, whose lifetimes are those that are known."""
+        sizes = {i: align_up(n, align) for i, n in nbytes.items()}
+        last, plan, least = self._last
+        if sizes == last and least >= 0:
+            return plan, least
+        least = self._lower_bound(sizes)
         plan = self._placed("as_planned", self._order, sizes)
         if plan.total > self.WELL * least:
             other = self._placed("by_size", sorted(sizes, key=lambda i: -sizes[i]), sizes)
             plan = min(plan, other, key=lambda p: p.total)
+        self._last = sizes, plan, least  # set at once, for threads
         return plan, least
+
+    def _lower_bound(self, sizes: Mapping[int, int]) -> int:
+        alive = most = 0
+        for begins, ends in self._events:
+            for i in begins:
+                alive += sizes[i]
+            for i in ends:
+                alive -= sizes[i]
+            most = max(most, alive)
+        return most
 
     def _placed(self, name: str, order: Sequence[int], sizes: Mapping[int, int]) -> Plan:
         offsets: dict[int, int] = {}

@@ -47,23 +47,32 @@ def assign_memory(program: Program, lifetimes: Sequence[Lifetime], align: int, s
     fill_slots(program, lifetimes, plan, totals, lower_bound(requests, align))
 
 
-def fill_slots(program: Program, lifetimes: Sequence[Lifetime], plan: Plan, totals: dict[str, int], least: int) -> None:
-    """The slots of `program`, its images and its report. plan: of the arena. least: bytes that no plan goes below."""
+def fill_slots(
+    program: Program,
+    lifetimes: Sequence[Lifetime],
+    plan: Plan,
+    totals: dict[str, int],
+    least: int,
+    last: Sequence[Slot] = (),
+) -> None:
+    """The slots of `program`, its images and its report. plan: of the arena. least: bytes that no plan goes below.
+
+    last: slots of the same plan at another size; those that are equal are taken again.
+    """
     images, program.image_pool = _assign_images(lifetimes)
-    program.slots = [
-        Slot(
-            i,
-            m.nbytes,
-            m.storage,
-            plan.offsets.get(i, 0) if m.within is None else m.within[1] + plan.offsets.get(m.within[0], 0),
-            m.image,
-            m.dtype,
-            images.get(i, 0),
-            m.label,
-            -1 if m.within is None else m.within[0],
-        )
-        for i, m in enumerate(lifetimes)
-    ]
+    offset_of = plan.offsets.get
+    program.slots = []
+    for i, m in enumerate(lifetimes):
+        within = m.within
+        offset = offset_of(i, 0) if within is None else within[1] + offset_of(within[0], 0)
+        image = images.get(i, 0)
+        if last:
+            old = last[i]
+            if (old.nbytes, old.offset, old.image, old.image_slot) == (m.nbytes, offset, m.image, image):
+                program.slots.append(old)
+                continue
+        inside = -1 if within is None else within[0]
+        program.slots.append(Slot(i, m.nbytes, m.storage, offset, m.image, m.dtype, image, m.label, inside))
     program.arena_bytes = plan.total
     program.memory = MemoryReport(
         plan.strategy,

@@ -14,10 +14,10 @@ in the next: who follows a program from size to size compares by `is`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,14 @@ from ..ir.workgroups import size_grid
 from .arena import Replacer
 from .lazy import LazyList
 from .lifetimes import Lifetime, arena_requests, fill_slots
-from .program import LaunchStep, Program, ScalarArg, Slot
+from .program import LaunchStep, Program, Slot
 from .sized_values import SizedValues
-from .terms import MadeTerms, TableTerms, Term, TypedTerm, fill, texts_in
+from .terms import MadeTerms, TableTerms, Term, TypedTerm, TypeText, fill, texts_in
 
 _GROUPS_KEPT = 4096  # untuned work-groups, by grid
+
+Values: TypeAlias = tuple[Any, ...]
+"""Numbers of a template's terms at some sizes."""
 
 
 @dataclass(eq=False)
@@ -97,20 +100,26 @@ class Template:
 
 
 class _Instances:
-    """What makes Programs of a template: its terms numbered and compiled."""
+    """What makes Programs of a template: its terms numbered and compiled.
+
+    Parts are what occurs in steps again and again - arguments, grids with their work-groups -, each made once for a
+    choice of sizes.
+    """
 
     def __init__(self, template: Template) -> None:
         self._template = template
         self._numbered: dict[str, int] = {}
         program = template.program
         self._device = template.device
+        self._groups: dict[Any, Any] = {}
+        self._part_numbers: dict[Any, int] = {}
+        self._parts: list[_Kept] = []
         self._steps = [self._step(step) for step in program.steps]
         self._inputs = [self._kept(port) for port in program.inputs]
         self._outputs = [self._kept(port) for port in program.outputs]
         self._lives = [self._kept(m) for m in template.lifetimes]
         self._tables = [(n, self._kept(t)) for n, t in template.tables.items()]
         self._slots: list[Slot] = []
-        self._groups: dict[Any, Any] = {}
         self._placing = Replacer(arena_requests(template.lifetimes), template.order)
         self.numbers = compile_numbers(
             len(template.names), list(dict.fromkeys(g.text for g in template.guards)), list(self._numbered)
@@ -119,70 +128,97 @@ class _Instances:
     def _number(self, text: str) -> int:
         return self._numbered.setdefault(text, len(self._numbered))
 
-    def _kept(self, x: Any) -> Callable[[tuple[Any, ...]], Any]:
-        """values -> `x` with numbers for its terms; the last one again where none of them has changed."""
-        terms = [self._number(t) for t in dict.fromkeys(texts_in(x))]
-        if not terms:
-            return lambda values: x
-        return _Kept(terms, self._made(x))
+    def _terms(self, x: Any) -> list[int]:
+        return [self._number(t) for t in dict.fromkeys(texts_in(x))]
 
-    def _made(self, x: Any) -> Callable[[tuple[Any, ...]], Any]:
+    def _kept(self, x: Any) -> Callable[[Values], Any]:
+        """values -> `x` with numbers for its terms; the last one again where none of them has changed."""
+        terms = self._terms(x)
+        return _Kept(terms, self._made(x)) if terms else lambda values: x
+
+    def _made(self, x: Any) -> Callable[[Values], Any]:
         """values -> `x` with numbers for its terms."""
         match x:
             case Term(text):
                 return itemgetter(self._number(text))
-            case tuple() if all(isinstance(i, int | Term) for i in x):
-                given = [self._made(i) if isinstance(i, Term) else None for i in x]
-                return lambda values: tuple(
-                    [i if get is None else get(values) for i, get in zip(x, given, strict=True)]
-                )
-            case Lifetime(nbytes=Term() as size, image=None, within=None):
-                nbytes = self._made(size)
-                return lambda values: Lifetime(nbytes(values), x.first, x.last, x.storage, x.label, None, x.dtype, None)
-            case ScalarArg(TypedTerm(text, name)):
+            case TypedTerm(text, name):
                 number, dtype = self._number(text), np.dtype(name).type
-                return lambda values: ScalarArg(dtype(values[number]))
-        return lambda values: self._filled(x, values)
+                return lambda values: dtype(values[number])
+            case TableTerms() | MadeTerms() | TypeText():
+                return lambda values: fill(x, lambda text: values[self._numbered[text]])
+            case tuple() | list():
+                return self._filled(type(x), list(x))
+        assert is_dataclass(x)
+        make: Callable[..., Any] = type(x)
+        return self._filled(lambda filled: make(*filled), [getattr(x, f.name) for f in fields(x) if f.init])
 
-    def _filled(self, x: Any, values: tuple[Any, ...]) -> Any:
-        return fill(x, lambda text: values[self._numbered[text]])
+    def _filled(self, join: Callable[[list[Any]], Any], items: list[Any]) -> Callable[[Values], Any]:
+        """values -> what `join` makes of `items` with numbers for their terms."""
+        open_items = [(i, self._made(item)) for i, item in enumerate(items) if texts_in(item)]
 
-    def _step(self, step: Any) -> Callable[[tuple[Any, ...]], Any]:
+        def made(values: Values) -> Any:
+            filled = items.copy()
+            for i, make in open_items:
+                filled[i] = make(values)
+            return join(filled)
+
+        return made
+
+    def _part(self, key: Any, terms: Sequence[int], make: Callable[[Values], Any]) -> int:
+        """The number of a part. key: equal for equal parts."""
+        found = self._part_numbers.get(key)
+        if found is None:
+            found = self._part_numbers[key] = len(self._parts)
+            self._parts.append(_Kept(terms, make))
+        return found
+
+    def _step(self, step: Any) -> Callable[[Values], Any]:
+        """values, with those of parts behind those of terms -> `step` with numbers for its terms."""
         if not isinstance(step, LaunchStep):
             return self._kept(step)
-        terms = [self._number(t) for t in dict.fromkeys(texts_in(step))]
+        terms = self._terms(step)
         if not terms:
             grid, group = size_grid(step.grid, step.group, self._device)
             sized = replace(step, grid=grid, group=group)
             return lambda values: sized
-        args = [self._kept(a) for a in step.args]
-        raw, given = self._kept(step.grid), self._kept(step.group)
-        flops, nbytes = self._kept(step.flops), self._kept(step.nbytes)
+        args = list(step.args)
+        open_args = [(i, self._part(a, t, self._made(a))) for i, a in enumerate(args) if (t := self._terms(a))]
+        shape = self._shape_part(step)
+        given = {f.name: getattr(step, f.name) for f in fields(step)}
+        costs = [(name, self._number(x.text)) for name, x in given.items() if isinstance(x, Term)]
 
-        def made(values: tuple[Any, ...]) -> LaunchStep:
-            grid, group = self._sized(raw(values), given(values))
-            return LaunchStep(
-                step.source,
-                step.entry,
-                tuple([a(values) for a in args]),
-                grid,
-                group,
-                step.node,
-                step.kernel,
-                flops(values),
-                nbytes(values),
-                step.open_group,
-            )
+        def made(values: Values) -> LaunchStep:
+            parts = values[-1]
+            filled = args.copy()
+            for i, part in open_args:
+                filled[i] = parts[part]
+            # Without __init__, which takes three times as long for a frozen record.
+            launch = object.__new__(LaunchStep)
+            own = launch.__dict__
+            own.update(given)
+            own["args"] = tuple(filled)
+            own["grid"], own["group"] = parts[shape]
+            for name, number in costs:
+                own[name] = values[number]
+            return launch
 
         return _Kept(terms, made)
 
-    def _sized(self, grid: Any, group: Any) -> Any:
-        found = self._groups.get((grid, group))
-        if found is None:
-            if len(self._groups) >= _GROUPS_KEPT:
-                self._groups.clear()
-            found = self._groups[grid, group] = size_grid(grid, group, self._device)
-        return found
+    def _shape_part(self, step: LaunchStep) -> int:
+        """The part that is a launch's grid and work-group."""
+        grid = self._made(step.grid) if texts_in(step.grid) else None
+        group = self._made(step.group) if texts_in(step.group) else None
+
+        def sized(values: Values) -> Any:
+            key = step.grid if grid is None else grid(values), step.group if group is None else group(values)
+            found = self._groups.get(key)
+            if found is None:
+                if len(self._groups) >= _GROUPS_KEPT:
+                    self._groups.clear()
+                found = self._groups[key] = size_grid(*key, self._device)
+            return found
+
+        return self._part((step.grid, step.group), self._terms((step.grid, step.group)), sized)
 
     @cached_property
     def _report_numbers(self) -> tuple[list[str], Numbers]:
@@ -195,12 +231,13 @@ class _Instances:
         values = dict(zip(texts, numbers(*sizes) or (), strict=True))
         return [fill(r, values.__getitem__) for r in self._template.program.placement]
 
-    def make(self, values: tuple[Any, ...], sizes: Sequence[int]) -> Program:
+    def make(self, values: Values, sizes: Sequence[int]) -> Program:
         """The Program in which the terms have `values`, those for `sizes`."""
         template = self._template
         base = template.program
         lifetimes = [m(values) for m in self._lives]
-        plan, least = self._placing.place(arena_requests(lifetimes), template.align)
+        plan, least = self._placing.place({i: lifetimes[i].nbytes for i in template.order}, template.align)
+        values = (*values, [part(values) for part in self._parts])
         program = Program(
             base.name,
             [port(values) for port in self._inputs],
@@ -215,10 +252,7 @@ class _Instances:
             weight_keys=base.weight_keys,
             tuning=base.tuning,
         )
-        fill_slots(program, lifetimes, plan, {plan.strategy: plan.total}, least)
-        last = self._slots
-        if last:
-            program.slots = [b if a != b else a for a, b in zip(last, program.slots, strict=True)]
+        fill_slots(program, lifetimes, plan, {plan.strategy: plan.total}, least, self._slots)
         self._slots = program.slots
         return program
 
@@ -228,15 +262,19 @@ class _Kept:
 
     __slots__ = ("_last", "_make", "_values_of")
 
-    def __init__(self, terms: Sequence[int], make: Callable[[tuple[Any, ...]], Any]) -> None:
-        self._values_of = itemgetter(*terms)
+    def __init__(self, terms: Sequence[int], make: Callable[[Values], Any]) -> None:
+        self._values_of = itemgetter(*terms) if terms else _no_values
         self._make = make
         self._last: tuple[Any, Any] = (None, None)  # set at once, for threads
 
-    def __call__(self, values: tuple[Any, ...]) -> Any:
+    def __call__(self, values: Values) -> Any:
         key = self._values_of(values)
         last, made = self._last
         if key != last:
             made = self._make(values)
             self._last = key, made
         return made
+
+
+def _no_values(values: Values) -> Any:
+    return ()

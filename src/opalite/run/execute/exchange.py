@@ -6,7 +6,6 @@ argument, which is set only when another tensor comes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
 from ...cl.transfer import Crossing
-from ...plan.program import DownloadStep, HostStep, LaunchStep, Port, Program, ReferenceStep, SlotArg, Step, UploadStep
+from ...plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
+from .outline import Outline
 
 Target = Callable[[Port], DeviceTensor]
 """Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
@@ -31,44 +31,32 @@ class Exchange:
         program: Program,
         own: Mapping[int, Crossing],
         launches: Mapping[int, PreparedLaunch],
+        outline: Outline,
         ready: Callable[[], None],
     ) -> None:
         """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
 
-        ready: sees to it that the launches have the program's arguments, before other memory is bound.
+        outline: of the program. ready: sees to it that the launches have the program's arguments, before other memory
+        is bound.
         """
         self._rt = rt
         self._program = program
         self._ready = ready
-        self._nbytes = {s.id: s.nbytes for s in program.slots if s.id in own}
+        self._nbytes = {i: program.slots[i].nbytes for i in own}
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
         self._held: dict[int, Crossing] = {}  # what step loops hold for each slot, once there are any
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
         self.recordings: list[Recording] = []  # to be told of arguments that were set
-        steps = program.steps
-        uploaded = {s.slot for s in steps if isinstance(s, UploadStep)}
-        downloads = [s for s in steps if isinstance(s, DownloadStep)]
-        times = Counter(s.slot for s in downloads)
-        on_host = read_on_host(steps)
-        made = set(self._slots_of_launches())
-        self._keepable = {
-            s.host: s
-            for s in downloads
-            if s.slot in made and s.slot not in uploaded and times[s.slot] == 1 and s.host not in on_host
-        }
-        uploads = Counter(s.host for s in steps if isinstance(s, UploadStep))
-        self._uploads = {s.host: s for s in steps if isinstance(s, UploadStep) and uploads[s.host] == 1}
+        steps: list[Any] = program.steps
+        self._keepable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in outline.keepable}
+        self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in outline.uploads}
         self._copies: list[tuple[int, DeviceTensor]] = []
         self.is_bound = False  # whether something else than the program's own memory may be bound, or must be copied
+        self.has_bound = False  # whether launches may have been given something else
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
-        first, last = steps_outside(program)
-        self._crossed = [s for s in (*first, *last) if isinstance(s, UploadStep | DownloadStep)]
-
-    def _slots_of_launches(self) -> list[int]:
-        steps = [s for s in self._program.steps if isinstance(s, LaunchStep)]
-        return [a.slot for s in steps for a in s.args if isinstance(a, SlotArg) and a.slot in self._own]
+        self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
 
     def upload(self, step: UploadStep, value: Any) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished."""
@@ -169,6 +157,7 @@ class Exchange:
         if self._bound[slot] is crossing:
             return
         self._ready()
+        self.has_bound = True
         self._bound[slot] = crossing
         if self._uses is None:
             self._uses = {}
@@ -180,43 +169,3 @@ class Exchange:
             launch.set_arg(index, crossing.buffer)
         for recording in self.recordings:
             recording.forget()
-
-
-def read_on_host(steps: Sequence[Step]) -> set[int]:
-    """Host slots that operators on the host read."""
-    return {n for s in steps if isinstance(s, HostStep | ReferenceStep) for n in s.inputs}
-
-
-def steps_outside(program: Program) -> tuple[list[Step], list[Step]]:
-    """What may go before all launches, and what after them, so that those stay in one stretch.
-
-    Before: uploads of what the host has from the start, and operators on the host that read nothing else. After:
-    downloads that no other step reads, and operators on the host whose results no launch wants. Slots of inputs and
-    outputs are nobody else's, and a number on the host stands for one value.
-    """
-    at_hand = {-1} | {p.host for p in program.inputs} | program.host_consts.keys()
-    first: list[Step] = []
-    for s in program.steps:
-        if isinstance(s, UploadStep):
-            if s.host in at_hand:
-                first.append(s)
-        elif isinstance(s, HostStep | ReferenceStep) and at_hand.issuperset(s.inputs):
-            first.append(s)
-            at_hand.update(s.outputs)
-    moved = {id(s) for s in first}
-    wanted: set[int] = set()  # by steps that stay
-    last: list[Step] = []
-    for s in reversed(program.steps):
-        if id(s) in moved:
-            continue
-        if isinstance(s, DownloadStep):
-            if s.host not in wanted:
-                last.append(s)
-        elif isinstance(s, UploadStep):
-            wanted.add(s.host)
-        elif isinstance(s, HostStep | ReferenceStep):
-            if wanted.isdisjoint(s.outputs):
-                last.append(s)
-            else:
-                wanted.update(s.inputs)
-    return first, last[::-1]

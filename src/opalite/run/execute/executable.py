@@ -31,6 +31,7 @@ from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
 from .loop import Loop
 from .loop_builder import LoopBuilder
+from .outline import Outline
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
@@ -103,6 +104,7 @@ class Executable:
         self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
         self._builders: list[LoopBuilder] = []
         self.launches: dict[int, PreparedLaunch] = {}
+        self._outline = Outline(program)
         self._launched: Sized | None = None  # whose arguments the launches have
         first = Sized(program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program))
         for i, step, args in first.launches:
@@ -118,8 +120,8 @@ class Executable:
         rt.finish()
 
     def _prepare(self, program: Program, placed: Placed) -> Prepared:
-        exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._set_launches)
-        return Prepared(self.rt, program, exchange, self.launches, self._run_on_host)
+        exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._outline, self._set_launches)
+        return Prepared(self.rt, program, self._outline, exchange, self.launches, self._run_on_host)
 
     def _find_builder(self, program: Program) -> LoopBuilder:
         """What builds the step loop of `program`, and of other sizes with the same functions."""
@@ -180,10 +182,14 @@ class Executable:
 
     def _set_launches(self) -> None:
         """See to it that the launches have the arguments of the present size."""
-        sized = self._now
-        if self._launched is sized:
+        sized, before = self._now, self._launched
+        if before is sized:
             return
-        for i, step, args in sized.launches:
+        # Memory that was bound, and the keys of random launches, only the launches know of.
+        knows = before is not None and not before.prepared.exchange.has_bound and not self._is_random
+        changed = sized.changed_since(before, self._outline.slots) if knows and before is not None else sized.launches
+        self._launched = None  # until all of them are
+        for i, step, args in changed:
             launch = self.launches[i]
             launch.update(args, step.grid, step.group)
             if step.open_group:
@@ -269,7 +275,8 @@ class Executable:
         joined = self._loop_builder.poll()
         if joined is None:
             return False
-        self._set_launches()  # some may stay between loops
+        if joined.host_loop is None:
+            self._set_launches()  # some may stay between loops
         sized = self._now
         held = self.exchange.hold()
         place = sized.placed.locate

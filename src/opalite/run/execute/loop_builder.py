@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ... import knobs
 from ...cl.beside_runs import planning
@@ -18,31 +18,25 @@ from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ...ir.device_family import FRAGILE_COMPILER
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, Slot, SlotArg, Step
+from ...plan.program import LaunchStep, LocalArg, Program, Step
 from ...plan.step_text import (
     CALL,
     CONTROL,
-    LINE,
-    SHAPE,
     TICKS,
     function_text,
-    group_counts,
     is_single,
     loop_text,
-    packed_scalar,
     part_count,
     signature,
     step_refusal,
 )
 from ...pocl.loop.host_loop import HostLoop, may_stay
 from ...pocl.loop.step_loop import Addresses, StepTable, make_host_loop
-from ...pocl.loop.step_rows import StepRow, StepRows, make_rows
-from .exchange import steps_outside
+from ...pocl.loop.step_rows import StepRows
+from .loop_rows import Locate, LoopRows
+from .outline import steps_outside
 
 _log = logging.getLogger(__name__)
-
-Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
-"""Gives the memory object that a slot is all or a part of, and at which byte it begins there."""
 
 WORTH_RUNS = 20  # of a program, before it is linked: nobody need ask the builder earlier
 MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
@@ -79,9 +73,9 @@ class LoopBuilder:
         """Whether the steps of another size of the program become the same functions, walked in the same way."""
         if program is self._program or not self._steps:
             return True
-        pairs = zip(self._program.steps, program.steps, strict=True)
-        if not all(mine is its or _is_alike(mine, its) for mine, its in pairs):
-            return False
+        for mine, its in zip(self._program.steps, program.steps, strict=True):
+            if mine is not its and not _is_alike(mine, its):
+                return False
         return self._is_short is (least_seconds(_working_steps(program), self._rt) < SHORT_S)
 
     def poll(self) -> Joined | None:
@@ -177,6 +171,7 @@ class Joined:
         self._rt, self._linked, self._label = rt, linked, label
         self._functions, self._stretches = functions, stretches
         self._addresses = Addresses(rt, linked, constants)
+        self._rows: LoopRows | None = None
         self._table: StepTable | None = None
         self.host_loop: HostLoop | None = None
         self.launches: dict[int, list[PreparedLaunch]] = {}
@@ -189,16 +184,10 @@ class Joined:
 
     def rows(self, program: Program, locate: Locate) -> StepRows:
         """The steps of `program` with their memory. locate: gives that by slot."""
-        places: dict[int, tuple[Any, int]] = {}
-        for stretch in self._stretches:
-            for i in stretch:
-                for a in program.steps[i].args:  # type: ignore[union-attr]
-                    if isinstance(a, SlotArg) and a.slot not in places:
-                        places[a.slot] = locate(program.slots[a.slot])
-        bases = self._addresses.of([memory for memory, _ in places.values()])
-        found = {slot: base + start for (slot, (_, start)), base in zip(places.items(), bases, strict=True)}
-        rows = [self._row(program.steps[i], i, found) for stretch in self._stretches for i in stretch]
-        return make_rows(rows, SHAPE, LINE * (1 + part_count(self._rt.info.compute_units)))
+        if self._rows is None:
+            numbers = [i for stretch in self._stretches for i in stretch]
+            self._rows = LoopRows(program, numbers, self._functions, part_count(self._rt.info.compute_units))
+        return self._rows.at(program, locate, self._addresses)
 
     def use(self, rows: StepRows) -> None:
         """Run these steps from now on."""
@@ -219,36 +208,28 @@ class Joined:
         """Let go of memory that programs no longer have."""
         self._addresses.forget()
 
-    def _row(self, step: Step, i: int, places: Mapping[int, int]) -> StepRow:
-        assert isinstance(step, LaunchStep)
-        groups, items = group_counts(step)
-        args = tuple(
-            places[a.slot] if isinstance(a, SlotArg) else packed_scalar(a.value) if isinstance(a, ScalarArg) else 0
-            for a in step.args
-        )
-        return StepRow(self._functions[i], groups, items, args)
-
 
 def _working_steps(program: Program) -> list[LaunchStep]:
-    return [s for s in program.steps if isinstance(s, LaunchStep) and all(s.grid)]
+    return [s for s in program.steps if isinstance(s, LaunchStep) and 0 not in s.grid]
 
 
 def _is_alike(mine: Step, its: Step) -> bool:
     """Whether a step becomes the same function at two sizes."""
     if not isinstance(mine, LaunchStep) or not isinstance(its, LaunchStep):
         return type(mine) is type(its)
-    if all(mine.grid) is not all(its.grid) or is_single(mine) is not is_single(its):
+    if (0 in mine.grid) is not (0 in its.grid):
         return False
-    return all(
-        a is b or not isinstance(a, LocalArg) or (isinstance(b, LocalArg) and a.nbytes == b.nbytes)
-        for a, b in zip(mine.args, its.args, strict=True)
-    )
+    if mine.group != its.group and is_single(mine) is not is_single(its):
+        return False
+    return mine.args is its.args or [a.nbytes for a in mine.args if type(a) is LocalArg] == [
+        a.nbytes for a in its.args if type(a) is LocalArg
+    ]
 
 
 def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
     """What `steps` take at least by their operations and the bytes that they move."""
-    info = rt.info
-    return sum(max(s.flops / info.peak_flops, s.nbytes / info.bandwidth) for s in steps)
+    flops_s, bytes_s = 1 / rt.info.peak_flops, 1 / rt.info.bandwidth
+    return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])
 
 
 def is_worth(rt: Runtime) -> bool:
@@ -258,11 +239,11 @@ def is_worth(rt: Runtime) -> bool:
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
     """Numbers of neighbouring steps that are functions; empty launches and what is moved away do not count."""
-    moved = {id(s) for steps in steps_outside(program) for s in steps}
+    moved = {i for numbers in steps_outside(program) for i in numbers}
     found: list[list[int]] = [[]]
     for i, step in enumerate(program.steps):
         if i in functions:
             found[-1].append(i)
-        elif id(step) not in moved and not (isinstance(step, LaunchStep) and not all(step.grid)):
+        elif i not in moved and not (isinstance(step, LaunchStep) and not all(step.grid)):
             found.append([])
     return [stretch for stretch in found if stretch]

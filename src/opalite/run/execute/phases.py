@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from ...cl.events import LaunchTimes
@@ -11,7 +12,8 @@ from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, UploadStep
 from ...pocl.loop.host_loop import HostLoop
-from .exchange import Exchange, steps_outside
+from .exchange import Exchange
+from .outline import Outline
 
 Phase: TypeAlias = "Recording | HostLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
 """A step, or all the launches between two steps of another kind."""
@@ -24,19 +26,22 @@ Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
 class Prepared:
     """A Program with its memory and launches on a device: what every strategy runs.
 
-    launches: by number of their step, arguments set. run_on_host: runs one operator on what the host has by slot.
+    outline: of the program. launches: by number of their step, arguments set. run_on_host: runs one operator on what
+    the host has by slot.
     """
 
     rt: Runtime
     program: Program
+    outline: Outline
     exchange: Exchange
     launches: Mapping[int, PreparedLaunch]
     run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None]
 
-    @property
+    @cached_property
     def launch_count(self) -> int:
         """Launches that compute anything."""
-        return sum(isinstance(s, LaunchStep) and all(s.grid) for s in self.program.steps)
+        steps = self.program.steps
+        return sum(0 not in steps[i].grid for i in self.outline.slots)  # type: ignore[union-attr]
 
 
 def make_phases(
@@ -50,11 +55,9 @@ def make_phases(
     joined: what is launched for a step in place of its own launch. loop: stands for all launches. replay: whether
     recordings are replayed from the second run on.
     """
-    program = prepared.program
+    steps, outline = prepared.program.steps, prepared.outline
     instead = joined or {}
-    first, last = steps_outside(program)
-    moved = {id(s) for s in (*first, *last)}
-    phases: list[Phase] = [s for s in first if not isinstance(s, LaunchStep)]
+    phases: list[Phase] = [steps[i] for i in outline.first]  # type: ignore[misc]
     waiting: list[PreparedLaunch] = []
 
     def add_waiting() -> None:
@@ -66,11 +69,12 @@ def make_phases(
             phases.append(recording)
         waiting.clear()
 
-    for i, step in enumerate(program.steps):
+    for i in outline.middle:
+        step = steps[i]
         if isinstance(step, LaunchStep):
             waiting.extend(instead[i] if i in instead else [prepared.launches[i]])
-        elif id(step) not in moved:
+        else:
             add_waiting()
             phases.append(step)
     add_waiting()
-    return phases + [s for s in last if not isinstance(s, LaunchStep)]
+    return [*phases, *(steps[i] for i in outline.last)]  # type: ignore[list-item]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...cl.launch import KernelArg, LocalBytes
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, StepArg
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
 from .loop import Loop
 from .loop_builder import LoopBuilder
 from .phases import Prepared
 from .queue import Queue
 from .repeat import Repeat
 from .slot_memory import Placed
+
+Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
+"""(number, step, arguments) of a launch."""
 
 
 class Sized:
@@ -37,11 +41,26 @@ class Sized:
         self.outputs = [p.host for p in program.outputs]
 
     @cached_property
-    def launches(self) -> list[tuple[int, LaunchStep, list[KernelArg]]]:
+    def launches(self) -> list[Launched]:
         """(number, step, arguments) of every launch, in the program's own memory."""
-        objects = self.placed.objects
         steps = ((i, s) for i, s in enumerate(self.program.steps) if isinstance(s, LaunchStep))
-        return [(i, s, [_value(a, objects) for a in s.args]) for i, s in steps]
+        return [self._with_args(i, s) for i, s in steps]
+
+    def changed_since(self, before: Sized, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
+        """Those of `launches` that are not what they are `before`, another size in the same layout of memory.
+
+        slots: that each launch uses.
+        """
+        old, new = before.placed.objects, self.placed.objects
+        moved = {slot for slot, memory in new.items() if memory is not old[slot]}
+        steps, its = self.program.steps, before.program.steps
+        changed = [i for i, used in slots.items() if steps[i] is not its[i] or not moved.isdisjoint(used)]
+        return [self._with_args(i, steps[i]) for i in changed]
+
+    def _with_args(self, number: int, step: Step) -> Launched:
+        assert isinstance(step, LaunchStep)
+        objects = self.placed.objects
+        return number, step, [_value(a, objects) for a in step.args]
 
 
 def _value(a: StepArg, objects: dict[int, Any]) -> Any:
