@@ -148,7 +148,7 @@ def measure(engine: str, model: str, sizes: Sequence[Shape], threads: int, settl
     built = 0
     if tallies is not None:
         stats = session.stats().to_raw() if hasattr(session, "stats") else {}
-        found = stats.get("programs", {}).get("built_by_caller")
+        found = stats.get("programs_built")
         built = (tallies.counters.snapshot() - before).programs_built if found is None else found
     if settles and hasattr(session, "settle"):
         session.settle()

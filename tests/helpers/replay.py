@@ -18,9 +18,22 @@ _MODULES = {
         "opalite.kernels.move.strided_copy.",
         "opalite.kernels.elementwise.flat.",
     ),
-    "hint_of": ("opalite.kernels.move.strided_copy.", "opalite.kernels.matmul.panel."),
+    "hint_of": (
+        "opalite.kernels.move.strided_copy.",
+        "opalite.kernels.matmul.panel.",
+        "opalite.kernels.conv.winograd.",
+    ),
+    "fitted": ("opalite.kernels.conv.packed.", "opalite.kernels.conv.winograd."),
+    "may_be_less": (
+        "opalite.kernels.conv.packed.",
+        "opalite.kernels.conv.winograd.",
+        "opalite.kernels.move.transpose_tiles.",
+    ),
+    "may_leave_rest": ("opalite.kernels.elementwise.packed.",),
+    "runs_along": ("opalite.kernels.elementwise.flat.",),
 }
-"""Where a question is asked whose answer changes no result: whether sizes are always equal, and what they are now."""
+"""Where a question is asked whose answer changes no result: whether sizes are always equal, what they are now, and what
+they may become."""
 
 
 class Choices:

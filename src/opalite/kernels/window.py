@@ -12,7 +12,7 @@ from ..cost.tables import Windows
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
-from ..ir.symbols import at_least, at_most
+from ..ir.symbols import always_equal, at_least, at_most
 from ..ops.conv import Windowed
 from ..ops.pool import Pool
 from .base import Problem
@@ -51,7 +51,8 @@ class Window:
         rank = len(size)
         begin, end = op.pads[:rank], op.pads[rank:]
         idle = (1, 1, 1, 0, 0)
-        axes = [i for i in range(rank) if not squeeze or (size[i], out[i], kernel[i], begin[i], end[i]) != idle]
+        given = zip(size, out, kernel, begin, end, strict=True)
+        axes = [i for i, axis in enumerate(given) if not squeeze or not always_equal(axis, idle)]
 
         def triple(values: Sequence[int], fill: int) -> Triple:
             d, h, w = (fill,) * (MAX_RANK - len(axes)) + tuple(values[i] for i in axes)

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
 from ..ir.registered import watch
-from ..ir.symbols import hint_of, is_symbolic, same_or_int
+from ..ir.symbols import always_equal, hint_of, is_symbolic, same_or_int
 from ..ir.types import TensorType
 
 Types = Sequence["TensorType | None"]
@@ -162,12 +162,14 @@ def _broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         size = 1
         for shape in shapes:
             d = shape[axis] if -axis <= len(shape) else 1
-            if d is size or d == 1:
+            if always_equal(d, size) or always_equal(d, 1):
                 continue
-            if size == 1:
+            if always_equal(size, 1):
                 size = d
-            elif d != size:
-                raise _no_broadcast(shapes)
+            elif d != size and d != 1:
+                if size != 1:
+                    raise _no_broadcast(shapes)
+                size = d
         found.append(size)
     return tuple(found)
 

@@ -8,6 +8,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.place import Memory
+from ..ir.symbols import agree
 from ..ops.elementwise import Elementwise
 from ..place.options import find_options
 from .fold_affine import with_expression
@@ -47,7 +48,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
         before = v.producer if v is not None else None
         if v is None or before is None or not isinstance(before.op, Elementwise):
             continue
-        if v.shape != node.y.shape:
+        if not agree(v.shape, node.y.shape):
             reason = "the producer is smaller: fusing would compute it many times"
             continue
         if sweep.only_use(v) is not node:

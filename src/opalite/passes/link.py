@@ -13,6 +13,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.place import Memory
+from ..ir.symbols import agree
 from ..kernels.base import Tier
 from ..ops.elementwise import Elementwise
 from ..place.options import find_options
@@ -36,7 +37,7 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER, ti
             if v is None or w is None or not w.op.takes_epilogue or v is not w.y or len(w.outputs) != 1:
                 continue
             same = v.dtype is node.y.dtype and v.dtype.is_float
-            if sweep.only_use(v) is node and v.shape == node.y.shape and (same or w.op.sums is not None):
+            if sweep.only_use(v) is node and agree(v.shape, node.y.shape) and (same or w.op.sums is not None):
                 writers.append((sweep.position[w], i, w))
         reason = None
         for _, i, writer in sorted(writers, key=lambda t: t[0], reverse=True):

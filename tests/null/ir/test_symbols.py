@@ -12,6 +12,7 @@ from opalite.ir.symbols import (
     Dim,
     Real,
     Trace,
+    agree,
     always_equal,
     as_float32,
     at_least,
@@ -21,6 +22,9 @@ from opalite.ir.symbols import (
     holds_symbols,
     is_less,
     is_symbolic,
+    may_be_less,
+    may_leave_rest,
+    runs_along,
 )
 from opalite.ops.movement import Slice
 
@@ -248,11 +252,19 @@ def test_equality_that_nothing_depends_on_is_no_guard():
     assert only(trace) == []
 
 
-def test_a_tile_is_guarded_to_fit():
+def test_what_sizes_may_become_is_told_without_a_guard():
     trace = Trace()
-    h = trace.symbol(6)
+    h, w = trace.symbol(6), trace.symbol(9)
     assert (fitted(4, h), fitted(8, h), fitted(8, 5)) == (4, 6, 5)
-    assert only(trace) == ["s0 - 6 >= 0"]
+    assert [may_be_less(x, 4) for x in (h, h + 2, 3, 4)] == [True, False, True, False]
+    assert [may_leave_rest(x, 4) for x in (h, h * 4, 8, 9)] == [True, False, False, True]
+    assert [runs_along(*x) for x in ((h // 6, h // 6), (1, h), (h, h), (3, 3))] == [True, False, True, True]
+    assert agree((h, 2), (h, 2))
+    assert not agree((h, 2), (w, 2))
+    assert not agree((h // 6, 2), (1, 2))  # which is so at hand
+    assert only(trace) == []
+    assert agree((h, w), (h, h + 3))
+    assert only(trace) == ["s0*-1 + s1 - 3 == 0"]
 
 
 def test_numpy_scalars_keep_symbols_and_arrays_fix_them():

@@ -14,11 +14,12 @@ from .at_sizes import AtSizes, holds_symbols
 from .compiled import Numbers, compile_numbers
 from .dim import Dim
 from .explain import conditions, fixed_sizes
-from .extremes import at_least, at_most, fitted
+from .extremes import at_least, at_most, fitted, may_be_less, may_leave_rest
 from .real import Real, is_less
 from .trace import Guard, Trace
 from .values import (
     FUNCTIONS,
+    agree,
     always_equal,
     as_float,
     as_float32,
@@ -28,6 +29,7 @@ from .values import (
     is_multiple,
     is_real,
     is_symbolic,
+    runs_along,
     same_or_int,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "Numbers",
     "Real",
     "Trace",
+    "agree",
     "always_equal",
     "as_float",
     "as_float32",
@@ -56,5 +59,8 @@ __all__ = [
     "is_multiple",
     "is_real",
     "is_symbolic",
+    "may_be_less",
+    "may_leave_rest",
+    "runs_along",
     "same_or_int",
 ]

@@ -22,13 +22,26 @@ def at_least(values: Iterable[Any]) -> Any:
 
 
 def fitted(limit: int, size: Any) -> int:
-    """A tile of at most `limit` that a size is no smaller than, as a plain number: the larger it is the better.
+    """A tile of at most `limit` that the size at hand is no smaller than, as a plain number.
 
-    For a size of a trace it is chosen by the size at hand, with the guard that others are no smaller.
+    Other sizes of a trace may be smaller: `may_be_less(size, tile)` says whether.
     """
     tile: int = min(limit, hint_of(size))
-    assert size >= tile
     return tile
+
+
+def may_be_less(size: Any, least: int) -> bool:
+    """Whether a size is, or is at others of its trace, less than `least`. It records no guard."""
+    if type(size) is not Dim:
+        return bool(size < least)
+    low, _ = size.trace.bounds(size.poly)
+    return low is None or low < least
+
+
+def may_leave_rest(size: Any, of: int) -> bool:
+    """Whether a size is, or is at others of its trace, no multiple of a plain number. It records no guard."""
+    rest = size % of
+    return type(rest) is Dim or bool(rest != 0)
 
 
 def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[Any]) -> Any:

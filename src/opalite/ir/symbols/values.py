@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -80,6 +80,29 @@ def always_equal(a: Any, b: Any) -> bool:
     if type(a) is Dim or type(b) is Dim:
         return as_poly(a) == as_poly(b)
     return bool(a == b)
+
+
+def agree(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are equal: guarded where they are so at hand.
+
+    For what is right, if slower, where equal shapes are taken for different ones: those that differ at hand are, and so
+    is an axis that has one element at hand beside one that has one always.
+    """
+    if always_equal(tuple(a), tuple(b)):
+        return True
+    if hint_of(tuple(a)) != hint_of(tuple(b)):
+        return False
+    if any(hint_of(x) == 1 and not always_equal(x, y) for x, y in zip(a, b, strict=True)):
+        return False
+    return all(x == y for x, y in zip(a, b, strict=True))
+
+
+def runs_along(size: Any, along: Any) -> bool:
+    """Whether an axis of `size` elements runs along one of `along`, of which a single element is repeated, and not only
+    at the sizes at hand: as sizes that are always equal do, but for plain ones."""
+    if type(size) is Dim and always_equal(size, along):
+        return True
+    return bool(size != 1)
 
 
 def _float32(value: float) -> float:

@@ -30,6 +30,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, Place, packed
+from ...ir.symbols import agree, always_equal, hint_of, runs_along
 from ..base import Arg, Weight
 from .generate import generate
 from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
@@ -138,7 +139,7 @@ def keeps_zeros(node: Node) -> bool:
     for v in _operands(node):
         if v.data is not None and v.type.count == 1:
             arrays.append(v.data.reshape(()))
-        elif not v.is_const and not v.type.layout.is_row_major and v.shape == node.y.shape:
+        elif not v.is_const and not v.type.layout.is_row_major and agree(v.shape, node.y.shape):
             arrays.append(np.zeros((), v.dtype.np))
         else:
             return False
@@ -163,13 +164,20 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
+def _fits(size: int, along: int) -> bool:
+    """Whether an axis of an operand runs along one of the output, or has one element at every size."""
+    if agree((size,), (along,)) or always_equal(size, 1):
+        return True
+    return hint_of(along) != 1 and size == 1
+
+
 def _access(shape: Sequence[int], out_shape: Sequence[int], kind: str, columns: int | None, pack: int) -> Access | None:
     if len(shape) > len(out_shape):
         return None
     dims = _aligned(shape, len(out_shape))
-    if any(d not in (1, o) for d, o in zip(dims, out_shape, strict=True)):
+    if not all(_fits(d, o) for d, o in zip(dims, out_shape, strict=True)):
         return None
-    if math.prod(shape) == 1:
+    if always_equal(math.prod(shape), 1):
         return Access("0", False)
     if kind == "packed":
         return _packed_access(dims, tuple(out_shape), pack, packs=len(shape) == len(out_shape))
@@ -182,10 +190,10 @@ def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, pa
     """packs: the operand's own axis 1 is the channels. Otherwise a single channel is read as it lies in memory."""
     if len(out) < 2:
         return None
-    spatial = dims[2:] == out[2:]
+    spatial = agree(dims[2:], out[2:])
     if not spatial and any(d != 1 for d in dims[2:]):
         return None
-    index = "n" if dims[0] > 1 else "0"
+    index = "n" if runs_along(dims[0], out[0]) else "0"
     blocks = dims[1] == out[1] and (packs or out[1] > 1)
     if blocks:
         index = f"{index} * C + c"
@@ -223,11 +231,11 @@ def _rows_access(dims: tuple[int, ...], out: tuple[int, ...], columns: int) -> A
         size *= out[split]
     if size != columns:
         return None
-    along = dims[split:] == out[split:]
+    along = agree(dims[split:], out[split:])
     if not along and any(d != 1 for d in dims[split:]):
         return None
-    rows = [(d, o) for d, o in zip(dims[:split], out[:split], strict=True) if o != 1]
-    held = [i for i, (d, _) in enumerate(rows) if d != 1]
+    rows = [(d, o) for d, o in zip(dims[:split], out[:split], strict=True) if not always_equal(o, 1)]
+    held = [i for i, (d, o) in enumerate(rows) if runs_along(d, o)]
     ints: tuple[int, ...] = ()
     index = "0"
     if held:

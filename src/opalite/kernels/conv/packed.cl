@@ -15,6 +15,7 @@
 //   GROUP     neighbouring tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
 //   BANDED    see conv/tile.cl
 //   MASK      1: the last block's lanes from `m` on are set to zero
+//   NARROW    1: rows may be shorter than TW columns
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a
 // group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn. `chunk` is counted in rows
 // of the filter, of which `ahead` lines of 64 bytes of the next chunk are fetched during each, and the inputs that the
@@ -44,6 +45,12 @@
     (((((size_t)(n * groups + g) * ib + (r) / (KD * KH)) * id + (oz * SD - pd + (r) % (KD * KH) / KH * DD)) * ih \
       + (oy * SH - ph + (r) % KH * DH)) * iw * IN_PACK)
 #define ROW (KW * IN_PACK * TB * PACK)
+// Columns of a tile from x0 on that lie before the row: where that is shorter than the tile.
+#if NARROW
+#define BEFORE(x0) max(-(x0), 0)
+#else
+#define BEFORE(x0) 0
+#endif
 
 kernel void conv_packed(global const REAL *restrict x, global const REAL *restrict weights,
                         BIAS_PARAM global REAL *restrict y, int span, int chunk, int ahead, int batch, int groups, int cg,
@@ -103,7 +110,8 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                     }
                 }
                 if (SUSPEND_TILE(acc, i - i0, row1 < high)) continue;
-                store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, 0, TW EPILOGUE_ARGS);
+                store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, BEFORE(x0),
+                           TW EPILOGUE_ARGS);
             }
         }
     }

@@ -10,7 +10,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
-from ...ir.symbols import at_most, fitted
+from ...ir.symbols import at_most, fitted, may_be_less
 from ...ops.base import Cost
 from ..base import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
@@ -37,6 +37,9 @@ class ConvPacked(Kernel):
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
     unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
     chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
+    moves_back: ClassVar[bool] = (
+        True  # whether the last tile of a line moves back, for which a line must not be shorter
+    )
     banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
 
     def in_pack(self, pack: int) -> int:
@@ -149,6 +152,8 @@ class ConvPacked(Kernel):
             "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
             "STORAGE": STORAGE[storage],
         }
+        if self.moves_back and may_be_less(columns, tw):
+            defines["NARROW"] = 1
         grid = (ceil_div(tiles, span), blocks, x.shape[0])
         work_group = (1, 1, 1) if p.device.is_cpu else None
         return [Launch(self.entry, args, grid, work_group, defines, epilogue.prelude)]

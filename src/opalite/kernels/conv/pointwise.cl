@@ -5,7 +5,7 @@
 // unroll all of a block, which suits a GPU; 0: broadcast single elements, which suits a CPU), and GROUP (neighbouring
 // tiles that use one chunk of filters in turn; 1: each tile uses all filters at once).
 // Weights: [groups, ceil(ob / TB), ib, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a group,
-// cg = channels of a group in x, s = positions, at least TW. A work-item does `span` neighbouring tiles in turn. `chunk`
+// cg = channels of a group in x, s = positions, at least TW unless NARROW. A work-item does `span` neighbouring tiles in turn. `chunk`
 // is counted in blocks of input channels, during each of which `ahead` lines of 64 bytes of the next one are fetched.
 // BANDED: see conv/tile.cl.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB), batch.
@@ -30,6 +30,19 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
     global const REAL *filters = weights + (size_t)get_global_id(1) * ib * BLOCK;
     const int low = BAND_BEGIN(tile * TB * PACK) / PACK;
     const int high = (BAND_END(min((tile + 1) * TB * PACK, m / groups), ib * PACK) + PACK - 1) / PACK;
+#if NARROW
+    if (s < TW) {
+        for (int p = begin * s; p < end * s; ++p) {
+            ACCV acc[TW * TB];
+            start_tile(acc, BIAS_ARG first, blocks);
+            for (int b = low; b < high; ++b)
+                multiply_pixel(acc, x + (((size_t)(n * groups + g) * ib + b) * s + p) * PACK, filters + (size_t)b * BLOCK,
+                               min(PACK, cg - b * PACK));
+            store_tile(acc, y, n, first, blocks, groups * ob, m, s, p, 1, 0, 1 EPILOGUE_ARGS);
+        }
+        return;
+    }
+#endif
     KEPT_TILES
     for (int i0 = begin; i0 < end; i0 += GROUP) {
         const int i1 = min(i0 + GROUP, end);

@@ -19,6 +19,9 @@
 #ifndef NEXT_PIXEL
 #define NEXT_PIXEL PACK
 #endif
+#ifndef NARROW
+#define NARROW 0
+#endif
 #include "conv/common.cl"
 #include "include/prefetch.cl"
 
@@ -119,6 +122,17 @@ static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, 
         for (int u = 0; u < UNROLL; ++u) multiply_channel(acc, column, w, c + u);
     }
 }
+
+#if NARROW
+// As multiply_tile, for the first pixel of the tile alone.
+static inline void multiply_pixel(ACCV *acc, global const REAL *pixel, global const REAL *w, size_t lanes) {
+    #pragma unroll 1
+    for (size_t c = 0; c < lanes; ++c) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) acc[j] = MULADD((ACCV)LOAD(pixel, c), LOADV(w, (c * TB + j) * PACK), acc[j]);
+    }
+}
+#endif
 
 // Store pixels from..to-1 of the tile, whose first lies at spatial index `at` and whose others follow `step` apart.
 // y has `all` blocks of `spatial` pixels and m channels. Constant `from` and `to` compile much faster.

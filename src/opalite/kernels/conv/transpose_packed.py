@@ -22,6 +22,7 @@ class ConvTransposePacked(ConvPacked):
     source = "conv/transpose_packed.cl"
     entry = "conv_transpose_packed"
     chunked = False
+    moves_back = False
     banded = False
 
     def lines(self, win: Window) -> tuple[int, int]:

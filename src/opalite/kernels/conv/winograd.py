@@ -14,7 +14,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ir.stored import page_empty
-from ...ir.symbols import at_least, fitted, hint_of
+from ...ir.symbols import at_least, at_most, fitted, hint_of, may_be_less
 from ...ops.base import Cost
 from ...ops.conv import Conv
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -40,6 +40,7 @@ class Tiles:
 
     count: int
     sides: tuple[int, int]  # in a column and in a row of one image
+    number: int  # of strips, the same at all sizes
     strip: int  # tiles that are transformed before the next ones begin
     elements: int  # of one transformed tile
     in_blocks: int
@@ -60,17 +61,18 @@ class Tiles:
         filters = groups.count * groups.in_blocks * groups.out_blocks * pack**2
         # Each strip reads all filters once more, so that one smaller than them would not pay.
         strip_bytes = max(strip_mib << 20, filters * 4)
-        strips = max(1, ceil_div(hint_of(count) * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
-        return cls(
-            count, sides, at_least([1, ceil_div(count, strips)]), elements, in_blocks, out_blocks, filters, groups
-        )
+        at_hand = hint_of(count)
+        strips = max(1, ceil_div(at_hand * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
+        strips = ceil_div(at_hand, max(1, ceil_div(at_hand, strips)))  # without empty ones
+        strip = at_least([1, ceil_div(count, strips)])
+        return cls(count, sides, strips, strip, elements, in_blocks, out_blocks, filters, groups)
 
     def strips(self) -> list[tuple[int, int]]:
-        """The first tile and the number of tiles of each strip, of which there are as many as at the sizes at hand."""
-        number = ceil_div(hint_of(self.count), hint_of(self.strip))
-        assert number * self.strip >= self.count > (number - 1) * self.strip
-        last = (number - 1) * self.strip
-        return [*((i * self.strip, self.strip) for i in range(number - 1)), (last, self.count - last)]
+        """The first tile and the number of tiles of each strip; the last ones may be empty at other sizes."""
+        if self.number == 1:
+            return [(0, self.count)]
+        firsts = [i * self.strip for i in range(self.number)]
+        return [(first, at_least([0, at_most([self.strip, self.count - first])])) for first in firsts]
 
 
 @register
@@ -195,9 +197,10 @@ class _Steps:
         g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
+        narrow = {"NARROW": 1} if may_be_less(count, tw) else {}
         filters = transformed_filters(self.node, g, self.params["F"], tb)
-        grid = (ceil_div(positions, span), blocks, 1)
-        defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"]}
+        grid = (at_least([1, ceil_div(positions, span)]), blocks, 1)
+        defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], **narrow}
         args: dict[str, Arg] = {"v": self._v, "u": filters, "m": self._m}
         if self.device.is_cpu:
             ahead = max(
@@ -239,7 +242,9 @@ class _Steps:
             "MASK": self.node.y.shape[1] % pack != 0,
         }
         group = (1, 1) if self.device.is_cpu else None
-        return Launch(entry, {**args, "span": span}, (ceil_div(count, span), blocks), group, defines, prelude)
+        return Launch(
+            entry, {**args, "span": span}, (at_least([1, ceil_div(count, span)]), blocks), group, defines, prelude
+        )
 
 
 def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:

@@ -4,7 +4,7 @@
 // Transformed filters are many and each is used by few positions, so what they cost is their way from memory: while a
 // work-item uses one panel it fetches the next, `ahead` floats further at each channel.
 // Filters u: [groups, ceil(ob / TB), ib, PACK, TB, PACK] floats, ob and ib counted in a group, cg = channels of a group,
-// s = positions, at least TW. A work-item does `span` neighbouring tiles in turn.
+// s = positions, at least TW unless NARROW. A work-item does `span` neighbouring tiles in turn.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB).
 #ifndef TW
 #define TW 4
@@ -25,6 +25,19 @@ kernel void winograd_product(global const float *restrict v, global const float 
     const int begin = get_global_id(0) * span, end = min(begin + span, (s + TW - 1) / TW);
     global const float *filters = u + (size_t)get_global_id(1) * ib * PANEL_STEP;
     global const float *next = filters + (size_t)ib * PANEL_STEP;
+#if NARROW
+    if (s < TW) {
+        for (int p = begin * s; p < end * s; ++p) {
+            ACCV acc[TW * TB];
+            start_tile(acc, panel * TB, blocks);
+            for (int b = 0; b < ib; ++b)
+                multiply_pixel(acc, v + (((size_t)g * ib + b) * s + p) * PACK, filters + (size_t)b * PANEL_STEP,
+                               min(PACK, cg - b * PACK));
+            store_tile(acc, m, 0, g * ob + panel * TB, blocks, groups * ob, 0, s, p, 1, 0, 1);
+        }
+        return;
+    }
+#endif
     for (int i = begin; i < end; ++i) {
         // The last tile moves back to lie inside the tensor, and computes some of the tile before it once more.
         const int p0 = min(i * TW, s - TW);

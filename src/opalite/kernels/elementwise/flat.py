@@ -12,7 +12,7 @@ from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.symbols import always_equal
+from ...ir.symbols import always_equal, runs_along
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
@@ -49,7 +49,7 @@ class Walk:
 def make_walk(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Collection[int] = ()) -> Walk:
     """How operands of `shapes` are read along `out`: neighbouring axes that every operand crosses evenly become one,
     except for the axes in `kept`."""
-    strides = [_strides(shape, len(out)) for shape in shapes]
+    strides = [_strides(shape, out) for shape in shapes]
     merged: list[tuple[int, tuple[int, ...]]] = []
     places: dict[int, int] = {}
     closed = True  # nothing may join the last axis of `merged`
@@ -69,11 +69,12 @@ def make_walk(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Col
     return Walk(tuple(e for e, _ in merged), tuple(tuple(s[k] for _, s in merged) for k in range(len(shapes))), places)
 
 
-def _strides(shape: tuple[int, ...], rank: int) -> list[int]:
-    """Elements between neighbours along each axis of a row-major tensor broadcast to `rank` axes."""
+def _strides(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
+    """Elements between neighbours along each axis of a row-major tensor broadcast to `out`."""
     step, strides = 1, []
-    for extent in reversed((1,) * (rank - len(shape)) + tuple(shape)):
-        strides.append(step if extent > 1 else 0)
+    aligned = (1,) * (len(out) - len(shape)) + tuple(shape)
+    for extent, along in zip(reversed(aligned), reversed(out), strict=True):
+        strides.append(step if runs_along(extent, along) else 0)
         step *= extent
     return strides[::-1]
 

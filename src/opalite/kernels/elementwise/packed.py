@@ -12,7 +12,7 @@ from ...expr.trace import Builder
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import Layout, packed
-from ...ir.symbols import at_least, at_most
+from ...ir.symbols import at_least, at_most, may_leave_rest
 from ...ops.elementwise import Elementwise
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
@@ -57,7 +57,7 @@ class ElementwisePacked(Kernel):
         defines = {
             "STORAGE": STORAGE[node.y.type.storage],
             "PACK": pack,
-            "TAIL": channels % pack != 0,
+            "TAIL": may_leave_rest(channels, pack),
         }
         x = node.input(main)
         args: dict[str, Arg] = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}

@@ -1,6 +1,6 @@
 // y[to + i * ys_a + j] = x[from + i + j * xs_b] for i < a and j < b, in each line of the AXES outer axes (move/copy_axes.cl):
-// squares of TILE x TILE elements are turned in registers.  Needs a >= TILE and b >= TILE; T is an unsigned type of the
-// element's size, TILE_V the type that holds TILE of them in registers.
+// squares of TILE x TILE elements are turned in registers.  Needs a >= TILE and b >= TILE unless NARROW; T is an unsigned
+// type of the element's size, TILE_V the type that holds TILE of them in registers.
 // A work-item turns `each` squares along j.  Squares at an edge move back and overlap their neighbours.
 #ifndef T
 #define T uint
@@ -9,6 +9,9 @@
 #define TILE_V uint4
 #define LOAD_TILE(p) vload4(0, p)
 #define STORE_TILE(v, p) vstore4(v, 0, p)
+#endif
+#ifndef NARROW
+#define NARROW 0
 #endif
 #include "move/copy_axes.cl"
 #include "include/tile_transpose.cl"
@@ -19,6 +22,16 @@ kernel void transpose_tile_copy(global const T *x, global T *y, int a, int b, lo
     const int i = min((int)get_global_id(1) * TILE, a - TILE);
     const int row = get_global_id(2);
     if (first >= b || row >= rows) return;
+#if NARROW
+    if (a < TILE || b < TILE) {
+        long from = 0, to = 0;
+        FIND_LINE(row)
+        const int begin = get_global_id(1) * TILE, end = min(begin + TILE, a);
+        for (int j = first; j < last; ++j)
+            for (int k = begin; k < end; ++k) y[to + k * ys_a + j] = x[from + k + j * xs_b];
+        return;
+    }
+#endif
     long from = i, to = i * ys_a;
     FIND_LINE(row)
     for (int step = first; step < last; step += TILE) {

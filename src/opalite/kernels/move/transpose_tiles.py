@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.tables import Movement
 from ...ir.graph import Node
-from ...ir.symbols import at_most
+from ...ir.symbols import at_most, hint_of, may_be_less
 from ...ops.base import Cost
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.vectors import Vec
@@ -60,7 +60,7 @@ def _refusal(node: Node, least: int) -> str | None:
     square = find_square(node) if node.y.type.count else None
     if square is None:
         return "the innermost axis stays, so lines can be copied"
-    if at_most([square.a, square.b]) < least:
+    if hint_of(at_most([square.a, square.b])) < least:
         return f"the axes that change places have {square.a!r} and {square.b!r} elements; squares need {least}"
     if len(square.lines.extents) > MAX_AXES:
         return f"more than {MAX_AXES} outer axes cannot be merged"
@@ -81,7 +81,7 @@ class TransposeTile(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         square = find_square(p.node)
         assert square is not None
-        if params["TILE"] > at_most([square.a, square.b]):
+        if params["TILE"] > hint_of(at_most([square.a, square.b])):
             return f"the axes are shorter than {params['TILE']}"
         return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
 
@@ -95,6 +95,8 @@ class TransposeTile(Kernel):
         held = "uint" if size < 4 else ELEMENT[size]
         load, store = accesses(size, tile, held)
         defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "TILE": tile, "TILE_V": Vec(held, tile)}
+        if may_be_less(square.a, tile) or may_be_less(square.b, tile):
+            defines["NARROW"] = 1
         prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
         rows = square.lines.count
         args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args, "each": each, "rows": rows}

@@ -9,6 +9,7 @@ from typing import Any
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import Layout
+from ...ir.symbols import always_equal
 from ...ops.reduce import KINDS, Reduce
 from ..base import Scratch
 from ..sources import STORAGE
@@ -34,11 +35,11 @@ class ReduceView:
         """The view of a Reduce node's x as `layout` (by default its own) stores it; None if other axes lie between the
         reduced ones."""
         shape = (layout or node.x.type.layout).storage_shape(node.x.shape)
-        reduced = [a for a in node.as_(Reduce).axes if shape[a] != 1]
+        reduced = [a for a in node.as_(Reduce).axes if not always_equal(shape[a], 1)]
         if not reduced:
             return cls(1, 1, math.prod(shape))
         first, end = reduced[0], reduced[-1] + 1
-        if any(shape[a] != 1 for a in range(first, end) if a not in reduced):
+        if any(not always_equal(shape[a], 1) for a in range(first, end) if a not in reduced):
             return None
         return cls(math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:]))
 

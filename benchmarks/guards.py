@@ -1,0 +1,243 @@
+"""Which sizes one plan serves, and what keeps it from others.
+
+    python -m benchmarks.guards                                     # the built-in models, opened
+    python -m benchmarks.guards ../shared/models/*.onnx decoder      # files: those with open dimensions
+    python -m benchmarks.guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier general
+
+Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
+them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open
+size is drawn by itself, keeping the powers of two up to 32 that divide it. What a model's own operators refuse is
+`invalid` and no fault of the plan. Below stand the conditions that failed, how often, and who asked. No OpenCL device
+is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import onnx
+from opalite.errors import OpaliteError
+from opalite.importer import ModelImporter, load_model
+from opalite.ir import DeviceInfo
+from opalite.ir.symbols import Guard
+from opalite.plan.planner import Knowledge, PlanOptions
+from opalite.plan.planner import plan as make_plan
+from opalite.plan.template import Template
+
+from .models import build
+from .models.feeds import random_feeds, stored_feeds
+from .new_sizes import make_decoder
+
+FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
+PICTURES = (
+    *("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet18", "squeezenet1_1", "inception_v1"),
+    *("densenet121", "shufflenet_v2", "efficientnet_b0", "yolov8n_320", "unet_256"),
+)
+TEXTS = ("minilm_l6", "lstm_tagger", "decoder")
+RANGE = 4.0  # how many times larger or smaller a size becomes
+GRAIN = 32  # powers of two up to this one that divide a size divide those that are tried
+
+
+def opened(model: onnx.ModelProto, axes: Sequence[int] = (0, 2, 3)) -> onnx.ModelProto:
+    """`model` with its first input's `axes` open, and nothing said of inner shapes."""
+    for axis in axes:
+        dims = model.graph.input[0].type.tensor_type.shape.dim
+        if axis < len(dims):
+            dims[axis].ClearField("dim_value")
+            dims[axis].dim_param = f"d{axis}"
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+    del model.graph.value_info[:]
+    return model
+
+
+def load(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, dict[str, Any]]:
+    """A model's bytes, and inputs of the sizes to trace it with."""
+    if name == "decoder":
+        with tempfile.TemporaryDirectory() as folder:
+            make_decoder(Path(folder) / "decoder.onnx")
+            proto = onnx.load(Path(folder) / "decoder.onnx")
+        given = {i.name: (1, 4, 64, 64) for i in proto.graph.input if i.name != "x"}
+        return proto.SerializeToString(), random_feeds(proto, {**given, **shapes})
+    if name in PICTURES:
+        proto = build(name, "N")
+        first = proto.graph.input[0]
+        size = tuple(d.dim_value for d in first.type.tensor_type.shape.dim)
+        given = {first.name: (4, *size[1:])}
+        return opened(proto).SerializeToString(), random_feeds(proto, {**given, **shapes})
+    if name in TEXTS:
+        proto = build(name, "N")
+        given = {i.name: tuple(d.dim_value or 4 for d in i.type.tensor_type.shape.dim) for i in proto.graph.input}
+        for info in proto.graph.input:
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+                if axis < 2:
+                    dim.dim_param = f"d{axis}"
+        return opened(proto, ()).SerializeToString(), random_feeds(proto, {**given, **shapes})
+    proto = onnx.load(name)
+    feeds = stored_feeds(Path(name)) or random_feeds(proto, shapes)
+    rng = np.random.default_rng(0)
+    for key, shape in shapes.items():
+        feeds[key] = rng.standard_normal(shape).astype(feeds[key].dtype)
+    return proto.SerializeToString(), feeds
+
+
+class Model:
+    """A model whose open sizes are numbered.
+
+    sizes: those of its inputs as they are given, by name of the dimension. Of a model of several parts, the first.
+    """
+
+    def __init__(self, contents: bytes, feeds: Mapping[str, Any]) -> None:
+        self._contents, self._feeds = contents, feeds
+        self._dims: dict[str, list[str | None]] = {}
+        proto = onnx.load_from_string(contents)
+        self.sizes: dict[str, int] = {}
+        for info in proto.graph.input:
+            if info.name not in feeds:
+                continue
+            dims = info.type.tensor_type.shape.dim
+            found: list[str | None] = []
+            for axis, (dim, size) in enumerate(zip(dims, feeds[info.name].shape, strict=False)):
+                name = None if dim.dim_value else dim.dim_param or f"{info.name}.{axis}"
+                found.append(name)
+                if name is not None and size > 1:
+                    self.sizes[name] = size
+            self._dims[info.name] = found
+
+    def feeds(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Inputs whose open sizes are `sizes`."""
+        made = {}
+        for name, array in self._feeds.items():
+            dims = self._dims.get(name) or [None] * array.ndim
+            shape = tuple(sizes.get(d, s) if d else s for d, s in zip(dims, array.shape, strict=True))
+            made[name] = array if shape == array.shape else np.resize(array, shape)
+        return made
+
+    def segment(self, sizes: Mapping[str, int], importer: ModelImporter | None = None) -> tuple[Any, tuple[int, ...]]:
+        """The first part that is to be planned, and the values of its symbols."""
+
+        def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+            raise OpaliteError("the body of a loop runs before anything else")
+
+        run = (importer or load_model(self._contents).importer).begin(self.feeds(sizes), no_bodies)
+        return run.segment, run.sizes
+
+
+def other_sizes(base: Mapping[str, int], count: int, seed: int = 0) -> Iterator[dict[str, int]]:
+    """The least and the most, then random ones."""
+    rng = random.Random(seed)
+
+    def scaled(size: int, factor: float) -> int:
+        grain = min(GRAIN, size & -size)
+        while grain > 1 and size < grain * RANGE:
+            grain //= 2
+        return max(2, grain, round(size * factor / grain) * grain)
+
+    for n in range(count):
+        factors = {d: (1 / RANGE, RANGE)[n] if n < 2 else RANGE ** rng.uniform(-1, 1) for d in base}
+        yield {d: scaled(size, factors[d]) for d, size in base.items()}
+
+
+def judge(template: Template, names: Sequence[str], model: Model, tried: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """How many of the sizes that are `tried` a template serves, and the guards that fail."""
+    served = invalid = 0
+    failing: Counter[Guard] = Counter()
+    for sizes in tried:
+        try:
+            segment, values = model.segment(sizes)
+        except OpaliteError:
+            invalid += 1
+            continue
+        if segment is None or len(values) != len(names) or segment.graph.trace is None:
+            failing[Guard("another import", f"at {dict(sizes)}")] += 1
+        elif template.holds(values):
+            served += 1
+        else:
+            failing.update(template.failing(values))
+    return {"tried": len(tried) - invalid, "served": served, "invalid": invalid, "failing": failing}
+
+
+def by_place(failing: Mapping[Guard, int]) -> dict[str, dict[Guard, int]]:
+    """Guards with how often they failed, by who asked."""
+    found: dict[str, dict[Guard, int]] = {}
+    for guard, times in failing.items():
+        found.setdefault(f"{guard.where} {guard.node}".strip(), {})[guard] = times
+    return found
+
+
+def show(name: str, options: argparse.Namespace) -> bool:
+    """Judge one model; whether its plans serve all sizes."""
+    contents, feeds = load(name, options.shape)
+    model = Model(contents, feeds)
+    label = Path(name).stem
+    if not model.sizes:
+        print(f"{label}: no open dimension is above 1")
+        return True
+    device = DeviceInfo.from_json((FIXTURES / f"{options.device}.json").read_text())
+    tried = list(other_sizes(model.sizes, options.count))
+    all_served = True
+    for factor in options.at:
+        traced = {d: max(2, round(size * factor)) for d, size in model.sizes.items()}
+        traced = {
+            d: size if factor == 1 else max(2, size // 8 * 8 if size > 32 else size) for d, size in traced.items()
+        }
+        try:
+            segment, _ = model.segment(traced)
+        except OpaliteError as e:
+            print(f"{label} at {traced}: {e}")
+            continue
+        if segment is None or segment.graph.trace is None:
+            print(f"{label} at {traced}: its first part has no symbols")
+            continue
+        try:
+            planned = make_plan(segment.graph.copy(), PlanOptions(tier=options.tier), Knowledge(device))
+        except OpaliteError as e:
+            print(f"{label} at {traced}: {e}")
+            continue
+        assert planned.template is not None
+        found = judge(planned.template, planned.template.names, model, tried)
+        steps = len(planned.program.steps)
+        print(
+            f"{label} at {traced}: serves {found['served']} of {found['tried']} ({found['invalid']} invalid), ", end=""
+        )
+        print(f"{steps} steps, {len(planned.template.guards)} conditions")
+        for where, guards in by_place(found["failing"]).items():
+            times = sum(guards.values())
+            told = min((g.text for g in guards), key=len)
+            print(f"    {len(guards)} conditions failed {times} times, {where}, such as {told[:150]}")
+        all_served = all_served and found["served"] == found["tried"]
+    return all_served
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """'x:1x3x64x64'."""
+    name, _, dims = text.rpartition(":")
+    return name, tuple(int(n) for n in dims.split("x"))
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=[*PICTURES, *TEXTS], help="names, or files")
+    parser.add_argument("--shape", type=parse_shape, action="append", default=[], help="of an input, as x:1x3x64x64")
+    parser.add_argument("--count", type=int, default=24, help="choices of sizes")
+    parser.add_argument("--at", type=lambda t: [float(n) for n in t.split(",")], default=[1.0, 0.25, 4.0])
+    parser.add_argument("--device", default="pocl_avx512", help="a name in tests/fixtures/devices")
+    parser.add_argument("--tier", choices=["special", "general"], default="special")
+    options = parser.parse_args()
+    options.shape = dict(options.shape)
+    served = [show(name, options) for name in options.models]
+    raise SystemExit(0 if all(served) else 1)
+
+
+if __name__ == "__main__":
+    main()
