@@ -6,8 +6,8 @@
 
 Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
 them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open
-size is drawn by itself, keeping the powers of two up to 32 that divide it. What a model's own operators refuse is
-`invalid` and no fault of the plan. Below stand the conditions that failed, how often, and who asked. No OpenCL device
+size is drawn by itself, keeping the powers of two up to 32 that divide it. What a model's own operators refuse, or
+have empty tensors for, is `invalid` and no fault of the plan. Below stand the conditions that failed, how often, and who asked. No OpenCL device
 is needed.
 """
 
@@ -27,7 +27,7 @@ import onnx
 from opalite.errors import OpaliteError
 from opalite.importer import ModelImporter, load_model
 from opalite.ir import DeviceInfo
-from opalite.ir.symbols import Guard
+from opalite.ir.symbols import Guard, hint_of
 from opalite.plan.planner import Knowledge, PlanOptions
 from opalite.plan.planner import plan as make_plan
 from opalite.plan.template import Template
@@ -157,7 +157,9 @@ def judge(template: Template, names: Sequence[str], model: Model, tried: Sequenc
         except OpaliteError:
             invalid += 1
             continue
-        if segment is None or len(values) != len(names) or segment.graph.trace is None:
+        if segment is not None and not all(hint_of(v.type.count) for v in segment.graph.values()):
+            invalid += 1
+        elif segment is None or len(values) != len(names) or segment.graph.trace is None:
             failing[Guard("another import", f"at {dict(sizes)}")] += 1
         elif template.holds(values):
             served += 1
