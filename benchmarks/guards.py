@@ -7,8 +7,8 @@
 Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
 them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open
 size is drawn by itself, keeping the powers of two up to 32 that divide it. What a model's own operators refuse, or
-have empty tensors for, is `invalid` and no fault of the plan. Below stand the conditions that failed, how often, and who asked. No OpenCL device
-is needed.
+have empty tensors for, is `invalid` and no fault of the plan. Below stand the conditions that failed, how often, and
+who asked. No OpenCL device is needed.
 """
 
 from __future__ import annotations

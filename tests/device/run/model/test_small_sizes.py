@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onnx
 import opalite
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 from opalite.cl.runtime import Runtime
 
 from ....helpers.small_models import make_model, noise, port
