@@ -273,6 +273,10 @@ def test_numpy_scalars_keep_symbols_and_arrays_fix_them():
     assert np.int64(3) * h is h * 3
     assert h - np.int32(1) is h - 1
     assert type(np.float32(0.5) * h) is Real
+    half = h / 4
+    for found, want in ((np.float64(7) % half, 1.0), (np.float64(7) // half, 4.0), (half % np.float32(1), 0.5)):
+        assert type(found) is Real
+        assert found.hint == want
     assert only(trace) == []
     np.testing.assert_array_equal(np.zeros(2) + h, [6, 6])
     assert only(trace) == ["s0 == 6"]

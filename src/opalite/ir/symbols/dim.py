@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .division import quotient_and_remainder
 from .polynomial import Poly, add, constant, multiply
 from .real import Real
+from .ufuncs import call_ufunc
 
 if TYPE_CHECKING:
     from .trace import Trace
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "true_divide": operator.truediv,
-    "divide": operator.truediv,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-}
 _TELLERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text made of sizes is for messages only, and so takes the size at hand."""
 
@@ -76,15 +59,7 @@ class Dim:
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Arithmetic with NumPy's scalars is that of integers; arrays take plain numbers."""
-        sign = _UFUNCS.get(function.__name__)
-        if (
-            sign is not None
-            and method == "__call__"
-            and not options
-            and not any(isinstance(x, np.ndarray) for x in inputs)
-        ):
-            return sign(*(x.item() if isinstance(x, np.generic) else x for x in inputs))
-        return getattr(function, method)(*map(_fixed, inputs), **options)
+        return call_ufunc(function, method, inputs, options, _fixed)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .ufuncs import call_ufunc
+
 if TYPE_CHECKING:
     from .trace import Trace
-
-_UFUNCS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "true_divide": operator.truediv,
-    "divide": operator.truediv,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-}
 
 
 def _real_text(value: Any) -> str:
@@ -56,11 +43,7 @@ class Real:
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Arithmetic with NumPy's scalars is that of floats; arrays take plain numbers."""
-        sign = _UFUNCS.get(function.__name__)
-        arrays = any(isinstance(x, np.ndarray) for x in inputs)
-        if sign is not None and method == "__call__" and not options and not arrays:
-            return sign(*(x.item() if isinstance(x, np.generic) else x for x in inputs))
-        return getattr(function, method)(*(x.fix() if hasattr(x, "fix") else x for x in inputs), **options)
+        return call_ufunc(function, method, inputs, options, lambda x: x.fix() if hasattr(x, "fix") else x)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"
@@ -154,6 +137,9 @@ class Real:
 
     def __mod__(self, other: Any) -> Any:
         return self._with(other, "%", lambda a, b: a % b)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with(other, "%", lambda a, b: a % b, True)
 
     def __pow__(self, other: Any) -> Any:
         return self._with(other, "**", lambda a, b: a**b)
