@@ -6,6 +6,7 @@ on PoCL costs 16 to 50 µs each (docs/running.md). `shares_memory` finds out by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ class DeviceTensor:
     @property
     def size(self) -> int:
         """Elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def ndim(self) -> int:

@@ -92,12 +92,17 @@ class DType(Enum):
     @classmethod
     def of(cls, dtype: Any) -> DType:
         """The DType of a NumPy dtype, NumPy type or array; ValueError if there is none."""
-        found = _BY_NUMPY.get(np.dtype(getattr(dtype, "dtype", dtype)).name)
+        kind = getattr(dtype, "dtype", dtype)
+        if not isinstance(kind, np.dtype):
+            kind = np.dtype(kind)
+        found = _BY_DTYPE.get(kind)
         if found is None:
-            kind = np.dtype(getattr(dtype, "dtype", dtype))
             if kind.kind in "USO":
                 return cls.STRING
-            raise ValueError(f"no tensor element type for NumPy dtype {kind}")
+            found = _BY_NUMPY.get(kind.name)
+            if found is None:
+                raise ValueError(f"no tensor element type for NumPy dtype {kind}")
+            _BY_DTYPE[kind] = found
         return found
 
     @classmethod
@@ -118,3 +123,4 @@ _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16}
 _UNSIGNED = {DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64, DType.BOOL}
 _INTS = {DType.INT8, DType.INT16, DType.INT32, DType.INT64} | (_UNSIGNED - {DType.BOOL})
 _BY_NUMPY = {d.value[1]: d for d in DType}
+_BY_DTYPE: dict[np.dtype[Any], DType] = {}  # those met so far; a name takes NumPy a microsecond

@@ -22,19 +22,21 @@ class SegmentTable:
     def __init__(self) -> None:
         self._by_key: dict[Any, list[Segment]] = {}
         self._order: OrderedDict[Segment, Any] = OrderedDict()  # with its key, the latest used last
-        self._exact: OrderedDict[Any, tuple[Arrival, Segment]] = OrderedDict()
+        self._exact: OrderedDict[Any, tuple[Arrival, Segment, int]] = OrderedDict()  # and its guards then
 
     def known(self, exact: Any) -> tuple[Arrival, Segment] | None:
         """The segment that served these very shapes before, if it still does, with what arrived then."""
         found = self._exact.get(exact)
         if found is None:
             return None
-        arrival, segment = found
-        if not segment.holds(arrival.sizes):
-            return None
+        arrival, segment, guards = found
+        if guards != segment.guards_recorded:  # more than when it was last asked
+            if not segment.holds(arrival.sizes):
+                return None
+            self._exact[exact] = arrival, segment, segment.guards_recorded
         self._exact.move_to_end(exact)
         self._order.move_to_end(segment)
-        return found
+        return arrival, segment
 
     def find(self, arrival: Arrival) -> Segment | None:
         """The segment used last among those that serve what arrived."""
@@ -53,11 +55,11 @@ class SegmentTable:
             self._by_key[key].remove(oldest)
             if not self._by_key[key]:
                 del self._by_key[key]
-            for exact in [e for e, (_, s) in self._exact.items() if s is oldest]:
+            for exact in [e for e, (_, s, _) in self._exact.items() if s is oldest]:
                 del self._exact[exact]
 
     def remember(self, exact: Any, segment: Segment, arrival: Arrival) -> None:
         """Find `segment` at once for these shapes from now on."""
-        self._exact[exact] = arrival, segment
+        self._exact[exact] = arrival, segment, -1
         if len(self._exact) > _EXACT_KEPT:
             self._exact.popitem(last=False)

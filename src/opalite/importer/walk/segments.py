@@ -14,6 +14,7 @@ import hashlib
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock, RLock
 from typing import Any
 
@@ -97,6 +98,12 @@ class Segment:
         """The graph with plain numbers for its symbols: itself if it has none, else a copy."""
         return self.graph if self.graph.trace is None else graph_at(self.graph, sizes)
 
+    @property
+    def guards_recorded(self) -> int:
+        """How often a guard was recorded, by planning too."""
+        trace = self.graph.trace
+        return 0 if trace is None else trace.recorded
+
     def holds(self, sizes: tuple[int, ...]) -> bool:
         """Whether the segment serves these sizes."""
         trace = self.graph.trace
@@ -124,6 +131,11 @@ class Stage:
     dims: OpenDims
     segments: SegmentTable = field(default_factory=SegmentTable)
 
+    @cached_property
+    def _by_contents(self) -> frozenset[str]:
+        """Incoming values of which more than the type counts."""
+        return self.fixed | self.dims.contents
+
     def select(
         self, values: Mapping[str, Any], before_import: Callable[[], None] | None = None
     ) -> tuple[Segment, tuple[int, ...]]:
@@ -133,12 +145,21 @@ class Stage:
         One thread imports at a time; nobody waits for it to find a segment that is kept.
         """
         values = {n: values[n] for n in self.incoming}
-        known = [n for n, v in values.items() if (n in self.fixed or n in self.dims.contents) and is_tensor(v)]
-        arrays = {n: as_array(n, values[n]) for n in known}
-        values.update(arrays)
-        keys = {n: _contents_key(a) for n, a in arrays.items()}
-        exact = tuple(keys[n] if n in keys else _type_key(v) for n, v in values.items())
-        sizes = [n for n in known if n in self.dims.contents and _are_sizes(arrays[n])]
+        by_contents, keys, found_keys = self._by_contents, {}, []
+        for n, v in values.items():
+            if n in by_contents and is_tensor(v):
+                values[n] = array = as_array(n, v)
+                keys[n] = key = _contents_key(array)
+            else:
+                key = _type_key(v)
+            found_keys.append(key)
+        exact = tuple(found_keys)
+        with self.owner.lock:
+            known = self.segments.known(exact)
+        if known is not None:
+            arrival, segment = known
+            return segment, arrival.sizes
+        sizes = [n for n in keys if n in self.dims.contents and _are_sizes(values[n])]
         keys = {n: key for n, key in keys.items() if n not in sizes}
         arrival, found = self._find(values, keys, exact)
         if found is None:
@@ -345,6 +366,8 @@ def _are_sizes(array: Array) -> bool:
 
 
 def _type_key(value: Any) -> Any:
+    if type(value) is np.ndarray:
+        return value.shape, value.dtype
     if value is None:
         return "none"
     return (tuple(value.shape), value.dtype) if is_tensor(value) else "list"

@@ -48,7 +48,7 @@ class Trace:
         self._atoms: dict[str, int] = {}
         self._dims: dict[Poly, Dim] = {}
         self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # what was divided by which number, by the atom for it
-        self._recorded = 0  # guards, those dropped since included
+        self.recorded = 0
         self._checked = -1  # of them, when `_check` was made
         self._check: Callable[..., Any]
 
@@ -77,12 +77,12 @@ class Trace:
         """Record a condition. It is true now."""
         if text not in self._guards:
             self._guards[text] = Guard(text, _caller(), fixes, self.node)
-            self._recorded += 1
+            self.recorded += 1
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether every guard does for these values of the symbols: those recorded since the last time included."""
-        if self._recorded != self._checked:
-            self._checked = self._recorded
+        if self.recorded != self._checked:
+            self._checked = self.recorded
             fixing_first = sorted(self._guards.values(), key=lambda g: not g.fixes)
             names = ", ".join(s.text for s in self.symbols)
             text = " and ".join(f"({g.text})" for g in fixing_first) or "True"

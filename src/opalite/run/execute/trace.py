@@ -101,8 +101,17 @@ class RunTrace(Timing):
 
     def add(self, other: RunTrace) -> None:
         """Add what a part of the run took and did."""
-        for name in (*SECONDS, *COUNTS):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.import_s += other.import_s
+        self.tune_s += other.tune_s
+        self.build_s += other.build_s
+        self.upload_s += other.upload_s
+        self.compute_s += other.compute_s
+        self.download_s += other.download_s
+        self.host_s += other.host_s
+        self.launches += other.launches
+        self.bytes_up += other.bytes_up
+        self.bytes_down += other.bytes_down
+        self.waits += other.waits
         self.strategy = _joined(self.strategy, other.strategy)
         self.tier = _joined(self.tier, other.tier)
 
@@ -114,4 +123,8 @@ class RunTrace(Timing):
 
 def _joined(words: str, more: str) -> str:
     """Words joined by '+', with those of `more` that are new."""
+    if words == more or not more:
+        return words
+    if not words and "+" not in more:
+        return more
     return "+".join(dict.fromkeys(w for w in (*words.split("+"), *more.split("+")) if w))
