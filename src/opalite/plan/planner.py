@@ -6,6 +6,7 @@ step twice: without measured times and with them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,13 +16,14 @@ from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
 from ..kernels.base import Tier
+from ..kernels.registry import all_kernels
 from ..kernels.setting import Setting
 from ..passes.pipeline import optimise, place
 from ..passes.rewrite import Context
 from ..place.options import Measured
 from ..place.precision import set_precision
 from .emit import emit, emit_template
-from .program import Program, TuningRecord
+from .program import LaunchStep, Program, TuningRecord
 from .report import NodeReport
 from .sizes import check_sizes
 from .template import Template
@@ -89,6 +91,15 @@ class Planned:
         self.program.tuning = record
         if self.template is not None:
             self.template.program.tuning = record
+
+    @property
+    def fallbacks(self) -> Counter[str]:
+        """Launches by kernel, of a plan of the general tier, where that tier has no kernel, so that special ones serve."""
+        if self.tier != "general":
+            return Counter()
+        special = {k.name for k in all_kernels() if k.tier == "special"}
+        launches = (s.kernel for s in self.program.steps if isinstance(s, LaunchStep))
+        return Counter(name for name in launches if name in special)
 
     @property
     def report(self) -> Sequence[NodeReport]:

@@ -131,6 +131,7 @@ class Compiler:
             return self._make(graph, plan, trace, sizes, on_built, planned)
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
+            self.ledger.add_fallbacks(general.fallbacks)
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ...cl.counters import ProgramTally
@@ -14,7 +15,7 @@ class Ledger:
 
     plans_made: Programs planned from a graph; plans_loaded: read from the cache or a bundle. programs: where those came
     from that a caller's thread waited for. waits: by cause, how often callers waited, and how many seconds in all.
-    runs: by tier.
+    runs: by tier. fallbacks: by kernel, launches of general executables that no general kernel does.
     """
 
     plans_made: int = 0
@@ -22,6 +23,7 @@ class Ledger:
     programs: ProgramTally = field(default_factory=ProgramTally)
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
+    fallbacks: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add_plan(self, made: int = 0, loaded: int = 0) -> None:
@@ -29,6 +31,11 @@ class Ledger:
         with self.lock:
             self.plans_made += made
             self.plans_loaded += loaded
+
+    def add_fallbacks(self, launches: Counter[str]) -> None:
+        """Count launches by kernel."""
+        with self.lock:
+            self.fallbacks += launches
 
     def add_wait(self, cause: str, seconds: float) -> None:
         """A caller has waited."""

@@ -26,6 +26,8 @@ class SessionStats:
     plans_made: programs planned from the model; plans_loaded: taken from the cache or a bundle.
     programs_built: compiled while a caller waited; programs_built_behind: compiled while none did; programs_loaded:
         read from the cache folder or a bundle; programs_shared: there already in this process.
+    fallbacks: launches of general executables, as they were made, that special kernels do because the general tier has
+        none for the operator; by kernel.
     swaps: specialised executables that took a general one's place. pending: such that are being made.
     faults: why specialised programs could not be made, where general ones go on.
     waits, waits_ms: how often callers waited, and how long in all, by cause: 'plan' (import and planning), 'tune',
@@ -45,6 +47,7 @@ class SessionStats:
     programs_built_behind: int = 0
     programs_loaded: int = 0
     programs_shared: int = 0
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
     swaps: int = 0
     pending: int = 0
     faults: tuple[str, ...] = ()
@@ -86,6 +89,7 @@ def make_stats(
         programs_built_behind=others.built,
         programs_loaded=callers.loaded + others.loaded,
         programs_shared=callers.shared + others.shared,
+        fallbacks=dict(sorted(ledger.fallbacks.items())),
         swaps=0 if behind is None else behind.swaps,
         pending=0 if behind is None else sum(job.make is not None for job in behind.jobs),
         faults=() if behind is None else tuple(behind.faults),

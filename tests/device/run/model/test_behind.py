@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import opalite
+from onnx import helper
 from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
@@ -31,7 +32,7 @@ from opalite.run.model.compiler import Compiler
 from opalite.run.report.stats import SessionStats
 
 from ....helpers.onnx_text import by_onnxruntime
-from ....helpers.small_models import classifier, noise
+from ....helpers.small_models import classifier, make_model, noise, port
 
 PATIENCE_S = 120.0
 X = {"x": noise(1, 3, 16, 16)}
@@ -351,6 +352,24 @@ def test_stats_are_json(open_session: Open, tmp_path: Path, monkeypatch: pytest.
     (line,) = path.read_text().splitlines()
     assert json.loads(line)["stats"]["runs"] == 2
     assert json.loads(line)["device"] == session.device.id
+
+
+def test_special_kernels_of_general_runs_are_counted(open_session: Open, held: threading.Event) -> None:
+    """What the general tier lacks: it has no kernel for ArgMax and GatherElements, and one for Relu."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("ArgMax", ["r"], ["i"], axis=1, keepdims=1),
+        helper.make_node("GatherElements", ["r", "i"], ["y"], axis=1),
+    ]
+    model = make_model(nodes, [port("x", (4, 7))], [port("y", (4, 1))])
+    session = open_session(model)
+    assert session.stats().fallbacks == {}
+    x = noise(4, 7)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0).max(1, keepdims=True))
+    assert session.last_timing.tier == "general"
+    assert set(session.stats().fallbacks) == {"ArgReduceRows", "GatherElementwise"}
+    assert "GatherElementwise" in json.loads(session.stats().to_json())["fallbacks"]
+    held.set()
 
 
 def test_counts_are_right_under_threads(open_session: Open) -> None:
