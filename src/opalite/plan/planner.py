@@ -94,7 +94,7 @@ class Planned:
 
     @property
     def fallbacks(self) -> Counter[str]:
-        """Launches by kernel, of a plan of the general tier, where that tier has no kernel, so that special ones serve."""
+        """Launches of special kernels in a plan of the general tier, which has none for those operators; by kernel."""
         if self.tier != "general":
             return Counter()
         special = {k.name for k in all_kernels() if k.tier == "special"}
