@@ -32,13 +32,17 @@ ELEMENT = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 """OpenCL type that moves an element of so many bytes, whatever it means."""
 
 
+_COMMON = "include/common.cl"
 _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 
 @cache
 def read_source(name: str) -> str:
-    """Text of the `.cl` file at a path below kernels/, `#include "FOLDER/NAME.cl"` lines replaced by those files."""
-    return _INCLUDE.sub(lambda m: read_source(m[1]), (_FOLDER / name).read_text())
+    """Text of the `.cl` file at a path below kernels/, `#include "FOLDER/NAME.cl"` lines replaced by those files.
+
+    Every program begins with include/common.cl anyway, so a line that includes it again adds nothing.
+    """
+    return _INCLUDE.sub(lambda m: "" if m[1] == _COMMON else read_source(m[1]), (_FOLDER / name).read_text())
 
 
 def program_text(source: str, prelude: str = "") -> str:
@@ -66,7 +70,7 @@ def prelude_guard(prelude: str) -> str:
 @cache
 def _common() -> tuple[str, str]:
     """include/common.cl before and from its default epilogue on."""
-    head, marker, tail = read_source("include/common.cl").partition("#ifndef EPILOGUE_PARAMS")
+    head, marker, tail = read_source(_COMMON).partition("#ifndef EPILOGUE_PARAMS")
     return head, marker + tail
 
 

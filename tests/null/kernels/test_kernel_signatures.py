@@ -126,5 +126,6 @@ def test_no_kernel_takes_an_unknown_layout_for_another(device: str) -> None:
 @pytest.mark.parametrize("kernel", list(all_kernels()), ids=lambda k: k.name)
 def test_questions_take_the_kernels_own_problem(kernel: Kernel) -> None:
     for name in QUESTIONS:
-        hint = get_type_hints(getattr(type(kernel), name))["p"]
+        hint = get_type_hints(getattr(type(kernel), name)).get("p")
+        assert hint is not None, f"{kernel.name}.{name} says of its `p` that it is a Problem, or the family's own"
         assert hint is Any or issubclass(kernel.problem, hint), f"{kernel.name}.{name} takes {hint}"
