@@ -18,11 +18,14 @@ from onnx import defs, helper
 from .case import Case
 from .draw import Array, Draw
 from .oracle import IR_VERSIONS, run_model, value_info
-from .protos import reads
-from .registry import OPERATIONS, THEMES
+from .protos import opset_ids, reads
+from .registry import OPERATIONS, THEMES, Focus
 
 OPSETS = dict(zip(range(7, 25), (2, 1, 2, 2, 5, 4, 12, 4, 4, 5, 14, 12, 8, 5, 8, 5, 6, 3), strict=True))
 """How often each is drawn."""
+
+MORE = {"motifs": 1.5, "machines": 0.5, "fused": 0.7}
+"""Further themes, how often each is drawn."""
 
 LARGEST = 60_000
 """Elements of any tensor."""
@@ -42,17 +45,21 @@ def anything(_: Array) -> bool:
 class Builder:
     """State of one graph: `values` holds the contents of all tensors by name, `kept` inputs that are no free data."""
 
-    def __init__(self, seed: int, most_nodes: int = 30) -> None:
+    def __init__(self, seed: int, most_nodes: int = 30, focus: Focus | None = None) -> None:
         self.seed = seed
+        focus = focus or Focus()
         self.draw = d = Draw(seed)
         self.opset = d.weighted(OPSETS)
         self.dtype = d.weighted({FLOATS[0]: 84, FLOATS[1]: 8, FLOATS[2]: 8})
-        self.special = d.chance(0.04)
+        self.special = d.chance(0.04) or focus.contents == "special"
         d.special = 0.4 if self.special else 0.0
-        d.empty = 0.1 if d.chance(0.06) else 0.0
+        d.empty = 0.1 if d.chance(0.06) or focus.contents == "empty" else 0.0
         self.size = min(d.between(3, most_nodes), d.between(3, most_nodes))
-        theme = d.weighted({"any": 4, "vision": 3, "language": 2, "movement": 2, "integers": 1, "recurrent": 0.7})
+        theme = d.weighted({"any": 4, "vision": 3, "language": 2, "movement": 2, "integers": 1, "recurrent": 0.7, **MORE})
         self.weights = {o.name: o.weight * THEMES[theme].get(o.family, 1.0) for o in OPERATIONS.values()}
+        total = sum(self.weights.values())
+        for name in focus.operations:
+            self.weights[name] += focus.share * total / len(focus.operations)
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
         self.inputs: dict[str, Array] = {}
@@ -238,10 +245,7 @@ class Builder:
             self.data.append(name)
 
     def model(self, graph: Any) -> Any:
-        opsets = [("", self.opset), ("com.microsoft", 1)]
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid(*o) for o in opsets], ir_version=IR_VERSIONS[self.opset]
-        )
+        return helper.make_model(graph, opset_imports=opset_ids(self.opset), ir_version=IR_VERSIONS[self.opset])
 
     # The whole
 
@@ -355,11 +359,11 @@ def _has(op: str, opset: int) -> bool:
         return False
 
 
-def make_case(seed: int, most_nodes: int = 30) -> Case | None:
-    """The graph of `seed` with feeds; None where the draws lead to none."""
+def make_case(seed: int, most_nodes: int = 30, focus: Focus | None = None) -> Case | None:
+    """The graph of `seed` with feeds; None where the draws lead to none. focus: what it is to be made of above all."""
     from . import operations  # noqa: F401  (fills the registry)
 
     try:
-        return Builder(seed, most_nodes).build()
+        return Builder(seed, most_nodes, focus).build()
     except Rejected:
         return None

@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from .oracle import IR_VERSIONS, value_info
-from .protos import opset_of
+from .protos import opset_ids, opset_of
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -76,8 +76,7 @@ def case(
     outs = [helper.make_empty_tensor_value_info(o) for o in outputs]
     tensors = [nph.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
     proto = helper.make_graph(list(nodes), "fuzz", infos, outs, tensors)
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return Case(helper.make_model(proto, opset_imports=opsets, ir_version=IR_VERSIONS[opset]), list(feeds))
+    return Case(helper.make_model(proto, opset_imports=opset_ids(opset), ir_version=IR_VERSIONS[opset]), list(feeds))
 
 
 def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> Any:

@@ -1,8 +1,10 @@
 """Does the fuzzer find what was mended? Each mend of mends.py is taken out, and graphs are run until one shows it.
 
-python -m tests.fuzz.mutants [--only NAME] [--seed S] [--count N]
+python -m tests.fuzz.mutants [--only NAME] [--seed S] [--count N] [--plain]
+python -m tests.fuzz.mutants --cases
 
-Null mode, the same graphs for all. A graph that shows a fault must pass with the mend in its place.
+Null mode. Graphs are made of what the mend concerns above all (its `focus`); with --plain they are those that campaigns
+run. A graph that shows a fault must pass with the mend in its place. --cases runs the mends' regression cases instead.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .mends import MENDS, Edit, Mend
+from .registry import Focus
 
-FIRST = 200
-"""Graphs of the first chunk; each next one has twice as many."""
+CASES = Path(__file__).parent / "cases"
+FIRST, LARGEST = 25, 400
+"""Graphs of the first chunk; each next one has twice as many, up to LARGEST."""
 
 
 class _Loader(SourceFileLoader):
@@ -84,12 +88,12 @@ def operators_of(graph: Any) -> Iterator[str]:
                 yield from operators_of(inner)
 
 
-def draw(folder: Path, seeds: range) -> None:
+def draw(folder: Path, seeds: range, focus: Focus | None = None) -> None:
     """Write the graph of each seed into the folder, with a list of their operators, SEED.json."""
     from .builder import make_case
 
     for seed in seeds:
-        case = make_case(seed)
+        case = make_case(seed, focus=focus)
         if case is not None:
             case.save(folder / str(seed))
             (folder / f"{seed}.json").write_text(json.dumps(sorted(set(operators_of(case.model.graph)))))
@@ -115,36 +119,67 @@ def run(folder: Path, seeds: range, mend: Mend | None, operators: Sequence[str])
     return None
 
 
+def run_case(mend: Mend, out: bool) -> dict[str, Any] | None:
+    """The fault of the mend's own regression case in null mode, for any fixture. out: with the mend taken out."""
+    if out:
+        take_out(mend)
+    from opalite.ir.precision import Precision
+
+    from .case import Case
+    from .check import check_null_as
+    from .judge import Fault, Oracle
+    from .null import fixture_devices
+
+    case = Case.load(CASES / f"{mend.case}.py")
+    oracle = Oracle(case.model)
+    wanted = [(f, oracle.run(f)) for f in case.feeds]
+    for name in fixture_devices():
+        for precision in (Precision.FP32, Precision.FP16):
+            try:
+                check_null_as(name, precision, case, oracle, wanted)
+            except Fault as e:
+                return {"seed": -1, "kind": e.kind, "text": e.text}
+    return None
+
+
 def find(folder: Path, seeds: range, mend: Mend | None, operators: Sequence[str] = ()) -> dict[str, Any] | None:
     """As `run`, in a process of its own, whose death is a fault too."""
-    command = [sys.executable, "-m", "tests.fuzz.mutants", "--child", str(folder), "--seed", str(seeds.start)]
-    command += ["--count", str(len(seeds)), *(["--only", mend.name] if mend is not None else [])]
-    command += ["--operators", ",".join(operators)]
+    command = ["--child", str(folder), "--seed", str(seeds.start), "--count", str(len(seeds))]
+    command += [*(["--only", mend.name] if mend is not None else []), "--operators", ",".join(operators)]
+    return _in_child(command, folder)
+
+
+def find_by_case(mend: Mend, out: bool = True) -> dict[str, Any] | None:
+    """As `run_case`, in a process of its own."""
+    return _in_child(["--case", "out" if out else "in", "--only", mend.name], None)
+
+
+def _in_child(options: Sequence[str], folder: Path | None) -> dict[str, Any] | None:
+    command = [sys.executable, "-m", "tests.fuzz.mutants", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode < 0:
-        at = int((folder / "at").read_text())
+        at = -1 if folder is None else int((folder / "at").read_text())
         return {"seed": at, "kind": "died", "text": f"the process ended by signal {-done.returncode}"}
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] | None = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def search(mends: Sequence[Mend], seed: int, count: int, folder: Path) -> Iterator[tuple[Mend, dict[str, Any] | None]]:
-    """Each mend with the first fault among the graphs of `count` seeds from `seed` on, None where no graph shows it."""
-    open_, start, chunk = list(mends), seed, FIRST
-    while open_ and start < seed + count:
+def search(mend: Mend, seed: int, count: int, folder: Path, focused: bool = True) -> dict[str, Any] | None:
+    """The first fault among the graphs of `count` seeds from `seed` on, with the mend taken out; None where no graph
+    shows one. focused: graphs are made of what the mend concerns above all; else they are those of campaigns."""
+    start, chunk = seed, FIRST
+    while start < seed + count:
         seeds = range(start, min(start + chunk, seed + count))
-        draw(folder, seeds)
-        for mend in list(open_):
-            found = find(folder, seeds, mend, mend.operators)
-            if found is not None:
-                at = found["seed"]
-                same = find(folder, range(at, at + 1), None)
-                assert same is None, f"seed {at} has a fault with the mend in its place too: {same}"
-                open_.remove(mend)
-                yield mend, {**found, "graphs": at - seed + 1}
-        start, chunk = seeds.stop, 2 * chunk
-    yield from ((mend, None) for mend in open_)
+        draw(folder, seeds, mend.focus if focused else None)
+        found = find(folder, seeds, mend, mend.operators)
+        if found is not None:
+            at = found["seed"]
+            same = find(folder, range(at, at + 1), None)
+            assert same is None, f"seed {at} has a fault with the mend in its place too: {same}"
+            return {**found, "graphs": at - seed + 1}
+        start, chunk = seeds.stop, min(2 * chunk, LARGEST)
+    return None
 
 
 def main() -> int:
@@ -155,7 +190,10 @@ def main() -> int:
     p.add_argument("--list", action="store_true", help="print the mends")
     p.add_argument("--seed", type=int, default=1, help="the first seed")
     p.add_argument("--count", type=int, default=3000, help="the most graphs that are run for a mend")
+    p.add_argument("--plain", action="store_true", help="the graphs of campaigns, not those that the mend concerns")
+    p.add_argument("--cases", action="store_true", help="the regression cases instead of random graphs")
     p.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    p.add_argument("--case", choices=["in", "out"], help=argparse.SUPPRESS)
     p.add_argument("--operators", default="", help=argparse.SUPPRESS)
     a = p.parse_args()
     mends = [m for m in MENDS if a.only in (None, m.name)]
@@ -163,24 +201,29 @@ def main() -> int:
         print("\n".join(f"{m.name:34} {m.fault}" for m in mends))
         return 0
     os.environ.setdefault("OPALITE_PLANS", "0")
-    if a.child is not None:
+    if a.child is not None or a.case is not None:
         faulthandler.enable()
-        seeds = range(a.seed, a.seed + a.count)
-        operators = [o for o in a.operators.split(",") if o]
         with contextlib.redirect_stdout(sys.stderr):
-            found = run(a.child, seeds, mends[0] if a.only else None, operators)
+            if a.case is not None:
+                found = run_case(mends[0], a.case == "out")
+            else:
+                operators = [o for o in a.operators.split(",") if o]
+                found = run(a.child, range(a.seed, a.seed + a.count), mends[0] if a.only else None, operators)
         print(json.dumps(found))
         return 0
     started, missed = time.time(), 0
-    with TemporaryDirectory(prefix="opalite-mutants-") as folder:
-        for mend, result in search(mends, a.seed, a.count, Path(folder)):
-            missed += result is None
-            told = f"not found in {a.count} graphs"
-            if result is not None:
-                line = result["text"].splitlines()[0][:140]
-                told = f"found after {result['graphs']} graphs (seed {result['seed']}): {result['kind']}: {line}"
-            print(f"{mend.name}: {mend.fault}\n    {told}", flush=True)
-    print(f"{len(mends) - missed} of {len(mends)} found, from seed {a.seed}, in {time.time() - started:.0f} s")
+    how = "by its case" if a.cases else "among the graphs of campaigns" if a.plain else "among graphs made for it"
+    for mend in mends:
+        with TemporaryDirectory(prefix="opalite-mutants-") as folder:
+            result = find_by_case(mend) if a.cases else search(mend, a.seed, a.count, Path(folder), not a.plain)
+        missed += result is None
+        told = "not found" if a.cases else f"not found in {a.count} graphs"
+        if result is not None:
+            line = result["text"].splitlines()[0][:140]
+            after = "" if a.cases else f" after {result['graphs']} graphs (seed {result['seed']})"
+            told = f"found{after}: {result['kind']}: {line}"
+        print(f"{mend.name}: {mend.fault}\n    {told}", flush=True)
+    print(f"{len(mends) - missed} of {len(mends)} found {how}, in {time.time() - started:.0f} s")
     return 1 if missed else 0
 
 

@@ -37,7 +37,9 @@ SUMS = NORMS | ADDS | frozenset(
         "Softmax", "LogSoftmax",
         "LSTM", "GRU", "RNN", "Attention", "Det", "Mod", "RotaryEmbedding", "ReduceSum", "ReduceMean", "ReduceL1",
         "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "QLinearConv", "DequantizeLinear",
-        "ScatterElements", "ScatterND", "Loop", "Scan", "If",
+        "ScatterElements", "ScatterND", "Loop", "Scan", "If", "FusedMatMul", "FusedConv", "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul", "SVMClassifier", "SVMRegressor", "LinearClassifier", "LinearRegressor",
+        "TreeEnsembleClassifier", "TreeEnsembleRegressor",
     )
 )  # fmt: skip
 """Operators that sum, so that a result near zero has the error of its terms."""

@@ -41,7 +41,7 @@ class NullSession:
     that the passes have left is computed by the operators' references.
 
     symbols: open dimensions are symbols. Then the first sizes give a template, which has to give for each further size
-    for which its guards hold what is emitted for that.
+    for which its guards hold what is emitted for that, or what computes the same if a device here can run it.
     """
 
     def __init__(self, model: bytes, device: DeviceInfo, precision: Precision, symbols: bool = False) -> None:
@@ -61,10 +61,10 @@ class NullSession:
         turn = importer.begin(feeds, self._run)
         while turn.segment is not None:
             segment = turn.segment
-            turn.advance(compute(self._graph(segment, turn.sizes), turn.feeds))
+            turn.advance(compute(self._graph(segment, turn.sizes, turn.feeds), turn.feeds))
         return turn.outputs
 
-    def _graph(self, segment: Segment, sizes: tuple[int, ...]) -> Graph:
+    def _graph(self, segment: Segment, sizes: tuple[int, ...], feeds: Sequence[Any]) -> Graph:
         """The segment's graph for `sizes`, placed; planned at the first use."""
         if segment not in self._planned and segment not in self._traced:
             check_graph(segment.graph, "import")
@@ -78,7 +78,7 @@ class NullSession:
         program = traced.template.at(sizes)
         assert program is not None, f"guards of the import hold, but not {traced.template.failing(sizes)}"
         check_launches(program, self.device)
-        placed = traced.check(sizes)
+        placed = traced.check(sizes, [np.asarray(f) for f in feeds])
         assert placed is not None
         return placed
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx
+from onnx import helper
 
 
 def reads(node: Any) -> list[str]:
@@ -54,3 +55,9 @@ def prune(model: Any) -> None:
         items = list(items)
         del field[:]
         field.extend(items)
+
+
+def opset_ids(version: int) -> list[Any]:
+    """What a model of the fuzzer imports: `version` of ai.onnx, and the other domains that graphs draw from."""
+    domains = (("", version), ("com.microsoft", 1), ("ai.onnx.ml", 3))
+    return [helper.make_opsetid(*d) for d in domains]

@@ -25,6 +25,17 @@ class Operation:
 OPERATIONS: dict[str, Operation] = {}
 
 
+@dataclass(frozen=True)
+class Focus:
+    """What graphs are made of above all. operations: by name, which get together `share` times the weight of all.
+    contents: "empty" for sizes of 0, "special" for NaN and its like, in every graph.
+    """
+
+    operations: tuple[str, ...] = ()
+    contents: str = ""
+    share: float = 1.0
+
+
 def operation(family: str, weight: float = 1.0) -> Callable[[Add], Add]:
     """Decorator: enter a function under its own name."""
 
@@ -42,6 +53,9 @@ THEMES: dict[str, dict[str, float]] = {
     "vision": {"window": 5, "norm": 3, "elementwise": 2},
     "language": {"product": 4, "norm": 3, "movement": 2, "attention": 3, "elementwise": 1.5},
     "movement": {"movement": 5, "index": 3, "shape": 2},
+    "motifs": {"motif": 6},
+    "machines": {"machine": 8, "product": 2},
+    "fused": {"microsoft": 6},
     "integers": {"integer": 6, "quantize": 4, "cast": 2},
     "recurrent": {"recurrent": 6, "control": 3},
 }

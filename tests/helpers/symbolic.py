@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.hinted import hinted, hinted_record
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -21,6 +23,7 @@ from opalite.plan.program import LaunchStep, Program
 from opalite.plan.template import Template
 from opalite.plan.verify_memory import verify_contents
 
+from .device_programs import NotHere, run_here
 from .replay import Choices
 
 _SAME = ("inputs", "outputs", "host_slots", "sources", "stores_halves")
@@ -44,18 +47,43 @@ class Traced:
             self.template: Template = emit_template(graph, device)
         self._emitted = emission._emit(graph, device, None)
 
-    def check(self, sizes: Sequence[int]) -> Graph | None:
-        """AssertionError if the Program for `sizes` is not what emitting the graph of these sizes gives.
+    def check(self, sizes: Sequence[int], inputs: Sequence[Any] | None = None) -> Graph | None:
+        """AssertionError if the Program for `sizes` is not what emitting the graph of these sizes gives, or if its
+        memory is not sound.
 
-        Returns that graph, placed, to be computed by references; None where a guard fails.
+        Returns that graph, placed, to be computed by references; None where a guard fails. inputs: of the graph. Then a
+        Program that is another one is judged by what both compute from them, if a device here runs them.
         """
         program = self.template.at(sizes)
         if program is None:
             assert self.template.failing(sizes)
             return None
         assert not self.template.failing(sizes)
+        self._check_memory(sizes, program)
         plain, settings = self._at(sizes)
         other = emit(plain, self.device, settings=settings)
+        try:
+            self._check_same(sizes, program, other)
+        except (AssertionError, KeyError) as difference:  # KeyError: the answers of the trace do not fit this graph
+            if inputs is None:
+                raise
+            self._check_numbers(program, other, inputs, difference)
+        return plain
+
+    def _check_numbers(self, program: Program, other: Program, inputs: Sequence[Any], difference: Exception) -> None:
+        """AssertionError unless both compute the same."""
+        try:
+            found, want = run_here(program, inputs), run_here(other, inputs)
+        except NotHere:
+            raise difference from None
+        for i, (a, b) in enumerate(zip(found, want, strict=True)):
+            assert a.shape == b.shape, f"output {i} is {a.shape}, expected {b.shape}, as {difference!r}"
+            close = is_close(a, b, 1e-2 if program.stores_halves else 1e-4)
+            bad = f"{int((~close).sum())} of {close.size} elements of output {i} are"
+            assert close.all(), f"{bad} not those of a plain emission, as {difference!r}"
+
+    def _check_same(self, sizes: Sequence[int], program: Program, other: Program) -> None:
+        """AssertionError unless the two are equal, but for what the trace chose otherwise: that proves the one."""
         if program.sources != other.sources:  # axes that are neighbours in memory at these sizes alone are not joined
             other = self._traced_at(sizes)
         if program.sources != other.sources or program.steps != other.steps:  # nor what this trace did not find out
@@ -74,9 +102,7 @@ class Traced:
         for a, b in zip(program.slots, other.slots, strict=True):
             assert (a.nbytes, a.storage, a.image, a.within) == (b.nbytes, b.storage, b.image, b.within)
         assert [str(o) for r in program.placement for o in r.outputs] == [o for r in other.placement for o in r.outputs]
-        self._check_memory(sizes, program)
         assert program.arena_bytes <= 1.3 * other.arena_bytes + 4096
-        return plain
 
     def _traced_at(self, sizes: Sequence[int]) -> Program:
         """What tracing with `sizes` at hand gives for them, with the same choices."""
@@ -112,6 +138,14 @@ class Traced:
             if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
                 settings[made[node]] = Setting(kernel.defaults(kernel.problem(hinted(node), self.device)))
         return settings
+
+
+def is_close(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], part: float) -> np.ndarray[Any, Any]:
+    """By element: equal, or within a part of it and of the largest number."""
+    if a.dtype.kind != "f":
+        return np.asarray(a == b)
+    top = float(np.abs(b[np.isfinite(b)]).max(initial=0))
+    return np.asarray(np.isclose(a, b, rtol=part, atol=part * top, equal_nan=True))
 
 
 def _scope(sizes: Sequence[int]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def attention(b: Builder) -> None:
 def attention_written_out(b: Builder) -> None:
     """Projections, heads, scores, mask, softmax, mixing: as exporters write it."""
     d = b.draw
-    x = b.real(3, lambda a: 0 < a.size <= 3000 and a.shape[2] % 2 == 0)
+    x = b.real(3, lambda a: 0 < a.size <= 3000 and a.shape[2] % 2 == 0, finite=True)
     n, rows, width = b[x].shape
     heads = d.pick([h for h in (1, 2, 4) if width % h == 0])
     t = b.dtype.type
@@ -61,7 +61,10 @@ def attention_written_out(b: Builder) -> None:
     if not early:
         scores = b.emit("Mul", [scores, factor])
     if d.chance(0.4):
-        mask = np.where(d.rng.random([rows, rows]) < 0.3, -100.0, 0.0)
+        hidden = d.rng.random([rows, rows]) < 0.3
+        if b.special and d.chance(0.6):
+            hidden[d.between(0, rows - 1)] = True  # a query that sees nothing
+        mask = np.where(hidden, -np.inf if b.special else -100.0, 0.0)
         scores = b.emit("Add", [scores, b.const(mask.astype(b.dtype))])
     shares = b.emit("Softmax", [scores], axis=-1 if b.opset >= 11 else 3)
     y = b.emit("Transpose", [b.emit("MatMul", [shares, v])], perm=[0, 2, 1, 3])

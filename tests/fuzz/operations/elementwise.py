@@ -127,6 +127,20 @@ def power(b: Builder) -> None:
     b.emit("Pow", [x, exponent])
 
 
+@operation("elementwise", 0.3)
+def integer_power(b: Builder) -> None:
+    """Of integers, by integers or by floats; some results lie beyond the type."""
+    if b.opset < 12:
+        raise Rejected("Pow")
+    d = b.draw
+    if d.chance(0.4):
+        high = d.pick([9, 1000, 70_000])
+        x = b.input(d.array(d.shape(most=300), d.pick(["i4", "i8"]), -high, high))
+    else:
+        x = b.tensor(["i4", "i8"], where=lambda a: bool((np.abs(a) < 100_000).all()))
+    b.emit("Pow", [x, b.const(np.asarray(d.pick([1, 2, 2, 3, 3]), d.pick(["f4", "f4", "i4", "i8"])))])
+
+
 @operation("elementwise", 0.5)
 def float_modulo(b: Builder) -> None:
     if not b.has("Mod"):

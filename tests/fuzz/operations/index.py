@@ -110,7 +110,8 @@ def compress(b: Builder) -> None:
     d, x = b.draw, some(b, least=1)
     axis = d.pick([None, d.between(0, b[x].ndim - 1)])
     count = b[x].size if axis is None else b[x].shape[axis]
-    b.emit("Compress", [x, b.const(d.array([min(count, 40)], "?"), 0.4)], axis=axis)
+    longer = d.between(1, 3) if axis is not None and d.chance(0.2) else 0  # what lies beyond the axis is not read
+    b.emit("Compress", [x, b.const(d.array([min(count, 40) + longer], "?"), 0.4)], axis=axis)
 
 
 def _nearly_zero(a: Array) -> bool:
@@ -131,10 +132,13 @@ def unique(b: Builder) -> None:
     if not b.has("Unique"):
         raise Rejected("Unique")
     # Whether two values that are nearly equal are one is decided by rounding.
-    d, x = (
-        b.draw,
-        b.tensor([b.dtype, "i8"], where=lambda a: 0 < a.size <= 500 and bool((a * 8 == np.round(a * 8)).all())),
-    )
+    d = b.draw
+    if d.chance(0.5):
+        x = b.input(d.array(d.shape(most=300), "i8", -3, 3).astype(d.pick([b.dtype, np.dtype("i8")])))
+    else:
+        x = b.tensor([b.dtype, "i8"], where=lambda a: 0 < a.size <= 500 and bool((a * 8 == np.round(a * 8)).all()))
+    if not b[x].size:
+        raise Rejected("nothing")
     axis = d.pick([None, None, d.between(0, b[x].ndim - 1) if b[x].ndim else None])
     b.emit_all("Unique", [x], d.pick([1, 4]), sorted=d.pick([0, 1]), axis=axis)
 
@@ -143,7 +147,10 @@ def unique(b: Builder) -> None:
 def eye_like(b: Builder) -> None:
     if not b.has("EyeLike"):
         raise Rejected("EyeLike")
-    b.emit("EyeLike", [b.real(2)], k=b.draw.between(-2, 2))
+    d, x = b.draw, b.real(2)
+    if d.chance(0.3):  # whose type onnx's inference does not know
+        x = b.emit("Gelu", [x], domain="com.microsoft")
+    b.emit("EyeLike", [x], k=d.between(-2, 2), dtype=d.pick([None, None, 1, 7]))
 
 
 @operation("index", 0.3)

@@ -119,10 +119,10 @@ def slice_(b: Builder) -> None:
         low = d.between(0, max(0, n - 1))
         high = d.between(low + 1, n + 2) if d.chance(0.96) else low
         if step < 0:
-            starts.append(high - 1 if d.chance(0.7) else 2**31)
+            starts.append(high - 1 if d.chance(0.7) else d.pick([2**31, -n - d.between(1, 3)]))
             ends.append(low - 1 if low else -(2**31))
         else:
-            starts.append(low - n if n and d.chance(0.3) else low)
+            starts.append(d.pick([low - n, low - n, -n - 2]) if n and d.chance(0.3) else low)
             ends.append(d.pick([high, high, 2**31 - 1, 2**63 - 1]) if high >= n else high)
         steps.append(step)
     if b.opset < 10:
@@ -145,6 +145,9 @@ def concat(b: Builder) -> None:
         return same and all(m == n for i, (m, n) in enumerate(zip(a.shape, shape, strict=True)) if i != axis)
 
     for _ in range(d.between(0, 3)):
+        if not b[x].size and d.chance(0.4):  # tensors without elements may differ off the axis
+            others.append(b.operand([n and d.between(1, 4) for n in shape], b[x].dtype))
+            continue
         found = b.find(fits) if d.chance(0.6) else None
         others.append(found or b.operand([d.size() if i == axis else n for i, n in enumerate(shape)], b[x].dtype))
     inputs = [x, *others]
@@ -193,6 +196,12 @@ def pad(b: Builder) -> None:
         pads = [d.pick([0, 0, 1, 2, 3]) for _ in range(2 * len(shape))]
         if d.chance(0.15):
             pads = [-1 if n > 3 and p == 0 else p for n, p in zip((*shape, *shape), pads, strict=True)]
+        if d.chance(0.08):  # cut off at one end what there is, and some of what is added at the other
+            at, extra = d.between(0, len(shape) - 1), d.between(0, 2)
+            ends = [at, at + len(shape)]
+            if d.chance(0.5):
+                ends.reverse()
+            pads[ends[0]], pads[ends[1]] = -shape[at] - extra, extra + d.between(0, 2)
     else:
         pads = [min(d.between(0, 2), max(0, n - 1)) for n in (*shape, *shape)]
     if b.opset < 11:

@@ -23,8 +23,8 @@ def reduce(b: Builder) -> None:
         raise Rejected("products that overflow in one order and not in another")
     if kind == "LogSum":
         x = b.within(x, 0.1, 5.0)
-    if not b[x].size and kind not in ("Sum", "Prod"):
-        raise Rejected("onnxruntime's own idea of the mean, the largest or the norm of nothing")
+    if not b[x].size and kind not in ("Sum", "Prod", "Mean"):
+        raise Rejected("onnxruntime's own idea of the largest or the norm of nothing")
     rank = b[x].ndim
     # Of nothing onnxruntime takes sums right along axes that are not counted from the end.
     backward = 0.3 if b.opset >= 11 and b[x].size else 0.0

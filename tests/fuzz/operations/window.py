@@ -24,7 +24,7 @@ def window(b: Builder, axes: int) -> tuple[list[int], list[int] | None, list[int
     kernel = [d.pick(sizes) for _ in range(axes)]
     if d.chance(0.4):
         kernel = [kernel[0]] * axes
-    strides = [d.pick((1, 1, 2, 2, 3)) for _ in range(axes)] if d.chance(0.5) else None
+    strides = [d.pick((1, 1, 2, 2, 3, 4)) for _ in range(axes)] if d.chance(0.5) else None
     dilations = [d.pick((1, 1, 2, 3)) for _ in range(axes)] if d.chance(0.3) else None
     return kernel, strides, dilations
 
@@ -96,6 +96,13 @@ def conv_transpose(b: Builder) -> None:
         attrs["strides"] = strides = [min(s, k) for s, k in zip(strides or [1] * axes, kernel, strict=True)]
     if strides and d.chance(0.3):
         attrs["output_padding"] = [d.between(0, s - 1) for s in strides]
+    elif d.chance(0.2):
+        steps, gaps = strides or [1] * axes, attrs["dilations"] or [1] * axes
+        sizes = b[x].shape[2:]
+        reach = [s * (n - 1) + (k - 1) * g + 1 for s, n, k, g in zip(steps, sizes, kernel, gaps, strict=True)]
+        # What is asked for beyond the reach of the filters has to be less than a stride.
+        attrs["output_shape"] = [max(1, r + d.between(-2, s - 1)) for r, s in zip(reach, steps, strict=True)]
+        attrs.pop("pads", None)
     w = b.weight([channels, out, *kernel], 1 / math.sqrt(channels // group * math.prod(kernel)))
     inputs = [x, w, b.weight([out * group])] if d.chance(0.6) else [x, w]
     follow(b, b.emit("ConvTranspose", inputs, kernel_shape=kernel, group=group if group > 1 else None, **attrs))
@@ -109,7 +116,7 @@ def ceil_mode(b: Builder) -> int | None:
 def max_pool(b: Builder) -> None:
     d = b.draw
     axes = d.pick([1, 2, 2, 2, 3])
-    x = b.calm(axes + 2, lambda a: a.size <= 12_000)
+    x = b.real(axes + 2, lambda a: a.size <= 12_000)
     kernel, strides, dilations = window(b, axes)
     pads = padding(b, kernel)
     if b.opset < 10 or pads.get("auto_pad", "VALID") != "VALID":
@@ -137,7 +144,8 @@ def lp_pool(b: Builder) -> None:
     d = b.draw
     x, axes = image(b)
     kernel, strides, _ = window(b, axes)
-    b.emit("LpPool", [x], kernel_shape=kernel, strides=strides, p=d.pick([None, 1, 2, 3]), **padding(b, kernel))
+    attrs = {"strides": strides, "ceil_mode": ceil_mode(b) if b.opset >= 18 else None, **padding(b, kernel)}
+    b.emit("LpPool", [x], kernel_shape=kernel, p=d.pick([None, 1, 2, 3]), **attrs)
 
 
 @operation("window", 0.6)
@@ -153,12 +161,17 @@ def padded_conv(b: Builder) -> None:
     """Pad and the convolution or pool that takes it in."""
     d = b.draw
     x = b.calm(4, lambda a: a.size <= 6000 and a.shape[1] > 0)
-    pads = [0, 0, d.between(0, 2), d.between(0, 2)] * 2
+    pads = [0, 0, d.between(0, 2), d.between(0, 2), 0, 0, d.between(0, 2), d.between(0, 2)]
     if b.opset < 11:
         y = b.emit("Pad", [x], pads=pads)
     else:
         y = b.emit("Pad", [x, b.ints(pads)])
     if d.chance(0.5):
         b.emit("Conv", [y, b.weight([d.pick([1, 4, 5, 16]), b[x].shape[1], 3, 3], 0.3)])
+        return
+    kernel, strides, _ = window(b, 2)
+    attrs = {"kernel_shape": kernel, "strides": strides, "ceil_mode": ceil_mode(b), **padding(b, kernel)}
+    if d.chance(0.7):
+        b.emit("AveragePool", [y], count_include_pad=d.pick([None, 0, 1, 1]), **attrs)
     else:
-        b.emit(d.pick(["MaxPool", "AveragePool"]), [y], kernel_shape=[d.between(1, 3), d.between(1, 3)])
+        b.emit("MaxPool", [y], **attrs)

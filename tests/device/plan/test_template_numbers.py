@@ -1,0 +1,67 @@
+"""The oracle of templates: a Program that is not the plain emission's is judged by what both compute on the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir import Graph
+from opalite.ir.symbols import Trace
+from opalite.plan.program import LaunchStep, ScalarArg
+
+from ...helpers import symbolic
+from ...helpers.device_programs import NotHere
+from ...helpers.graphs import GraphMaker
+from ...helpers.symbolic import Traced
+
+X = np.arange(30, dtype=np.float32).reshape(5, 6)
+
+
+def turned() -> Graph:
+    trace = Trace()
+    n, m = trace.symbol(5), trace.symbol(6)
+    g = GraphMaker()
+    t = g.add("t", "Transpose", g.input("x", n, m), perm=(1, 0))
+    graph = g.done(g.map("y", "neg", g.add("p", "Pad", t, pads=(1, 0, 0, 1), mode="constant", value=2.0)))
+    graph.trace = trace
+    return graph
+
+
+@pytest.fixture
+def traced(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Traced:
+    def differ(*_: Any) -> None:
+        raise AssertionError("another plan")
+
+    monkeypatch.setattr(Traced, "_check_same", differ)
+    return Traced(turned(), rt.info)
+
+
+def test_another_plan_that_computes_the_same_is_right(traced: Traced) -> None:
+    assert traced.check((5, 6), [X]) is not None
+    assert traced.check((3, 2), [X[:3, :2].copy()]) is not None
+
+
+def test_another_plan_that_computes_something_else_is_not(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = traced.template.at((5, 6))
+    assert program is not None
+    steps = list(program.steps)
+    at = max(i for i, s in enumerate(steps) if isinstance(s, LaunchStep))
+    changed = [replace(a, value=a.value + a.value.dtype.type(1)) if isinstance(a, ScalarArg) else a for a in steps[at].args]
+    steps[at] = replace(steps[at], args=tuple(changed))
+    wrong = replace(program, steps=steps)
+    monkeypatch.setattr(type(traced.template), "at", lambda self, sizes: wrong)
+    with pytest.raises(AssertionError, match="not those of a plain emission"):
+        traced.check((5, 6), [X])
+
+
+def test_what_no_device_here_runs_has_to_be_equal(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise NotHere("images")
+
+    monkeypatch.setattr(symbolic, "run_here", refuse)
+    with pytest.raises(AssertionError, match="another plan"):
+        traced.check((5, 6), [X])

@@ -1,0 +1,29 @@
+"""Programs planned for a device that is not here, run on the one that is: what their launches compute, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from opalite.errors import OpaliteError
+from opalite.plan.program import Program
+
+
+class NotHere(Exception):  # noqa: N818  (a reason, not an error)
+    """No device here runs the program."""
+
+
+def run_here(program: Program, inputs: Sequence[Any]) -> list[Any]:
+    """Outputs of `program` for `inputs`. NotHere where there is no OpenCL, or nothing that takes the program."""
+    from opalite.cl.runtime import find_runtime
+    from opalite.run.execute.executable import Executable
+    from opalite.run.execute.host_steps import on_host
+    from opalite.run.model.onnx_runner import onnx_runner
+
+    try:
+        executable = Executable(find_runtime(None), replace(program), onnx_runner(), is_trial=True)
+        outputs, _ = executable.run(list(inputs))
+    except OpaliteError as e:
+        raise NotHere(str(e)) from e
+    return [on_host(v).copy() for v in outputs]
