@@ -10,12 +10,21 @@ import numpy as np
 import pytest
 
 import opalite
+from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.run.model.compiler import Compiler
 
-from ...helpers.small_models import classifier, dense, inverter, noise, tagger, transformer_block
+from ...helpers.small_models import classifier, dense, inverter, make_model, noise, port, tagger, transformer_block
+
+QUANTISER = make_model(
+    [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), helper.make_node("Cast", ["x"], ["i"], to=6)],
+    [port("x", (3, 37))],
+    [port("q", None), port("i", None)],
+    {"s": np.float32(0.05), "z": np.uint8(128)},
+)
+"""Integers of floats that come from outside."""
 
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "classifier": (classifier(), {"x": noise(2, 3, 33, 47)}),
@@ -23,15 +32,18 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "recurrent": (tagger(), {}),
     "dense": (dense(), {}),
     "inverter": (inverter(), {"x": noise(1, 3, 8, 8)}),
+    "quantiser": (QUANTISER, {"x": 2 * noise(3, 37)}),
 }
 
 
-def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str) -> tuple[list[Any], set[str]]:
+def outputs(
+    rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision: str
+) -> tuple[list[Any], set[str]]:
     """What the session gives, and the kernels it ran."""
     asked = Compiler.plan_options
     with (
         patch.object(Compiler, "plan_options", lambda self, *a, **k: replace(asked(self, *a, **k), tier=tier)),
-        opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32") as session,
+        opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision=precision) as session,
     ):
         if not feeds:
             shapes = session.example_shapes()
@@ -39,13 +51,15 @@ def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str) -> tuple[
         return session.run(None, feeds), {n.kernel for n in session.explain().nodes}
 
 
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
 @pytest.mark.parametrize("name", MODELS)
-def test_tiers_agree(rt: Runtime, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiers_agree(rt: Runtime, name: str, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_TIERS", "0")
     monkeypatch.setenv("OPALITE_PLANS", "0")
     model, feeds = MODELS[name]
-    (special, picked), (general, others) = (outputs(rt, model, feeds, tier) for tier in ("special", "general"))
-    assert any(k.endswith("General") for k in others)
+    tiers = ("special", "general")
+    (special, picked), (general, others) = (outputs(rt, model, feeds, tier, precision.value) for tier in tiers)
+    assert any(k.endswith("General") for k in others) or precision is not Precision.FP32  # few of them know halves
     assert not any(k.endswith("General") for k in picked)
     for want, got in zip(special, general, strict=True):
-        assert relative_difference(np.asarray(got), np.asarray(want)) <= tolerance("model", Precision.FP32)
+        assert relative_difference(np.asarray(got), np.asarray(want)) <= tolerance("model", precision)

@@ -33,8 +33,9 @@ class ElementwiseGeneral(GeneralKernel):
                 return f"{v!r} is stored as {v.type.storage}"
             if v is not None and v.dtype not in HELD:
                 return f"{v!r} is of a type that the general kernel does not hold"
-        if node.precision.override(node.y.dtype) is not None:
-            return f"the general kernel stores no {node.precision.value}"
+            # What the node will read is stored so, whatever it makes: integers of halves, for one.
+            if v is not None and node.precision.override(v.dtype) is not None:
+                return f"the general kernel reads and stores no {node.precision.value}"
         code = code_of(node.as_(Elementwise).expr)
         if isinstance(code, str):
             return code
