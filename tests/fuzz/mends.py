@@ -95,13 +95,12 @@ MENDS = (
         ("importer.onnx.shape", "if alike and not any(", "if False and not any("),
     ),
     _mend(
-        "launches_of_nothing",
-        "what has no elements is planned as a launch: sizes are divided by zero",
-        "conv_of_nothing",
+        "passes_on_nothing",
+        "passes and kernels meet nodes that have nothing to compute, and divide by their sizes",
+        "product_of_no_columns",
         Focus(("layers_of_nothing",), "empty"),
         (),
         _NOTHING_FOLDED,
-        ("plan.emit", "any(o.type.count for o in node.outputs) and not is_alias(node):", "not is_alias(node):"),
     ),
     # Windows
     _mend(

@@ -93,10 +93,23 @@ def draw(folder: Path, seeds: range, focus: Focus | None = None) -> None:
     from .builder import make_case
 
     for seed in seeds:
+        (folder / "at").write_text(str(seed))
         case = make_case(seed, focus=focus)
         if case is not None:
             case.save(folder / str(seed))
             (folder / f"{seed}.json").write_text(json.dumps(sorted(set(operators_of(case.model.graph)))))
+
+
+def draw_apart(folder: Path, seeds: range, mend: Mend | None) -> None:
+    """As `draw` with the mend's focus, in a process of its own: onnxruntime, which runs what is drawn, may end it."""
+    while seeds:
+        command = [sys.executable, "-m", "tests.fuzz.mutants", "--draw", str(folder), "--seed", str(seeds.start)]
+        command += ["--count", str(len(seeds)), *(["--only", mend.name] if mend is not None else [])]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+        assert done.returncode < 0, done.stderr[-2000:]
+        seeds = range(int((folder / "at").read_text()) + 1, seeds.stop)
 
 
 def run(folder: Path, seeds: range, mend: Mend | None, operators: Sequence[str]) -> dict[str, Any] | None:
@@ -171,7 +184,7 @@ def search(mend: Mend, seed: int, count: int, folder: Path, focused: bool = True
     start, chunk = seed, FIRST
     while start < seed + count:
         seeds = range(start, min(start + chunk, seed + count))
-        draw(folder, seeds, mend.focus if focused else None)
+        draw_apart(folder, seeds, mend if focused else None)
         found = find(folder, seeds, mend, mend.operators)
         if found is not None:
             at = found["seed"]
@@ -193,6 +206,7 @@ def main() -> int:
     p.add_argument("--plain", action="store_true", help="the graphs of campaigns, not those that the mend concerns")
     p.add_argument("--cases", action="store_true", help="the regression cases instead of random graphs")
     p.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    p.add_argument("--draw", type=Path, help=argparse.SUPPRESS)
     p.add_argument("--case", choices=["in", "out"], help=argparse.SUPPRESS)
     p.add_argument("--operators", default="", help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -201,6 +215,9 @@ def main() -> int:
         print("\n".join(f"{m.name:34} {m.fault}" for m in mends))
         return 0
     os.environ.setdefault("OPALITE_PLANS", "0")
+    if a.draw is not None:
+        draw(a.draw, range(a.seed, a.seed + a.count), mends[0].focus if a.only else None)
+        return 0
     if a.child is not None or a.case is not None:
         faulthandler.enable()
         with contextlib.redirect_stdout(sys.stderr):

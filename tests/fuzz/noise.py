@@ -106,7 +106,13 @@ def noisy_run(steps: Steps, feeds: Mapping[str, Array], rng: Any, half: bool, ot
                 found = found.astype(np.float16).astype(np.float32)
         return found
 
-    given = {
-        n: a if a.dtype.kind != "f" or n in exact else scaled(a, ROUNDING[kind(n, a)] / 8) for n, a in feeds.items()
-    }
+    def fed(name: str, a: Array) -> Array:
+        if a.dtype.kind != "f" or name in exact:
+            return a
+        if half and other and a.dtype == np.float32:  # as they are stored: what halves make equal is equal
+            with np.errstate(all="ignore"):
+                return a.astype(np.float16).astype(np.float32)
+        return scaled(a, ROUNDING[kind(name, a)] / 8)
+
+    given = {n: fed(n, a) for n, a in feeds.items()}
     return steps.run(given, before, after, wide=other)

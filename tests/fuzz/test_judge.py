@@ -44,6 +44,25 @@ def test_tolerance_is_a_share_of_the_value_and_of_the_tensor() -> None:
     assert compare(np.int64([1, 2]), np.int64([1, 3])).kind == "value"
 
 
+def test_what_halves_make_equal_is_equal() -> None:
+    """Of two that only float32 tells apart, halves have the first one as the largest."""
+    x = array([[[1.0005, 1.00144, 0.1, 0.2]]], "f4")
+    one = case(
+        opset=17,
+        inputs={"x": [1, 1, 4]},
+        feeds=[{"x": x}],
+        nodes=[node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2], strides=[2])],
+        outputs=["i"],
+    )
+    oracle = Oracle(one.model)
+    want = oracle.run({"x": x})
+    assert want[0].tolist() == [[[1, 3]]]
+    oracle.judge({"x": x}, want, [np.int64([[[0, 3]]])], "in halves", half=True)
+    for got, half in (([[[0, 3]]], False), ([[[1, 2]]], True)):
+        with pytest.raises(Fault, match="value"):
+            oracle.judge({"x": x}, want, [np.int64(got)], "here", half=half)
+
+
 def test_a_mask_does_not_forgive_everything_beside_it() -> None:
     masked = np.concatenate([X.reshape(-1), [-1e30]]).astype("f4")
     wrong = masked.copy()

@@ -284,8 +284,11 @@ def layers_of_nothing(b: Builder) -> None:
     if n and size:
         n = 0
     x = b.input(np.zeros([n, c, size, size], b.dtype))
-    kind = d.between(0, 5)
+    kind = d.between(0, 6)
     out = d.pick([1, 4, 5])
+    if kind == 6 and b.opset >= 13:
+        dequantised_product_of_nothing(b)
+        return
     if kind == 0:
         y = b.emit("Conv", [x, b.weight([out, c, 3, 3], 0.3)], pads=[1, 1, 1, 1])
     elif kind == 1:
@@ -304,3 +307,13 @@ def layers_of_nothing(b: Builder) -> None:
     if d.chance(0.5) and n == 0:
         b.emit("Concat", [x, b.operand([2, *b[x].shape[1:]])], axis=0)
     b.emit("Add", [sliced(b, other, 0, 0, 1), y])
+
+
+def dequantised_product_of_nothing(b: Builder) -> None:
+    """Rows times a matrix without columns, both of integers brought to floats."""
+    d = b.draw
+    k = d.between(1, 9)
+    s, z = b.const(np.float32(0.05), 0.0), b.const(np.uint8(d.between(100, 140)), 0.0)
+    q = b.input(d.array([d.between(1, 5), k], "u1", 0, 255))
+    w = b.const(np.zeros([k, 0], "u1"), 0.0)
+    b.emit("MatMul", [b.emit("DequantizeLinear", [v, s, z]) for v in (q, w)])
