@@ -208,8 +208,9 @@ class Builder:
         self.add([helper.make_node(op, inputs, names, name=f"{op}_{names[0]}", domain=domain, **given)], names)
         return names
 
-    def add(self, nodes: Sequence[Any], outputs: Sequence[str]) -> None:
-        """Add nodes that are run together; `outputs` are what others may read of them."""
+    def add(self, nodes: Sequence[Any], outputs: Sequence[str], declared: bool = True) -> None:
+        """Add nodes that are run together; `outputs` are what others may read of them. declared: whether onnxruntime is
+        told the shapes of what they read, beside which it refuses some shapes that it takes when they come."""
         made = {o for n in nodes for o in n.output}
         inputs = [i for i in dict.fromkeys(i for n in nodes for i in reads(n)) if i not in made]
         missing = [i for i in inputs if i not in self.values]
@@ -219,7 +220,7 @@ class Builder:
         graph = helper.make_graph(
             list(nodes),
             "one",
-            [value_info(i, self.values[i]) for i in free],
+            [value_info(i, self.values[i], "own" if declared else None) for i in free],
             [helper.make_empty_tensor_value_info(o) for o in outputs],
             [nph.from_array(self.values[i], i) for i in inputs if i not in free],
         )

@@ -90,7 +90,7 @@ MENDS = (
         "concat_of_nothing",
         "tensors without elements are not joined where their other sizes differ",
         "concat_of_nothing",
-        Focus(("concat",), "empty"),
+        Focus(("concat_of_nothing",)),
         ("Concat",),
         ("importer.onnx.shape", "if alike and not any(", "if False and not any("),
     ),
@@ -139,6 +139,14 @@ MENDS = (
         Focus(("average_pool",)),
         _POOLS,
         ("importer.onnx.pool", "if count_pads and ctx.version < 19", "if False and ctx.version < 19"),
+    ),
+    _mend(
+        "same_padding_that_skips",
+        "pooling with auto_pad SAME does not centre windows that are smaller than the stride",
+        "same_padding_that_skips",
+        Focus(("average_pool", "lp_pool")),
+        _POOLS,
+        ("importer.shared.windows", "if not skips:", "if True:"),
     ),
     _mend(
         "maximum_beside_nan",

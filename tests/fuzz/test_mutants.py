@@ -11,10 +11,10 @@ pytest.importorskip("onnxruntime")
 import opalite
 
 from .mends import MENDS, Edit
-from .mutants import draw, edited, find
+from .mutants import draw, edited, find, find_by_case
 
-FOUND_AT = {"verifier_of_nothing": 86, "window_beyond_the_input": 46, "aligned_corners_by_scale": 149}
-"""Seeds of graphs that show the fault."""
+FOUND_AT = {"concat_of_nothing": 4, "passes_on_nothing": 6, "hardmax_of_nothing": 8}
+"""Seeds of graphs with the mend's focus that show the fault."""
 
 
 @pytest.mark.parametrize("mend", MENDS, ids=lambda m: m.name)
@@ -27,11 +27,17 @@ def test_every_edit_fits_the_source(mend) -> None:  # type: ignore[no-untyped-de
         compile(edited(path.read_text(encoding="utf-8"), edits), str(path), "exec")
 
 
+@pytest.mark.parametrize("mend", MENDS, ids=lambda m: m.name)
+def test_a_fault_shows_in_its_case_with_its_mend_taken_out(mend) -> None:  # type: ignore[no-untyped-def]
+    """With it in place test_cases.py runs them."""
+    assert find_by_case(mend) is not None
+
+
 @pytest.mark.parametrize("name", FOUND_AT)
 def test_a_fault_is_found_with_its_mend_taken_out_only(name: str, tmp_path: Path) -> None:
     (mend,) = (m for m in MENDS if m.name == name)
     seeds = range(FOUND_AT[name], FOUND_AT[name] + 1)
-    draw(tmp_path, seeds)
+    draw(tmp_path, seeds, mend.focus)
     assert find(tmp_path, seeds, None) is None
     found = find(tmp_path, seeds, mend, mend.operators)
     assert found is not None

@@ -103,7 +103,9 @@ def prepared_features(b: Builder) -> None:
 def trees(b: Builder) -> None:
     """TreeEnsembleRegressor or TreeEnsembleClassifier of random trees."""
     d, x = b.draw, rows(b)
-    width, k = b[x].shape[1], d.pick([1, 2, 3])
+    width, regression = b[x].shape[1], d.chance(0.5)
+    # Of two classes that both have weights onnxruntime gives 0 or 1 for a label, whatever the labels are.
+    k = d.pick([1, 2, 3] if regression else [1, 3])
     names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids")
     nodes: dict[str, list[Any]] = {f"nodes_{n}": [] for n in names}
     leaves: dict[str, list[Any]] = {"treeids": [], "nodeids": [], "ids": [], "weights": []}
@@ -116,7 +118,8 @@ def trees(b: Builder) -> None:
         for name, value in zip(names, (tree, count, 0, "LEAF", 0.0, 0, 0), strict=True):
             nodes[f"nodes_{name}"].append(value)
         if leaf:
-            for target in range(k) if d.chance(0.5) else [d.between(0, k - 1)]:
+            # Of classes that no leaf has a weight for onnxruntime takes none as the best, whatever the others sum to.
+            for target in range(k) if d.chance(0.5) or not regression else [d.between(0, k - 1)]:
                 for name, value in zip(leaves, (tree, count, target, numbers(b, 1)[0]), strict=True):
                     leaves[name].append(value)
             return count + 1
@@ -130,7 +133,7 @@ def trees(b: Builder) -> None:
 
     for tree in range(d.between(1, 4)):
         grow(tree, d.between(1, 4), 0)
-    if d.chance(0.5):
+    if regression:
         ends = {f"target_{n}": v for n, v in leaves.items()}
         how = d.pick([None, "SUM", "AVERAGE", "MIN", "MAX"])
         b.emit("TreeEnsembleRegressor", [x], domain=ML, n_targets=k, aggregate_function=how, **nodes, **ends)

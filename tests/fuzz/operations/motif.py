@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from onnx import helper
+
 from ..builder import Builder, Rejected
 from ..registry import operation
 from .movement import signed
@@ -317,3 +319,17 @@ def dequantised_product_of_nothing(b: Builder) -> None:
     q = b.input(d.array([d.between(1, 5), k], "u1", 0, 255))
     w = b.const(np.zeros([k, 0], "u1"), 0.0)
     b.emit("MatMul", [b.emit("DequantizeLinear", [v, s, z]) for v in (q, w)])
+
+
+@operation("motif", 0.3)
+def concat_of_nothing(b: Builder) -> None:
+    """Tensors without elements, whose other sizes may differ; as inputs, for known shapes have to fit."""
+    d = b.draw
+    shape = d.shape(d.between(2, 4), most=300)
+    empty, axis = d.between(0, len(shape) - 1), d.between(0, len(shape) - 1)
+    parts = []
+    for _ in range(d.between(2, 3)):
+        sizes = [0 if i == empty else n if d.chance(0.5) else d.between(1, 7) for i, n in enumerate(shape)]
+        parts.append(b.input(np.zeros(sizes, b.dtype)))
+    y = b.name("v")
+    b.add([helper.make_node("Concat", parts, [y], name=f"Concat_{y}", axis=axis)], [y], declared=False)

@@ -24,7 +24,7 @@ def window(b: Builder, axes: int) -> tuple[list[int], list[int] | None, list[int
     kernel = [d.pick(sizes) for _ in range(axes)]
     if d.chance(0.4):
         kernel = [kernel[0]] * axes
-    strides = [d.pick((1, 1, 2, 2, 3, 4)) for _ in range(axes)] if d.chance(0.5) else None
+    strides = [d.pick((1, 1, 2, 2, 3)) for _ in range(axes)] if d.chance(0.5) else None
     dilations = [d.pick((1, 1, 2, 3)) for _ in range(axes)] if d.chance(0.3) else None
     return kernel, strides, dilations
 
@@ -108,6 +108,15 @@ def conv_transpose(b: Builder) -> None:
     follow(b, b.emit("ConvTranspose", inputs, kernel_shape=kernel, group=group if group > 1 else None, **attrs))
 
 
+def pooling_window(b: Builder, axes: int) -> tuple[list[int], list[int] | None, list[int] | None]:
+    """As `window`, with strides that may leave out many elements: of a Conv's under auto_pad SAME_UPPER onnxruntime
+    moves the windows then, by none or one element."""
+    kernel, strides, dilations = window(b, axes)
+    if strides and b.draw.chance(0.3):
+        strides = [s + b.draw.between(0, 3) for s in strides]
+    return kernel, strides, dilations
+
+
 def ceil_mode(b: Builder) -> int | None:
     return b.draw.pick([None, None, 0, 1, 1]) if b.opset >= 10 else None
 
@@ -117,7 +126,7 @@ def max_pool(b: Builder) -> None:
     d = b.draw
     axes = d.pick([1, 2, 2, 2, 3])
     x = b.real(axes + 2, lambda a: a.size <= 12_000)
-    kernel, strides, dilations = window(b, axes)
+    kernel, strides, dilations = pooling_window(b, axes)
     pads = padding(b, kernel)
     if b.opset < 10 or pads.get("auto_pad", "VALID") != "VALID":
         dilations = None
@@ -131,7 +140,7 @@ def max_pool(b: Builder) -> None:
 def average_pool(b: Builder) -> None:
     d = b.draw
     x, axes = image(b)
-    kernel, strides, dilations = window(b, axes)
+    kernel, strides, dilations = pooling_window(b, axes)
     pads = padding(b, kernel)
     if b.opset < 19 or pads.get("auto_pad", "VALID") != "VALID":
         dilations = None
@@ -143,7 +152,7 @@ def average_pool(b: Builder) -> None:
 def lp_pool(b: Builder) -> None:
     d = b.draw
     x, axes = image(b)
-    kernel, strides, _ = window(b, axes)
+    kernel, strides, _ = pooling_window(b, axes)
     attrs = {"strides": strides, "ceil_mode": ceil_mode(b) if b.opset >= 18 else None, **padding(b, kernel)}
     b.emit("LpPool", [x], kernel_shape=kernel, p=d.pick([None, 1, 2, 3]), **attrs)
 
