@@ -55,7 +55,9 @@ class Builder:
         d.special = 0.4 if self.special else 0.0
         d.empty = 0.1 if d.chance(0.06) or focus.contents == "empty" else 0.0
         self.size = min(d.between(3, most_nodes), d.between(3, most_nodes))
-        theme = d.weighted({"any": 4, "vision": 3, "language": 2, "movement": 2, "integers": 1, "recurrent": 0.7, **MORE})
+        theme = d.weighted(
+            {"any": 4, "vision": 3, "language": 2, "movement": 2, "integers": 1, "recurrent": 0.7, **MORE}
+        )
         self.weights = {o.name: o.weight * THEMES[theme].get(o.family, 1.0) for o in OPERATIONS.values()}
         total = sum(self.weights.values())
         for name in focus.operations:

@@ -36,9 +36,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def outputs(
-    rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision: str
-) -> tuple[list[Any], set[str]]:
+def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision: str) -> tuple[list[Any], set[str]]:
     """What the session gives, and the kernels it ran."""
     asked = Compiler.plan_options
     with (

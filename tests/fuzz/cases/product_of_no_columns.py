@@ -1,4 +1,4 @@
-"""A product with a matrix without columns, of integers brought to floats: a pass divided its elements by its columns."""
+"""A product with a matrix without columns, of dequantised integers: a pass divided its elements by its columns."""
 
 from tests.fuzz.case import array, case, full, node, noise
 

@@ -8,9 +8,7 @@ CASE = case(
     feeds=[{"x": noise((1, 1, 5, 7))}],
     constants={"scales": array([1, 1, 1.3, 1.45], "f4")},
     nodes=[
-        node(
-            "Resize", ["x", "", "scales"], ["linear"], mode="linear", coordinate_transformation_mode="align_corners"
-        ),
+        node("Resize", ["x", "", "scales"], ["linear"], mode="linear", coordinate_transformation_mode="align_corners"),
         node("Resize", ["x", "", "scales"], ["cubic"], mode="cubic", coordinate_transformation_mode="align_corners"),
     ],
     outputs=["linear", "cubic"],

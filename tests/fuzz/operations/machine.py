@@ -142,5 +142,12 @@ def trees(b: Builder) -> None:
         labels = list(range(2, 2 + max(k, 2)))
         transform = d.pick([None, *TRANSFORMS])
         b.emit_all(
-            "TreeEnsembleClassifier", [x], 2, domain=ML, classlabels_int64s=labels, post_transform=transform, **nodes, **ends
+            "TreeEnsembleClassifier",
+            [x],
+            2,
+            domain=ML,
+            classlabels_int64s=labels,
+            post_transform=transform,
+            **nodes,
+            **ends,
         )

@@ -75,7 +75,9 @@ def quantized_function(b: Builder) -> None:
     kind = d.pick(["u1", "i1"])
     one, out = [scale(b), zero(b, kind)], [scale(b), zero(b, kind)]
     q = b.emit("QuantizeLinear", [x, *one])
-    op = d.pick(["QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearConcat"])
+    op = d.pick(
+        ["QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearConcat"]
+    )
     if op in ("QLinearAdd", "QLinearMul"):
         low = 0 if kind == "u1" else -128
         shape = [1 if d.chance(0.3) else n for n in b[x].shape]

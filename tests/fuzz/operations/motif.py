@@ -1,4 +1,4 @@
-"""What rewrites look for: neighbours that a pass joins, moves or takes away, with what stands in its way now and then."""
+"""What rewrites look for: neighbours that a pass joins, moves or takes away, and now and then what is in its way."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def epilogue(b: Builder) -> None:
         c = b[x].shape[1]
         if kind == "conv":
             k = d.pick([1, 3])
-            y = b.emit("Conv", [x, b.weight([d.pick([1, 4, 5, 8]), c, k, k], 1 / (k * math.sqrt(c)))], pads=[k // 2] * 4)
+            y = b.emit(
+                "Conv", [x, b.weight([d.pick([1, 4, 5, 8]), c, k, k], 1 / (k * math.sqrt(c)))], pads=[k // 2] * 4
+            )
         else:
             y = b.emit(d.pick(["MaxPool", "AveragePool"]), [x], kernel_shape=[d.pick([1, 2, 3])] * 2, pads=[0, 0, 1, 1])
     elif kind == "matmul":
@@ -121,7 +123,11 @@ def moved_about(b: Builder) -> None:
             y = turned(b, x, perm)
             if d.chance(0.4):
                 read_again(b, y)
-                y = turned(b, b.emit(d.pick(ACTIVATIONS), [y]) if d.chance(0.5) else y, [perm.index(i) for i in range(len(perm))])
+                y = turned(
+                    b,
+                    b.emit(d.pick(ACTIVATIONS), [y]) if d.chance(0.5) else y,
+                    [perm.index(i) for i in range(len(perm))],
+                )
         elif kind == 2:
             y = reshaped(b, x, [-1] if d.chance(0.3) else [math.prod(shape[:axis]), -1])
             if d.chance(0.6):
@@ -175,7 +181,7 @@ def turned_then_smaller(b: Builder) -> None:
 
 @operation("motif", 0.8)
 def nothing_done(b: Builder) -> None:
-    """What changes nothing, or nearly: sums with 0, products with 1, pads of 0, whole slices, casts to the same type."""
+    """What changes nothing, or nearly: sums with 0, products with 1, pads of 0, whole slices, casts to the own type."""
     d, t = b.draw, b.dtype.type
     x = b.real(where=lambda a: a.ndim >= 1 and 0 < a.size <= 4000)
     rank = b[x].ndim

@@ -105,12 +105,13 @@ class Compiler:
     ) -> Compiled:
         """As `compile`, but nobody waits for a compiler where general programs do for now.
 
-        They do where fewer of them are missing than of those made for the graph. `Compiled.job` then makes those, once
-        it is submitted to `behind`. Where the special programs are as few, the caller waits for them, and the general
-        ones are built behind, so that the next graph has them.
+        They do in float32, where fewer of them are missing than of those made for the graph. `Compiled.job` then makes
+        those, once it is submitted to `behind`. Where the special programs are as few, the caller waits for them, and
+        the general ones are built behind, so that the next graph has them.
         """
         plan = self._planner(graph, sizes, trace, tuning, None)
-        if self.behind is None or (tuning.level or self.options.tune) != "none":
+        is_exact = self.policy.precision is Precision.FP32  # all that general programs compute in
+        if self.behind is None or not is_exact or (tuning.level or self.options.tune) != "none":
             return self._make(graph, plan, trace, sizes, on_built)
         planned = plan()
         programs = specs(planned.program)
