@@ -51,6 +51,8 @@ class Builder:
         self.draw = d = Draw(seed)
         self.opset = d.weighted(OPSETS)
         self.dtype = d.weighted({FLOATS[0]: 84, FLOATS[1]: 8, FLOATS[2]: 8})
+        if focus.dtype:
+            self.dtype = np.dtype(focus.dtype)
         self.special = d.chance(0.04) or focus.contents == "special"
         d.special = 0.4 if self.special else 0.0
         d.empty = 0.1 if d.chance(0.06) or focus.contents == "empty" else 0.0

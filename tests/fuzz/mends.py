@@ -243,7 +243,7 @@ MENDS = (
         "packed_views_of_doubles",
         "a Reshape of doubles is packed on devices that do not compute with doubles",
         "doubles_without_fp64",
-        Focus(("reshape", "matmul")),
+        Focus(("pooled_features",), dtype="f8"),
         (),
         ("place.options", "    if x.dtype is DType.FLOAT64 and not device.fp64:\n        return options\n", ""),
     ),

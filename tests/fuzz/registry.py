@@ -28,11 +28,12 @@ OPERATIONS: dict[str, Operation] = {}
 @dataclass(frozen=True)
 class Focus:
     """What graphs are made of above all. operations: by name, which get together `share` times the weight of all.
-    contents: "empty" for sizes of 0, "special" for NaN and its like, in every graph.
+    contents: "empty" for sizes of 0, "special" for NaN and its like, in every graph. dtype: of the graph's floats.
     """
 
     operations: tuple[str, ...] = ()
     contents: str = ""
+    dtype: str = ""
     share: float = 1.0
 
 

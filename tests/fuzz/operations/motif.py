@@ -152,6 +152,28 @@ def moved_about(b: Builder) -> None:
         x = y
 
 
+@operation("motif", 0.5)
+def pooled_features(b: Builder) -> None:
+    """What is left of an image's channels, through a product and shapes with axes of one element."""
+    d = b.draw
+    n, c = d.pick([1, 1, 2]), d.pick([4, 8, 3, 5, 16])
+    if d.chance(0.5):
+        x = b.emit(
+            d.pick(["GlobalAveragePool", "GlobalMaxPool"]), [b.operand([n, c, d.between(1, 5), d.between(1, 5)])]
+        )
+    else:
+        x = b.operand([n, c, 1, d.pick([1, 1, 2, 4])])
+    k = b[x].shape[3]
+    y = b.emit("MatMul", [x, scaled(b, d.pick([[k], [k, 1], [k, 4]]), k)])
+    read_again(b, y)
+    if d.chance(0.5):
+        y = b.emit(d.pick(ACTIVATIONS), [y])
+    if d.chance(0.5):
+        y = b.emit("Flatten", [y], axis=1)
+    if d.chance(0.5):
+        b.emit("Mul", [b.operand([n, c, d.between(1, 3), d.between(1, 3)]), reshaped(b, y, [n, -1, 1, 1])])
+
+
 @operation("motif", 0.7)
 def turned_then_smaller(b: Builder) -> None:
     """A Transpose whose reader makes less of it: a sum, a part, a choice."""

@@ -221,7 +221,13 @@ def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
 
 
 def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
-    return chain(ctx, "add", [ctx.input(0), ctx.input(1), *([bias] if bias is not None else [])])
+    x, skip = ctx.input(0), ctx.input(1)
+    total = chain(ctx, "add", [x, skip, *([bias] if bias is not None else [])])
+    if total.shape != x.shape:
+        raise ShapeError(
+            f"{ctx.label} adds skip {skip.type} to input {x.type}; expected one that broadcasts to the input"
+        )
+    return total
 
 
 @onnx_op("GroupNorm", domain=MS)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.errors import UnsupportedOpError
+from opalite.errors import ShapeError, UnsupportedOpError
 
 from ..oracles import MS, Values, assert_same, by_ort, f32, imported
 
@@ -100,6 +100,12 @@ def test_skip_layer_normalization() -> None:
     _compare("SkipLayerNormalization", [V.f(2, 3, 8), V.f(2, 3, 8), V.f(8), V.f(8), V.f(8)], (0, 3))
     _compare("SkipLayerNormalization", [V.f(2, 3, 8), V.f(3, 8), V.f(8)], epsilon=1e-5)
     _compare("SkipSimplifiedLayerNormalization", [V.f(2, 3, 8), V.f(2, 3, 8), V.f(8), V.f(8)], (0, 3))
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_a_skip_that_is_larger_than_the_input_is_refused(op: str) -> None:
+    with pytest.raises(ShapeError, match="expected one that broadcasts to the input"):
+        imported(op, [V.f(1, 3, 8), V.f(2, 3, 8), V.f(8)], domain=MS)
 
 
 def test_simplified_layer_normalization() -> None:
