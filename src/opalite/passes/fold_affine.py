@@ -33,7 +33,8 @@ def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         if not v.dtype.is_float or not conv.input(1).is_const or not (conv.get(2) is None or conv.input(2).is_const):
             continue
-        patch = _peel(node, node.op, i, conv)
+        with np.errstate(all="ignore"):  # scales that are not finite stay where they are
+            patch = _peel(node, node.op, i, conv)
         if patch is not None:
             return patch
     return None
