@@ -75,6 +75,20 @@ def beyond_integers(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> b
     return not np.isfinite(a).all() or bool(a.min() <= bits.min - 1.0 or a.max() >= bits.max + 1.0)
 
 
+def power_beyond_integers(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """A power of integers that their type does not hold. Squares and cubes by a constant wrap around."""
+    a, e = step.array(node, 0, inputs), step.array(node, 1, inputs)
+    if a is None or e is None:
+        return node.op_type == "Pow" and any(x.dtype.kind in "iu" for x in inputs.values())
+    if a.dtype.kind not in "iu":
+        return False
+    if node.input[1] in step.constants and e.size == 1 and a.size > 1 and e.reshape(()) in (2, 3):
+        return False
+    with np.errstate(all="ignore"):
+        found = a.astype(np.float64) ** e.astype(np.float64)
+        return not (np.abs(found) < float(np.iinfo(a.dtype).max)).all()
+
+
 def _has_nan(a: Any) -> bool:
     return isinstance(a, np.ndarray) and a.dtype.kind == "f" and bool(np.isnan(a).any())
 
@@ -247,6 +261,7 @@ KNOWN: tuple[Quirk, ...] = (
         beyond_integers,
         leave_out,
     ),
+    Quirk("what a power beyond the integer type becomes is undefined", ("Pow",), power_beyond_integers, leave_out),
     Quirk(
         "the range of values with a NaN among them is undefined, and so what they are quantised by",
         ("DynamicQuantizeLinear",),
