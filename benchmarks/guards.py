@@ -34,6 +34,7 @@ from opalite.plan.template import Template
 
 from .models import build
 from .models.feeds import random_feeds, stored_feeds
+from .models.opened import opened
 from .new_sizes import make_decoder
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
@@ -44,20 +45,6 @@ PICTURES = (
 TEXTS = ("minilm_l6", "lstm_tagger", "decoder")
 RANGE = 4.0  # how many times larger or smaller a size becomes
 GRAIN = 32  # powers of two up to this one that divide a size divide those that are tried
-
-
-def opened(model: onnx.ModelProto, axes: Sequence[int] = (0, 2, 3)) -> onnx.ModelProto:
-    """`model` with its first input's `axes` open, and nothing said of inner shapes."""
-    for axis in axes:
-        dims = model.graph.input[0].type.tensor_type.shape.dim
-        if axis < len(dims):
-            dims[axis].ClearField("dim_value")
-            dims[axis].dim_param = f"d{axis}"
-    for info in model.graph.output:
-        for dim in info.type.tensor_type.shape.dim:
-            dim.Clear()
-    del model.graph.value_info[:]
-    return model
 
 
 def load(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, dict[str, Any]]:

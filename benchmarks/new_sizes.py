@@ -4,11 +4,13 @@
     python -m benchmarks.new_sizes model.onnx --sizes 4x3x224x224,3x3x224x224 --rounds 3 --json sizes.json
     python -m benchmarks.new_sizes model.onnx --count 500          # resident memory after 50 sizes and at the end
     python -m benchmarks.new_sizes decoder --count 200             # a cache that grows by one a token, built in code
+    python -m benchmarks.new_sizes mobilenet_v2 densenet121        # 54 and 783 launches; batches and pictures are open
 
 Each engine has a process of its own for each round and state of the cache, one after the other in an order that
 changes. `empty` begins with an empty cache folder, `warm` with what a process before it left that ran all sizes and
 had all programs built. `total` is all runs, the first one and opening the session included; `worst` is the longest run
-after the first, and `new` the median of what a size's first run takes over its second. `built` counts programs that
+after the first, and `new` the median of what a size's first run takes over its second, of whole runs and so only as
+precise as those. `built` counts programs that
 were built while the caller waited, and `rss` is what the process grew by from the 50th size to the last. Figures are
 medians of the rounds, in brackets the least and the most.
 """
@@ -38,6 +40,13 @@ FIGURES = ("open_s", "first_s", "total_s", "worst_ms", "new_ms", "second_ms", "b
 def picture_sizes(count: int) -> list[Shape]:
     """Sizes of pictures, multiples of 32 from 96 to 480, each once until all have come."""
     every = [[1, 3, h, w] for h in range(96, 481, 32) for w in range(96, 481, 32)]
+    random.Random(7).shuffle(every)
+    return [every[i % len(every)] for i in range(count)]
+
+
+def batch_sizes(count: int) -> list[Shape]:
+    """Two or three pictures of 64 to 160 pixels, small so that a run does not hide what its size costs."""
+    every = [[n, 3, h, w] for n in (2, 3) for h in range(64, 161, 32) for w in range(64, 161, 32)]
     random.Random(7).shuffle(every)
     return [every[i % len(every)] for i in range(count)]
 
@@ -195,12 +204,21 @@ def cell(found: dict[str, float]) -> str:
 
 def compare(options: argparse.Namespace, model: str) -> dict[str, Any]:
     """The figures of one model, by engine and state of the cache."""
+    import onnx
+
+    from .models import NAMES, build  # not at the top: children run this file alone
+    from .models.opened import opened
+
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = model
         if model == "decoder":
             path = str(Path(folder) / "decoder.onnx")
             make_decoder(Path(path))
             sizes = [[16 + i] for i in range(options.count)]
+        elif model in NAMES:
+            path = str(Path(folder) / f"{model}.onnx")
+            onnx.save(opened(build(model, "N")), path)
+            sizes = options.sizes or batch_sizes(options.count)
         else:
             sizes = options.sizes or picture_sizes(options.count)
         states = [(e, c) for e in options.engines for c in (options.caches if e != "onnxruntime" else ["none"])]
@@ -236,7 +254,7 @@ def parse_shapes(text: str) -> list[Shape]:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="files, or 'decoder'")
+    parser.add_argument("models", nargs="*", help="files, names of benchmarks.models, or 'decoder'")
     parser.add_argument("--sizes", type=parse_shapes, help="shapes of the one input; default: pictures")
     parser.add_argument("--count", type=int, default=24, help="how many pictures or tokens")
     parser.add_argument("--engines", type=lambda t: t.split(","), default=["opalite", "onnxruntime"])

@@ -1,0 +1,21 @@
+"""Models with open dimensions, made of those that are built for fixed sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+
+def opened(model: onnx.ModelProto, axes: Sequence[int] = (0, 2, 3)) -> onnx.ModelProto:
+    """`model` with its first input's `axes` open, and nothing said of inner shapes."""
+    for axis in axes:
+        dims = model.graph.input[0].type.tensor_type.shape.dim
+        if axis < len(dims):
+            dims[axis].ClearField("dim_value")
+            dims[axis].dim_param = f"d{axis}"
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+    del model.graph.value_info[:]
+    return model
