@@ -62,7 +62,7 @@ def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     x, before = node.x, node.x.producer
     if isinstance(op, Transpose):
-        moved = [p for p in op.perm if x.shape[p] != 1]
+        moved = [p for p in op.perm if not always_equal(x.shape[p], 1)]
         if moved == sorted(moved):
             return _replaced(node, Reshape(node.y.shape), [x])
         if before is None or not isinstance(before.op, Transpose):

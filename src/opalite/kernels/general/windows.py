@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.device import DeviceInfo
+from ...ir.symbols import always_equal
 from ...ir.types import Shape
 from ...ops.pool import Pool
 from ...ops.reduce import Reduce
@@ -163,7 +164,7 @@ def _split(shape: Shape, reduced: tuple[int, ...]) -> tuple[list[tuple[int, int]
     before = -1
     for axis, extent in enumerate(shape):
         which, step = int(axis in reduced), math.prod(shape[axis + 1 :])
-        if extent == 1:
+        if always_equal(extent, 1):
             continue
         if which == before:
             extent *= found[which].pop()[0]

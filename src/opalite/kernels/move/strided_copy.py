@@ -24,9 +24,9 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
     inner = _inner_axis(c)
     lines = c.without(inner)
     columns, xs, ys = c.extents[inner], c.source[inner], c.target[inner]
-    contiguous = xs == ys == 1
+    contiguous = always_equal((xs, ys), (1, 1))
     vec = params["VEC"]
-    while vec > 1 and (not contiguous or vec > columns):
+    while vec > 1 and (not contiguous or vec > hint_of(columns)):
         vec //= 2
     items = params["ITEMS"] if contiguous else 4 * params["ITEMS"]
     load, store = accesses(x.type.storage.size, vec)
@@ -48,7 +48,7 @@ def _inner_axis(copy: Copy) -> int:
     """Axis that a work-item runs along: the target's innermost, or a longer one where that is short and strided."""
     last = len(copy.extents) - 1
     extents: tuple[int, ...] = hint_of(copy.extents)
-    if extents[last] >= _SHORT or copy.source[last] == copy.target[last] == 1:
+    if extents[last] >= _SHORT or always_equal((copy.source[last], copy.target[last]), (1, 1)):
         return last
     return max(range(last + 1), key=lambda k: (extents[k] >= _SHORT and always_equal(copy.source[k], 1), extents[k]))
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.tables import Movement
 from ...ir.graph import Node
-from ...ir.symbols import at_most, hint_of, may_be_less
+from ...ir.symbols import at_most, hint_of, is_symbolic, may_be_less
 from ...ops.base import Cost
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.vectors import Vec
@@ -132,6 +132,11 @@ class TransposeLocal(Kernel):
         return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
 
 
+def _is_thin(extent: int) -> bool:
+    """Whether an axis is short at all sizes: programs are made for one."""
+    return not is_symbolic(extent) and extent <= _THIN
+
+
 @register
 class TransposeThin(Kernel):
     """A short axis zipped into, or out of, a long one: pixel shuffles, and images of a few channels."""
@@ -146,8 +151,9 @@ class TransposeThin(Kernel):
             return reason
         square = find_square(p.node)
         assert square is not None
-        zips, unzips = square.target_stride == square.b, square.source_stride == square.a
-        if not (zips and square.b <= _THIN) and not (unzips and square.a <= _THIN):
+        zips = _is_thin(square.b) and square.target_stride == square.b
+        unzips = _is_thin(square.a) and square.source_stride == square.a
+        if not zips and not unzips:
             return f"no axis of up to {_THIN} elements changes places with its neighbour"
         return None
 
@@ -165,7 +171,7 @@ class TransposeThin(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         square = find_square(p.node)
         assert square is not None
-        zips = square.target_stride == square.b and square.b <= _THIN
+        zips = _is_thin(square.b) and square.target_stride == square.b
         thin, steps = (square.b, square.a) if zips else (square.a, square.b)
         size, vec, each = p.node.x.type.storage.size, params["VEC"], params["EACH"]
         load, store = accesses(size, vec)

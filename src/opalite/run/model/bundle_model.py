@@ -86,6 +86,16 @@ class BundleModel:
         bundle = self._loaded()
         return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
 
+    def is_made_for(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether kernels were chosen for inputs of these shapes, which the bundle serves, and not for others."""
+        variant, sizes = self._find(device, shapes)
+        return variant.template is None or variant.template.sizes == sizes
+
+    def tuning_stamp(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        """The tuning database's stamp when the program for these shapes was planned; None where it was not asked."""
+        record = self._find(device, shapes)[0].stored.tuning
+        return None if record is None else record.stamp
+
     def _has(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         try:
             self._find(device, shapes)

@@ -17,6 +17,7 @@ from ...ir.edits import ModelEdits
 from ...plan.bundle import Bundle, Variant
 from ...plan.program import Program
 from ...plan.template import Template
+from ...tune.files import tuning_stamp
 from ..execute.trace import RunTrace
 from .bundle_model import BundleModel
 from .compiler import Compiler, specs
@@ -183,7 +184,7 @@ class CachedModel:
         with self._lock:
             opened = list(dict.fromkeys(reversed(self._opened.values())))
         for plan in (p for p in opened if p.serves(info, shapes)):
-            return plan
+            return plan if self._knows_tuning(plan, shapes) else None
         kept = self._plans.find(feeds, opened)
         if kept is None:
             return None
@@ -192,11 +193,16 @@ class CachedModel:
         except BundleError as e:
             self._plans.drop(kept, e)
             return None
-        if not is_current(program, info):
+        if not is_current(program, info) or not self._knows_tuning(kept, shapes):
             return None  # tuning has found other settings since
         if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
             return None  # general programs, which the graph is planned for, are there sooner
         return kept
+
+    def _knows_tuning(self, plan: BundleModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether nothing was tuned since `plan` was made, which may be for `shapes`, unless it was made for those."""
+        info = self.compiler.rt.info
+        return plan.is_made_for(info, shapes) or plan.tuning_stamp(info, shapes) in (None, tuning_stamp())
 
     def _find_open(self, key: Any) -> BundleModel | None:
         with self._lock:

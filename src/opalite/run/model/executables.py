@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -56,6 +57,11 @@ class Compiled:
     def __post_init__(self) -> None:
         self._made[self.sizes] = SizedProgram(self.executable.program, notes=self._describe(self.sizes))
 
+    @property
+    def made_for(self) -> Sizes:
+        """The sizes for which its kernels were chosen."""
+        return self.sizes if self.template is None else self.template.sizes
+
     def _describe(self, sizes: Sizes) -> tuple[str, ...]:
         """Sentences on the sizes of a run, and on what holds some of them to one value."""
         if self.template is None:
@@ -100,6 +106,11 @@ class Compiled:
         return found
 
 
+def _distance(a: Sizes, b: Sizes) -> float:
+    """How far sizes are from each other, in factors of two."""
+    return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=False))
+
+
 class ExecutableCache:
     """Compiled programs by what they were compiled from - a segment, which is a part of a model, or a variant of a
     bundle - and the sizes that they serve. They live as long as that, or until `clear`. Thread-safe.
@@ -113,9 +124,12 @@ class ExecutableCache:
         self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
     def find(self, key: Hashable, sizes: Sizes = ()) -> tuple[Compiled, SizedProgram] | None:
-        """What was compiled for `key` and serves `sizes`, with the program for them."""
+        """What was compiled for `key` and serves `sizes`, with the program for them: of several the one that was made
+        for the nearest sizes, and so what was tuned for these."""
         with self._lock:
             kept = list(self._kept.get(key, ()))
+        if len(kept) > 1:
+            kept.sort(key=lambda c: _distance(c.made_for, sizes))
         for compiled in kept:
             at = compiled.at(sizes)
             if at is not None:

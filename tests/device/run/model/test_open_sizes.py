@@ -77,3 +77,21 @@ def test_a_bundle_serves_sizes_for_which_its_guards_hold(
     check(session, alone, (7, 3, 8, 8))
     with pytest.raises(BundleError, match=r"compiled for shapes x:s0x3x.*got x:1x3x8x8"):
         session.run(None, {"x": noise(1, 3, 8, 8)})  # 0 and 1 are no symbols
+
+
+def test_what_was_tuned_since_is_asked_for_at_other_sizes(
+    model: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that was made before some tuning serves the sizes that it was made for, and no others unasked."""
+    first = opalite.InferenceSession(model, device=rt.info.id)
+    first.run(None, {"x": noise(*SHAPES[0])})
+    first.settle()
+    for stamp, imports in ((None, False), ("tuned since", True)):
+        if stamp is not None:
+            monkeypatch.setattr("opalite.run.model.cached_model.tuning_stamp", lambda: stamp)
+        session = opalite.InferenceSession(model, device=rt.info.id)
+        session.run(None, {"x": noise(*SHAPES[0])})
+        assert isinstance(session._model, CachedModel)
+        assert session._model._onnx is None
+        session.run(None, {"x": noise(7, 3, 8, 8)})
+        assert (session._model._onnx is not None) == imports
