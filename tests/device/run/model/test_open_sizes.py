@@ -88,7 +88,7 @@ def test_what_was_tuned_since_is_asked_for_at_other_sizes(
     first.settle()
     for stamp, imports in ((None, False), ("tuned since", True)):
         if stamp is not None:
-            monkeypatch.setattr("opalite.run.model.cached_model.tuning_stamp", lambda: stamp)
+            monkeypatch.setattr("opalite.run.model.cached_model.tuning_stamp", lambda stamp=stamp: stamp)
         session = opalite.InferenceSession(model, device=rt.info.id)
         session.run(None, {"x": noise(*SHAPES[0])})
         assert isinstance(session._model, CachedModel)
