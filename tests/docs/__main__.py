@@ -30,6 +30,8 @@ FOLLOWED = {
 }
 _SMALLER = (
     (r"^make (test|check|portability)$", r"make -n \1", "takes minutes to hours, CI runs it"),
+    (r"^make constraints$", "make -n constraints", "fetches the newest of everything"),
+    (r"^python -m tests\.docs$", "python -m tests.docs --help", "it would run itself"),
     (r"^pip install (.+)$", r"pip install --dry-run --no-deps \1", "changes nothing here"),
     (r"^(python -m tests\.portability).*", r"\1 --help", "fetches hundreds of megabytes, runs for hours"),
     (r"^(python -m benchmarks\.gpu_kernels).*", r"\1 --help", "needs an NVIDIA GPU"),

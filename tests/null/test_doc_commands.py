@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..docs.__main__ import variant_of
 from ..docs.check import RefusedError, check, is_setting
 from ..docs.commands import PAGES, ROOT, Command, all_commands, collect
 from ..docs.scene import make_scene
@@ -47,6 +48,10 @@ def test_a_command_could_be_run(command: Command, scene: Path) -> None:
 def test_a_wrong_command_is_found(text: str, reason: str, scene: Path) -> None:
     with pytest.raises(RefusedError, match=reason):
         check(Command("README.md", 1, text, whole=True), scene)
+
+
+def test_the_commands_do_not_run_themselves() -> None:
+    assert all("--help" in run for run, _ in map(variant_of, COMMANDS) if "tests.docs" in run)
 
 
 def test_of_a_command_cut_short_the_options_are_looked_at(scene: Path) -> None:
