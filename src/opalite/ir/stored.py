@@ -26,18 +26,26 @@ _ALIGN = 512  # bytes; the most that a driver asks for of memory that it uses in
 class StoredArray:
     """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
 
-    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], load: Callable[[], Array]) -> None:
-        """`load` gives an array of exactly that type, and raises where it cannot."""
+    def __init__(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], load: Callable[[], Array], held: Array | None = None
+    ) -> None:
+        """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
+        until `let_go`."""
         self.dtype = dtype
         self.shape = shape
         self._load = load
         self._lock = threading.Lock()
-        self._found: Callable[[], Array | None] = _nothing
+        self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
+        self._held = held
 
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def let_go(self) -> None:
+        """Load it again when it is asked for, unless somebody else has it still."""
+        self._held = None
 
     def read(self) -> Array:
         """The array, read only."""

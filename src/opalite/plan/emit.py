@@ -5,7 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.hinted import hinted
 from ..ir.place import Target
-from ..ir.stored import at_page, page_contiguous
+from ..ir.stored import LARGE, StoredArray, at_page, page_contiguous
 from ..ir.symbols import hint_of, is_symbolic
 from ..ir.workgroups import size_grid
 from ..kernels.arguments import SizedNumber, lower
@@ -57,13 +57,17 @@ from .verify_memory import verify_contents
 
 Array = np.ndarray[Any, Any]
 
+MOST_HELD = 64 << 20
+"""Bytes of late weights that a plan holds at first, so that small models' are not made twice."""
+
 
 @dataclass
 class Emitter:
     """State of one emission.
 
     stored: values whose contents are given, as their places store them; constants are by themselves. forms: constants
-    in kernels' own forms, kept for further emissions.
+    in kernels' own forms, kept for further emissions. late: large weights that are made of what lies in the model's
+    file may be let go, and made again when they are wanted.
     """
 
     graph: Graph
@@ -81,6 +85,8 @@ class Emitter:
     now: int = 0
     stored: Mapping[Value, Array] = field(default_factory=dict)
     forms: MutableMapping[tuple[Value, str], Array] | None = None
+    late: bool = False
+    held_bytes: int = 0  # of late weights
 
     def host(self, v: Value) -> int:
         """Host slot of a value."""
@@ -96,7 +102,9 @@ class Emitter:
         if v not in self.slots:
             if v.is_const or v in self.stored:
                 array = self.stored[v] if v in self.stored else stored_array(v)
-                self.slots[v] = self.add_weight(array, v.name, v.type.layout.is_image)
+                number = self.slots[v] = self.add_weight(array, v.name, v.type.layout.is_image)
+                if v not in self.stored:
+                    self.defer(number, v, lambda: stored_array(v))
             elif (spot := self.nesting.find(v)).root is not v:
                 self.slots[v] = self.part(v, spot)
             else:
@@ -136,6 +144,15 @@ class Emitter:
         self.program.weights[number] = array
         return number
 
+    def defer(self, number: int, source: Value, make: Callable[[], Array]) -> None:
+        """Have the weight in slot `number`, which `make` makes of `source`, made when it is wanted, if that pays."""
+        array = self.program.weights[number]
+        if self.late and array.nbytes >= LARGE and isinstance(source.held, StoredArray):
+            held = array if self.held_bytes + array.nbytes <= MOST_HELD else None
+            self.held_bytes += 0 if held is None else held.nbytes
+            made = StoredArray(array.dtype, array.shape, lambda: at_page(page_contiguous(make())), held)
+            self.program.weights[number] = made  # type: ignore[assignment]  # until PlanOptions.late_weights are read
+
     def form(self, weight: Weight) -> Array:
         """A constant in a kernel's own form."""
         key = (weight.value, weight.form)
@@ -170,6 +187,7 @@ class _Slots:
         if key not in self.e.slots:
             made = self.e.add_weight(self.e.form(weight), f"{value.name}:{weight.form}", weight.image)
             self.e.slots[key] = made
+            self.e.defer(made, value, lambda: self.e.form(weight))
         return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
 
     def of_scratch(self, scratch: Scratch) -> SlotArg:
@@ -205,12 +223,15 @@ def emit(
     settings: Mapping[Node, Setting] | None = None,
     strategy: str | None = None,
     check: bool = False,
+    late: bool = False,
 ) -> Program:
     """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups.
 
+    late: see Emitter.
+
     check: follow what memory holds from node to node even where no tensor lies in another.
     """
-    e = _emit(graph, device, settings)
+    e = _emit(graph, device, settings, late)
     program = e.program
     size_steps(program, device)
     assign_memory(program, e.lifetimes, alignment(device), strategy or str(knobs.get("OPALITE_PLANNER")))
@@ -225,10 +246,12 @@ def _untuned(kernel: Kernel, node: Node, device: DeviceInfo) -> Setting:
     return Setting(kernel.defaults(kernel.problem(hinted(node), device)))
 
 
-def emit_template(graph: Graph, device: DeviceInfo, *, settings: Mapping[Node, Setting] | None = None) -> Template:
-    """The Template of a placed graph with symbols, checked at the sizes at hand. settings: as `emit` has them."""
+def emit_template(
+    graph: Graph, device: DeviceInfo, *, settings: Mapping[Node, Setting] | None = None, late: bool = False
+) -> Template:
+    """The Template of a placed graph with symbols, checked at the sizes at hand. settings, late: as `emit` has them."""
     assert graph.trace is not None
-    e = _emit(graph, device, settings)
+    e = _emit(graph, device, settings, late)
     e.program.placement = _reports(e)
     strategy = str(knobs.get("OPALITE_PLANNER"))
     template = make_template(graph.trace, e.program, e.lifetimes, e.tables, alignment(device), device, strategy)
@@ -238,10 +261,10 @@ def emit_template(graph: Graph, device: DeviceInfo, *, settings: Mapping[Node, S
     return template
 
 
-def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | None) -> Emitter:
+def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | None, late: bool = False) -> Emitter:
     """Everything but what depends on work-groups and on the memory plan."""
     program = Program(graph.name)
-    e = Emitter(graph, device, dict(settings or {}), program)
+    e = Emitter(graph, device, dict(settings or {}), program, late=late)
     for v in graph.inputs:
         program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:

@@ -15,6 +15,7 @@ from ..ir.graph import Graph, Node
 from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
+from ..ir.stored import StoredArray
 from ..kernels.base import Tier
 from ..kernels.registry import all_kernels
 from ..kernels.setting import Setting
@@ -37,6 +38,8 @@ class PlanOptions:
     run. tries_images: consider images wherever the device has them, for they are going to be measured.
     tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
+    late_weights: those that are made of what lies in the model's file may be let go by `Planned.let_go_weights` until
+    they are wanted; `Planned.take_weights` must come before anything else that reads them.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
@@ -44,6 +47,7 @@ class PlanOptions:
     strict: bool = False
     tries_images: bool = False
     tier: Tier = "special"
+    late_weights: bool = False
 
     def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
         """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
@@ -91,6 +95,19 @@ class Planned:
         self.program.tuning = record
         if self.template is not None:
             self.template.program.tuning = record
+
+    def let_go_weights(self) -> None:
+        """Make late weights again when they are taken, or read them from the file, and have no memory for them now."""
+        for late in self.program.weights.values():
+            if isinstance(late, StoredArray):
+                late.let_go()
+
+    def take_weights(self) -> None:
+        """Have every weight in memory as an array."""
+        for program in (self.program, *(() if self.template is None else (self.template.program,))):
+            for number, late in program.weights.items():
+                if isinstance(late, StoredArray):
+                    program.weights[number] = late.read()
 
     @property
     def fallbacks(self) -> Counter[str]:
@@ -150,8 +167,8 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
     )
     settings = _settings(graph.nodes, knowledge)
     if graph.trace is None:
-        return Planned(emit(graph, device, settings=settings), tier=options.tier)
-    template = emit_template(graph, device, settings=settings)
+        return Planned(emit(graph, device, settings=settings, late=options.late_weights), tier=options.tier)
+    template = emit_template(graph, device, settings=settings, late=options.late_weights)
     program = template.at(template.sizes)
     assert program is not None
     return Planned(program, template=template, tier=options.tier)

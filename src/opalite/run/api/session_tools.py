@@ -112,12 +112,16 @@ class SessionTools(SessionApi):
         InputError before the first run.
         """
         check_fork()
+        if any(e.is_released for e in self._ran.executables):
+            self.settle()  # what takes its place is being made
         with self._lock:
             if not self._has_run:
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
             for executable in self._ran.executables:
                 with executable.lock:
+                    if executable.is_released:
+                        raise InputError("other programs take the place of the last run's; run the model again")
                     executable.replay()
             return time.perf_counter() - started
 

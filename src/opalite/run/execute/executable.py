@@ -53,7 +53,8 @@ _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 class Executable:
     """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
-    launches: by number of their step. build_s: seconds that all this took.
+    launches: by number of their step. build_s: seconds that all this took. is_released: it has let go of its memory, so
+    that it does not run any more; to be asked by who has `lock`.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Executable:
         keep_in_children(self)
         self.rt = rt
         self.lock = threading.Lock()
+        self.is_released = False
         self.program = program
         self._now: Sized
         self.exchange: Exchange
@@ -167,6 +169,16 @@ class Executable:
             builder.let_go()
         self.program = _NOTHING  # until another is entered
         self._now = self.exchange = self.last = self._loop = self._repeat = None  # type: ignore[assignment]
+
+    def release(self) -> None:
+        """Let go of all memory, for what takes its place. Whoever calls has `lock`."""
+        program = self.program
+        self.is_released = True
+        self._let_go()
+        self.launches.clear()
+        self._builders.clear()
+        self.memory.release()
+        self.program = program  # which tells what there was
 
     def _enter(self, sized: Sized) -> None:
         """Take up a size; what it needs of a strategy is made when that is chosen."""
@@ -289,6 +301,8 @@ class Executable:
     @property
     def queueing(self) -> str:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
+        if self.is_released:
+            return "launches: another executable is taking the place of this one"
         usual = self._loop or self.plain
         recordings = [p for p in usual.phases if isinstance(p, Recording)]
         replayed = [r for r in recordings if r.replays]

@@ -54,6 +54,14 @@ class SlotMemory:
         self._layout: Layout | None = Layout(rt, program, self._constants)
         self.now = Placed(self._layout, program)
 
+    def release(self) -> None:
+        """Let go of everything. No program may use it any more."""
+        self.weights.clear()
+        self.weight_bytes.clear()
+        self._constants.clear()
+        self._buffers.clear()
+        self.now = self._layout = None  # type: ignore[assignment]
+
     @property
     def nbytes(self) -> int:
         """Bytes of what is no weight."""

@@ -14,7 +14,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+RELEASED = 64 << 20
+"""Bytes of a general executable's weights from which on it lets go of them before those of the special one are made, so
+that they are in memory once. Runs that come meanwhile wait: by general programs they would take longer."""
+
+Make: TypeAlias = "Callable[[Callable[[], None]], Compiled]"
+"""Makes an Executable; calls what it is given before the weights are in memory."""
+
 
 class Job:
     """One specialised Executable to be made.
@@ -37,7 +45,7 @@ class Job:
     why nothing came of it. left: programs that are missing.
     """
 
-    def __init__(self, programs: Sequence[Spec], make: Callable[[], Compiled] | None) -> None:
+    def __init__(self, programs: Sequence[Spec], make: Make | None) -> None:
         """make: None to have the programs built and no more."""
         self.programs, self.make = programs, make
         self.left = len(programs)
@@ -80,7 +88,9 @@ class Job:
 
 
 class Behind:
-    """The jobs of one session. tally: programs that were built for them. swaps: executables that were put in place."""
+    """The jobs of one session. tally: programs that were built for them. swaps: executables that were put in place.
+    gives_up: what should have taken a general executable's place could not be made, and the general one is gone.
+    """
 
     def __init__(self, rt: Runtime, on_swap: Callable[[Executable, Executable], None]) -> None:
         """on_swap: told of an executable that is replaced, and by which, between two runs; held weakly."""
@@ -92,6 +102,7 @@ class Behind:
         self._is_closed = False
         self.tally = ProgramTally(is_behind=True)
         self.swaps = 0
+        self.gives_up = False
         self.faults: list[str] = []
 
     @property
@@ -171,17 +182,35 @@ class Behind:
         self._rt.programs.build_behind(programs, stop, self.tally, urgent=self.swaps == 0)
         if make is None or stop():
             return
-        with planning():
-            made = make()
-        found = job.find_place()
-        if found is None or job.is_over:
-            return
-        cache, key, general = found
-        if cache.swap(key, general, made):
+        released: list[tuple[ExecutableCache, Hashable, Compiled]] = []
+        with ExitStack() as locked:
+
+            def release() -> None:
+                found = job.find_place()
+                if found is not None and sum(found[2].executable.memory.weight_bytes.values()) >= RELEASED:
+                    locked.enter_context(found[2].executable.lock)
+                    released.append(found)
+                    found[2].executable.release()
+
+            swapped = None
+            try:
+                with planning():
+                    made = make(release)
+                found = job.find_place()
+                if found is not None and not job.is_over and found[0].swap(found[1], found[2], made):
+                    swapped = found[2]
+            except BaseException:
+                self.gives_up = self.gives_up or bool(released)
+                raise
+            finally:
+                for cache, key, general in released:
+                    if general is not swapped:
+                        cache.drop(key, general)
+        if swapped is not None:
             self.swaps += 1
             told = self._on_swap()
             if told is not None:
-                told(general.executable, made.executable)
+                told(swapped.executable, made.executable)
 
     def _tell(self, job: Job, fault: str) -> None:
         job.fault = fault

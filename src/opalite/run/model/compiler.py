@@ -111,7 +111,7 @@ class Compiler:
         """
         plan = self._planner(graph, sizes, trace, tuning, None)
         is_exact = self.policy.precision is Precision.FP32  # all that general programs compute in
-        if self.behind is None or not is_exact or (tuning.level or self.options.tune) != "none":
+        if self.behind is None or self.behind.gives_up or not is_exact or (tuning.level or self.options.tune) != "none":
             return self._make(graph, plan, trace, sizes, on_built)
         planned = plan()
         programs = specs(planned.program)
@@ -136,6 +136,7 @@ class Compiler:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
         self._build_general()
+        planned.let_go_weights()
         compiled.job = Job(
             missing,
             partial(self._make_behind, graph, sizes, on_built, planned),
@@ -157,11 +158,13 @@ class Compiler:
         sizes: Sizes,
         on_built: OnBuilt | None,
         planned: Planned,
+        before_weights: Callable[[], None],
     ) -> Compiled:
+        """before_weights: called once all programs are there, before the weights are in memory."""
         assert self.behind is not None
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, None)
-        return self._make(graph, plan, trace, sizes, on_built, planned, self.behind.tally)
+        return self._make(graph, plan, trace, sizes, on_built, planned, self.behind.tally, before_weights)
 
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: PrecisionPolicy | None
@@ -180,6 +183,7 @@ class Compiler:
         on_built: OnBuilt | None,
         planned: Planned | None = None,
         tally: ProgramTally | None = None,
+        before_weights: Callable[[], None] | None = None,
     ) -> Compiled:
         """The Executable of `planned`, or of what `plan` gives of `graph`."""
         failed: BuildError | None = None
@@ -201,7 +205,7 @@ class Compiler:
                     onnx_runner(),
                     tally=tally or self.ledger.programs,
                     tier=planned.tier,
-                    on_built=None if on_built is None else partial(_tell, on_built, template, all_notes),
+                    on_built=partial(_take_weights, planned, all_notes, before_weights, on_built),
                 )
                 break
             except BuildError as e:
@@ -270,6 +274,7 @@ class Compiler:
             prepared = prepare(graph, options, self.rt.info)
             key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
+            options = replace(options, late_weights=self.behind is not None)
             with planning():
                 planned = lay_out(prepared, options, Knowledge(self.rt.info))
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
@@ -312,5 +317,16 @@ def _at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alon
     return plan(graph_at(graph, sizes))
 
 
-def _tell(on_built: OnBuilt, template: Template | None, notes: tuple[str, ...], program: Program) -> None:
-    on_built(program if template is None else template, notes)
+def _take_weights(
+    planned: Planned,
+    notes: tuple[str, ...],
+    before: Callable[[], None] | None,
+    on_built: OnBuilt | None,
+    program: Program,
+) -> None:
+    """What comes between the programs of an Executable and its memory."""
+    if before is not None:
+        before()
+    planned.take_weights()
+    if on_built is not None:
+        on_built(planned.template or program, notes)

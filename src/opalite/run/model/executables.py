@@ -175,6 +175,12 @@ class ExecutableCache:
         old.replace()
         return True
 
+    def drop(self, key: Hashable, compiled: Compiled) -> None:
+        """Forget `compiled`."""
+        with self._lock:
+            self._kept[key] = [c for c in self._kept.get(key, ()) if c is not compiled]
+        compiled.replace()
+
     def has(self, key: Hashable, compiled: Compiled) -> bool:
         """Whether runs of `key` may go through `compiled`."""
         with self._lock:

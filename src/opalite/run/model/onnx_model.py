@@ -163,7 +163,11 @@ class OnnxModel:
             else:
                 turn.take()
             arrays = run.feeds
+            started = clock()
             with executable.lock:
+                if executable.is_released:
+                    self.compiler.ledger.add_wait("behind", clock() - started)
+                    continue  # with what has taken its place
                 if executable.program is not at.program:
                     started = clock()
                     executable.resize(at.program)
