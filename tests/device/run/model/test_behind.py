@@ -20,13 +20,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onnx
 import opalite
 from onnx import helper
 from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
-from opalite.errors import BuildError
+from opalite.errors import BuildError, DeviceMemoryError, InputError
+from opalite.ir.stored import StoredArray
 from opalite.plan.general_programs import general_programs
+from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
+from opalite.run.model import behind
 from opalite.run.model.behind import Behind
 from opalite.run.model.compiler import Compiler
 from opalite.run.report.stats import SessionStats
@@ -154,6 +158,85 @@ def test_a_known_size_waits_for_no_run_by_general_programs(
     assert len(answers) == 2
     for answer in answers:
         close_to(answer, by_onnxruntime(classifier(), WIDE)[0])
+
+
+def wide_model(path: Path) -> Path:
+    """A product with a matrix of 1 MB, which stays in the file until it is packed."""
+    weight = noise(512, 512, seed=3)
+    model = make_model(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        [port("x", (4, 512))],
+        [port("y", (4, 512))],
+        {"w": weight},
+    )
+    onnx.save(model, path)
+    return path
+
+
+def test_the_general_weights_go_before_the_special_ones_come(
+    rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a run that comes in between waits for what takes the general executable's place."""
+    monkeypatch.setattr(behind, "RELEASED", 1)
+    session = opalite.InferenceSession(wide_model(tmp_path / "wide.onnx"), device=rt.info.id, precision="fp32")
+    x = {"x": noise(4, 512)}
+    (want,) = session.run(None, x)
+    assert session.last_timing.tier == "general"
+    (general,) = session._ran.executables
+    begun, go = threading.Event(), threading.Event()
+    real = Planned.take_weights
+    late: list[int] = []
+
+    def take(self: Planned) -> None:
+        late.extend(w.nbytes for w in self.program.weights.values() if isinstance(w, StoredArray))
+        assert general.is_released
+        assert not general.memory.weight_bytes
+        begun.set()
+        assert go.wait(PATIENCE_S)
+        real(self)
+
+    monkeypatch.setattr(Planned, "take_weights", take)
+    held.set()
+    assert begun.wait(PATIENCE_S)
+    assert sum(late) >= 1 << 20, "the packed matrix is in memory beside the general one"
+    assert session.stats().bytes["weights"] == 0
+    assert "another executable is taking the place" in str(session.explain())
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(session.run(None, x)[0]))
+    thread.start()
+    time.sleep(0.05)
+    assert not answers
+    go.set()
+    thread.join(PATIENCE_S)
+    close_to(answers[0], want)
+    assert session.last_timing.tier == "special"
+    assert session.settle(PATIENCE_S)
+    assert session.stats().swaps == 1
+    assert session.replay() > 0
+
+
+def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
+    rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behind, "RELEASED", 1)
+    session = opalite.InferenceSession(wide_model(tmp_path / "wide.onnx"), device=rt.info.id, precision="fp32")
+    x = {"x": noise(4, 512)}
+    (want,) = session.run(None, x)
+    real = Planned.take_weights
+    with monkeypatch.context() as patch:
+
+        def fail(self: Planned) -> None:
+            raise DeviceMemoryError("no room")
+
+        patch.setattr(Planned, "take_weights", fail)
+        held.set()
+        assert session.settle(PATIENCE_S)
+    assert Planned.take_weights is real
+    assert session.stats().faults
+    with pytest.raises(InputError, match="run the model again"):
+        session.replay()
+    close_to(session.run(None, x)[0], want)
+    assert session.last_timing.tier == "special"  # waited for, as without tiers
 
 
 def test_the_next_model_finds_every_general_program(

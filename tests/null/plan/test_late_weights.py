@@ -1,0 +1,59 @@
+"""Weights that are made again when they are wanted are those that are made at once."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx
+from onnx import helper
+from opalite.ir.device import DeviceInfo
+from opalite.ir.stored import StoredArray
+from opalite.plan import emit
+from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
+from opalite.run.model.imported import ImportedModel
+
+from ...helpers.small_models import make_model, noise, port
+
+DEVICE = Path(__file__).parents[2] / "fixtures" / "devices" / "pocl_avx512.json"
+
+
+def planned(path: Path, late: bool) -> Planned:
+    imported = ImportedModel(path)
+    segment = imported.only_segment({"x": noise(4, 512)})
+    return plan(segment.graph, PlanOptions(late_weights=late), Knowledge(DeviceInfo.from_json(DEVICE.read_text())))
+
+
+def test_late_weights_are_the_same(tmp_path: Path) -> None:
+    model = make_model(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("MatMul", ["p", "v"], ["y"])],
+        [port("x", (4, 512))],
+        [port("y", (4, 768))],
+        {"w": noise(512, 640, seed=1), "v": noise(640, 768, seed=2)},
+    )
+    onnx.save(model, tmp_path / "two.onnx")
+    at_once, late = (planned(tmp_path / "two.onnx", wanted) for wanted in (False, True))
+    waiting = [w for w in late.program.weights.values() if isinstance(w, StoredArray)]
+    assert len(waiting) == 2
+    assert waiting[0].read() is waiting[0].read()  # nothing is made twice yet
+    late.let_go_weights()
+    late.take_weights()
+    assert not any(isinstance(w, StoredArray) for w in late.program.weights.values())
+    for number, array in at_once.program.weights.items():
+        np.testing.assert_array_equal(late.program.weights[number], array)
+
+
+def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "MOST_HELD", 1 << 20)
+    weights = {f"w{i}": noise(512, 512, seed=i) for i in range(3)}  # 1 MB each
+    nodes = [helper.make_node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(3)]
+    model = make_model(nodes, [port("x", (4, 512))], [port("h3", (4, 512))], weights)
+    onnx.save(model, tmp_path / "three.onnx")
+    late = planned(tmp_path / "three.onnx", True)
+    gc.collect()
+    waiting = [w for w in late.program.weights.values() if isinstance(w, StoredArray)]
+    assert len(waiting) == 3
+    assert sum(w._found() is not None for w in waiting) <= 1
