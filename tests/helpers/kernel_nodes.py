@@ -107,6 +107,8 @@ def _movement() -> Iterator[Sample]:
     resize |= {"exclude_outside": False, "extrapolation": 0.0, "antialias": False}
     for mode in ("nearest", "linear"):
         yield "Resize", {**resize, "mode": mode, "sizes": (2, 16, 24, 30), "scales": (1.0, 1.0, 2.0, 1.5)}, [x], ()
+    repeated = {"mode": "nearest", "coordinate": "asymmetric", "nearest_mode": "floor"}
+    yield "Resize", {**resize, **repeated, "sizes": (2, 16, 24, 40), "scales": (1.0, 1.0, 2.0, 2.0)}, [x], ()
     grid = {"mode": "linear", "padding": "zeros", "align_corners": False}
     yield "GridSample", grid, [x, noise(2, 5, 6, 2)], ()
     yield "PlaceCast", {}, [x], ()

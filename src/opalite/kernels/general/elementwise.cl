@@ -5,6 +5,7 @@
 // Operands are in the first registers.  Generated in front (operations.py): OPERATIONS, the cases of the switch.
 //   t0..t5, ty   how an element is stored: 0 in 32 bits, 1 unsigned byte, 2 signed byte
 //   e0..e3       extents of the axes outside of the columns; s<k>_<axis> steps of operand k along them, s<k>_4 along a row
+#include "include/compiled_once.cl"
 #ifndef OPERATIONS
 #define OPERATIONS
 #define VECTORS 2
@@ -26,13 +27,18 @@ static inline int element(global const uchar *x, int type, long i) {
     return type == 1 ? (int)x[i] : (int)((global const char *)x)[i];
 }
 
-kernel void elementwise_general(
-    global const uchar *x0, global const uchar *x1, global const uchar *x2, global const uchar *x3, global const uchar *x4,
-    global const uchar *x5, global uchar *y, global const int *code, int steps, int operands, int result,
-    int columns, int rows, int e0, int e1, int e2, int e3, int t0, int t1, int t2, int t3, int t4, int t5, int ty,
+#define PARAMETERS \
+    global const uchar *x0, global const uchar *x1, global const uchar *x2, global const uchar *x3, global const uchar *x4, \
+    global const uchar *x5, global uchar *y, global const int *code, int steps, int operands, int result, \
+    int columns, int rows, int e0, int e1, int e2, int e3, int t0, int t1, int t2, int t3, int t4, int t5, int ty, \
     STEPS_OF(0), STEPS_OF(1), STEPS_OF(2), STEPS_OF(3), STEPS_OF(4), STEPS_OF(5)
-) {
-    const int begin = get_global_id(0) * (PACK * VECTORS), row = get_global_id(1);
+#define ARGUMENTS \
+    x0, x1, x2, x3, x4, x5, y, code, steps, operands, result, columns, rows, e0, e1, e2, e3, t0, t1, t2, t3, t4, t5, \
+    ty, STEP_LIST(0), STEP_LIST(1), STEP_LIST(2), STEP_LIST(3), STEP_LIST(4), STEP_LIST(5)
+
+static void compute_expression(int item, int row, PARAMETERS) {
+    COMPILED_ONCE(steps)
+    const int begin = item * (PACK * VECTORS);
     if (begin >= columns || row >= rows) return;
     const int count = min(PACK * VECTORS, columns - begin), vectors = (count + PACK - 1) / PACK, whole = count / PACK;
     const int q3 = row / e3, q2 = q3 / e2, q1 = q2 / e1;
@@ -89,4 +95,8 @@ kernel void elementwise_general(
             else y[out + v * PACK + i] = (uchar)lanes[i];
         }
     }
+}
+
+kernel void elementwise_general(PARAMETERS) {
+    compute_expression(get_global_id(0), get_global_id(1), ARGUMENTS);
 }

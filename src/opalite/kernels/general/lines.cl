@@ -2,14 +2,18 @@
 // mean and variance, 3 by the mean square.  Element i of line l is scaled by scale[(l % period) * per_line + i / shared],
 // and then bias is added, where they are there.
 // Line l begins at (l / inner) * inner * size + l % inner.
+#include "include/compiled_once.cl"
 #define BLOCK 64 // as in windows.cl
 
-kernel void lines(
-    global const float *x, global const float *scale, global const float *bias, global float *y,
-    int kind, int count, int size, int inner, int has_scale, int has_bias, int period, int per_line, int shared,
+#define PARAMETERS \
+    global const float *x, global const float *scale, global const float *bias, global float *y, \
+    int kind, int count, int size, int inner, int has_scale, int has_bias, int period, int per_line, int shared, \
     float epsilon, float low, float high
-) {
-    const int line = get_global_id(0);
+#define ARGUMENTS \
+    x, scale, bias, y, kind, count, size, inner, has_scale, has_bias, period, per_line, shared, epsilon, low, high
+
+static void compute_line(int line, PARAMETERS) {
+    COMPILED_ONCE(count)
     if (line >= count) return;
     const long at = (long)(line / inner) * inner * size + line % inner;
     x += at;
@@ -52,4 +56,8 @@ kernel void lines(
         v = v < low ? low : v;
         y[(long)i * inner] = v > high ? high : v;
     }
+}
+
+kernel void lines(PARAMETERS) {
+    compute_line(get_global_id(0), ARGUMENTS);
 }

@@ -1,4 +1,4 @@
-"""Transpose, Slice, Concat and Pad of any shape and element type by one program."""
+"""Transpose, Slice, Concat, Pad, and Resize that repeats elements, of any shape and element type by one program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
+from ...ir.symbols import always_equal
 from ...ops.movement import Pad
+from ...ops.resize import Resize
 from ..base import Arg, Launch, Params, Problem, Scratch, ceil_div
 from ..move.copies import Copy, row_major
 from ..move.pad import MODES, merged_axes
@@ -21,6 +23,7 @@ from ..registry import register
 from .common import Build, GeneralKernel, vector_defines
 
 AXES = 6  # of move.cl
+_REPEATS = 4  # mode of move.cl
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,40 @@ class ConcatGeneral(Move):
     """One launch for each input."""
 
     op, special = "Concat", ConcatCopy()
+
+
+@register
+class ResizeRepeat(Mover):
+    """Nearest neighbours where each element of x appears a whole number of times along each axis."""
+
+    op = "Resize"
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.x.type.rank > AXES:
+            return f"x has more than {AXES} axes"
+        return None if repeats(p.node) else "its elements are not each repeated equally often"
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        x, y, times = p.node.x, p.node.y, repeats(p.node)
+        assert times is not None
+        x_steps, y_steps = row_major(x.shape), row_major(y.shape)
+        axes = [
+            MoveAxis(wide, xs, ys, size, gap=gap)
+            for wide, xs, ys, size, gap in zip(y.shape, x_steps, y_steps, x.shape, times, strict=True)
+        ]
+        return [move_launch(x, y, axes, p.device, mode=_REPEATS)]
+
+
+def repeats(node: Node) -> list[int] | None:
+    """How often a Resize repeats x along each axis, whatever the sizes; None where it does something else."""
+    op = node.as_(Resize)
+    if (op.mode, op.coordinate, op.nearest_mode) != ("nearest", "asymmetric", "floor"):
+        return None
+    if not all(type(s) is float and s.is_integer() for s in op.scales):
+        return None
+    times = [int(s) for s in op.scales]
+    wide = [d * n for d, n in zip(node.x.shape, times, strict=True)]
+    return times if all(always_equal(o, w) for o, w in zip(op.sizes, wide, strict=True)) else None
 
 
 @register

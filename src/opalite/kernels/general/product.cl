@@ -9,6 +9,7 @@
 // Blocks of positions lie within lines: `line` is all positions where lanes may go on from one row of y to the next, which
 // `wrap` positions make; else it is ow, and wrap more than lanes reach.
 // Grid: blocks of positions and of rows (these first with rows_first), then b and g.
+#include "include/compiled_once.cl"
 #ifndef VECTORS
 #define VECTORS 2
 #endif
@@ -25,16 +26,21 @@ static inline INTV quotient(INTV a, int b) {
     return q;
 }
 
-kernel void product(
-    global const float *x, global const float *w, global const float *bias, global const float *added, global float *y,
-    int has_bias, int has_added, long added_step_s, long added_step_m, long added_step_p, float low, float high,
-    int rows_first, int positions, int line, int wrap, int rows, int depth, int groups, int stacks,
-    long x_count, long x_step_b, long x_step_g, long x_step_c,
-    long w_begin, long w_step_b, long w_step_g, long w_step_m, long w_step_c, int w_step_t,
-    int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw,
+#define PARAMETERS \
+    global const float *x, global const float *w, global const float *bias, global const float *added, global float *y, \
+    int has_bias, int has_added, long added_step_s, long added_step_m, long added_step_p, float low, float high, \
+    int rows_first, int positions, int line, int wrap, int rows, int depth, int groups, int stacks, \
+    long x_count, long x_step_b, long x_step_g, long x_step_c, \
+    long w_begin, long w_step_b, long w_step_g, long w_step_m, long w_step_c, int w_step_t, \
+    int kd, int kh, int kw, int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw, \
     int id, int ih, int iw, int oh, int ow
-) {
-    const int g0 = get_global_id(0), g1 = get_global_id(1), stack = get_global_id(2);
+#define ARGUMENTS \
+    x, w, bias, added, y, has_bias, has_added, added_step_s, added_step_m, added_step_p, low, high, rows_first, \
+    positions, line, wrap, rows, depth, groups, stacks, x_count, x_step_b, x_step_g, x_step_c, w_begin, w_step_b, \
+    w_step_g, w_step_m, w_step_c, w_step_t, kd, kh, kw, sd, sh, sw, dd, dh, dw, pd, ph, pw, id, ih, iw, oh, ow
+
+static void compute_product(int g0, int g1, int stack, PARAMETERS) {
+    COMPILED_ONCE(positions)
     const int block = rows_first ? g1 : g0, m0 = (rows_first ? g0 : g1) * ROWS;
     const int blocks = (line + PACK * VECTORS - 1) / (PACK * VECTORS), here = block / blocks;
     const int first = here * line + (block - here * blocks) * (PACK * VECTORS), last = min((here + 1) * line, positions);
@@ -131,4 +137,8 @@ kernel void product(
             }
         }
     }
+}
+
+kernel void product(PARAMETERS) {
+    compute_product(get_global_id(0), get_global_id(1), get_global_id(2), ARGUMENTS);
 }

@@ -14,6 +14,7 @@ from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
 from .common import Build, GeneralKernel, float_refusal
+from .move import repeats
 
 
 class _ResizeGeneral(ResizeKernel, GeneralKernel):
@@ -43,6 +44,8 @@ class ResizeNearestGeneral(_ResizeGeneral):
     def refuse(self, p: Problem) -> str | None:
         if p.node.y.type.storage.size != 4:
             return "the general kernel moves elements of four bytes"
+        if repeats(p.node):
+            return "general/move.cl repeats elements, a program that most models need anyway"
         return super().refuse(p)
 
 

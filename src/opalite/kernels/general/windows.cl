@@ -6,11 +6,13 @@
 //   change   of each element first: 0 none, 1 absolute value, 2 square
 //   finish   of the result: 0 none, 1 divided by what was counted, 2 square root, 3 logarithm
 // Grid: stretches of SPAN outputs along the last axis, and rows of these.
+#include "include/compiled_once.cl"
 #ifndef SPAN
 #define SPAN 16
 #endif
 #define BLOCK 64 // elements that are summed one after the other before their total joins the others', to stay accurate
 #define AXIS(a) int o##a, long s##a, int k##a, long w##a, int move##a, int pad##a, int gap##a, int size##a, int from##a, int to##a
+#define AXIS_NAMES(a) o##a, s##a, k##a, w##a, move##a, pad##a, gap##a, size##a, from##a, to##a
 
 static inline float joined(float a, float b, int join) {
     if (join == 0) return a + b;
@@ -20,11 +22,15 @@ static inline float joined(float a, float b, int join) {
     return b > a || a != a ? b : a;
 }
 
-kernel void windows(
-    global const float *x, global float *y, long x0, int rows, int o0, long s0, AXIS(1), AXIS(2), AXIS(3),
+#define PARAMETERS \
+    global const float *x, global float *y, long x0, int rows, int o0, long s0, AXIS(1), AXIS(2), AXIS(3), \
     int join, int change, int finish, float start, float low, float high
-) {
-    const int begin = get_global_id(0) * SPAN, row = get_global_id(1);
+#define ARGUMENTS \
+    x, y, x0, rows, o0, s0, AXIS_NAMES(1), AXIS_NAMES(2), AXIS_NAMES(3), join, change, finish, start, low, high
+
+static void compute_windows(int item, int row, PARAMETERS) {
+    COMPILED_ONCE(rows)
+    const int begin = item * SPAN;
     if (begin >= o3 || row >= rows) return;
     const int q1 = row / o2, c2 = row - q1 * o2, c0 = q1 / o1, c1 = q1 - c0 * o1;
     const int z1 = c1 * move1 - pad1, z2 = c2 * move2 - pad2;
@@ -64,4 +70,8 @@ kernel void windows(
         total = total < low ? low : total;
         y[(long)row * o3 + c3] = total > high ? high : total;
     }
+}
+
+kernel void windows(PARAMETERS) {
+    compute_windows(get_global_id(0), get_global_id(1), ARGUMENTS);
 }
