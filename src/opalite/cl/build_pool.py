@@ -30,6 +30,7 @@ from .build_worker import ANSWER, READY, REQUEST
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
 _BACKGROUND = 10
+_EACH = 2  # programs at least for which one more process pays: it takes as long to start as two take to compile
 _CHUNK = 1 << 16
 _STOP_S = 0.1  # between two questions whether to stop
 _END_S = 5.0  # that a process which has closed its output may take to end
@@ -73,8 +74,7 @@ class BuildPool:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
-                patience = (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._niceness else (START_S, BUILD_S)
-                self._workers.append(_Worker(self._command(), worker_environment(self._folder), *patience))
+                self._workers.append(_Worker(self._command(), worker_environment(self._folder), *self._patience))
 
     def build(
         self,
@@ -95,7 +95,7 @@ class BuildPool:
         try:
             waiting = dict(enumerate(specs))
             while waiting:
-                self.start(len(waiting))
+                self.start(max(1, len(waiting) // _EACH))
                 exchange = _Exchange(self._workers, waiting, stop)
                 with building():
                     yield from exchange.run()
@@ -117,6 +117,30 @@ class BuildPool:
                 return True
         return False
 
+    def adopt(self, other: BuildPool) -> None:
+        """Take over idle processes of `other`, as many as this pool may have, rather than start some.
+
+        They give way to others as this pool's do from now on. `other` starts new ones when it needs some.
+        """
+        if not other._busy.acquire(blocking=False):
+            return
+        try:
+            if not self._busy.acquire(blocking=False):
+                return
+            try:
+                for worker in [w for w in other._workers if w.is_alive]:
+                    if len(self.pids) >= self._limit:
+                        break
+                    with suppress(OSError):
+                        os.setpriority(os.PRIO_PROCESS, worker.process.pid, self._niceness)
+                        worker.be_patient(*self._patience)
+                        other._workers.remove(worker)
+                        self._workers.append(worker)
+            finally:
+                self._busy.release()
+        finally:
+            other._busy.release()
+
     def calm(self, niceness: int) -> None:
         """Let the processes that run give way to others as one of `niceness` does, if they do not yet."""
         for pid in self.pids:
@@ -130,6 +154,11 @@ class BuildPool:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
+
+    @property
+    def _patience(self) -> tuple[float, float]:
+        """Seconds that a process may take to start and for a program."""
+        return (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._niceness else (START_S, BUILD_S)
 
     def _command(self) -> list[str]:
         return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (
@@ -161,6 +190,11 @@ class _Worker:
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self.process.poll() is None
+
+    def be_patient(self, start_s: float, build_s: float) -> None:
+        """From now on it may take so long to start, and for a program."""
+        self._build_s = build_s
+        self.deadline = time.monotonic() + start_s
 
     @property
     def is_busy(self) -> bool:

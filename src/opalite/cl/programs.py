@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import pyopencl as cl
 
-from .. import knobs
 from ..cache.keys import digest
 from ..cache.stats import note
 from ..cache.store import FORMAT, BinaryStore
@@ -26,15 +25,14 @@ from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from ..pocl import repair as pocl
-from ..pocl.limits import task_limit
 from .build_pool import BuildPool
 from .build_worker import PART
+from .builders import may_work_behind, worker_count
 from .compile_source import PLAIN, SourceCompiler
 from .counters import Counters, ProgramTally
 
 _log = logging.getLogger(__name__)
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
-_MANY_WORKERS = 8  # each takes some 200 MB
 _URGENT, _CALM = 5, 15  # niceness of processes that build while others run
 
 Spec = tuple[str, str, str]
@@ -90,18 +88,36 @@ class ProgramCache:
         self._compiler = SourceCompiler(context, device, info, store)
         self._fragile = FRAGILE_COMPILER in info.quirks
         if self._serial and index and os.name == "posix":
-            if _workers() > 1 or self._fragile:
-                self._pool = BuildPool(index, info.version, _workers())
+            if worker_count() > 1 or self._fragile:
+                self._pool = BuildPool(index, info.version, worker_count())
             # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
             # where there is one core, a worker does it.
-            if self._pool is not None or _may_work_behind():
+            if self._pool is not None or may_work_behind():
                 self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
-                self._behind_pool = BuildPool(index, info.version, _workers(), niceness=_URGENT)
+                self._behind_pool = BuildPool(index, info.version, worker_count(), niceness=_URGENT)
 
-    def expect_builds(self) -> None:
-        """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing."""
+    def expect_builds(self, count: int | None = None) -> None:
+        """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing.
+
+        count: of the processes; as many as there may be by default.
+        """
         if self._pool is not None and (self._store is None or self._store.is_empty()):
-            self._pool.start()
+            self._pool.start(count)
+
+    def expect_general(self) -> None:
+        """Get a worker process ready where that pays, unless a process has seen all general programs in the store.
+
+        Finding out which are missing takes as long as a worker takes to start. Where some have gone since, or another
+        version has others, one starts when it is needed. A second one would be ready no sooner than the first has built
+        a program or two, which are all that most models need.
+        """
+        if self._pool is not None and (self._store is None or not self._store.path(self._general_key).exists()):
+            self._pool.start(1)
+
+    def tell_general(self) -> None:
+        """All general programs are in the store."""
+        if self._store is not None and not self._store.path(self._general_key).exists():
+            self._store.put(self._general_key, b"all")
 
     def offer(self, binaries: Mapping[tuple[str, str], Callable[[], bytes]]) -> None:
         """Binaries by (text, options), made for this device and driver; each is read when its program is needed."""
@@ -162,6 +178,8 @@ class ProgramCache:
             lost: dict[int, str] = {}
             given = [(text, self._compiler.given(options)) for text, options, _ in missing]
             started = time.perf_counter()
+            if self._pool is not None:
+                self._behind_pool.adopt(self._pool)  # which have read the driver's library
             if not urgent:
                 self._behind_pool.calm(_CALM)
             for number, binary in self._behind_pool.build(given, waits=True, lost=lost, stop=stop):
@@ -197,7 +215,7 @@ class ProgramCache:
                 progress(done, len(specs))
 
         told = self._build_outside(specs, tell)
-        threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(_workers(), len(specs))
+        threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(worker_count(), len(specs))
         built: list[cl._Program] = []
         if threads <= 1:
             for spec in specs:
@@ -292,6 +310,10 @@ class ProgramCache:
     def _key(self, text: str, options: str) -> str:
         return digest(str(FORMAT), self._fingerprint, options, text)
 
+    @property
+    def _general_key(self) -> str:
+        return digest(str(FORMAT), self._fingerprint, "general programs")
+
     def _count(self, tally: ProgramTally | None, built: int = 0, loaded: int = 0) -> None:
         with self._lock:
             self._counters.programs_built += built
@@ -376,16 +398,3 @@ class ProgramCache:
         for pool in (self._pool, self._link_pool, self._behind_pool):
             if pool is not None:
                 pool.close()
-
-
-def _workers() -> int:
-    """Threads or processes that build at once; 1 where tasks are so few that others would be missing."""
-    if knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is not None:
-        return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
-
-
-def _may_work_behind() -> bool:
-    """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
-    return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None

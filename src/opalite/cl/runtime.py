@@ -114,10 +114,6 @@ class Runtime:
         """Take no plan with these kernels from now on: their programs do not compile on this device."""
         self.info = replace(self.info, quirks=(*self.info.quirks, *(UNBUILT + name for name in kernels)))
 
-    def expect_builds(self) -> None:
-        """To be called before work that comes before many builds: compilers start meanwhile if nothing is cached."""
-        self.programs.expect_builds()
-
     def prepare(
         self,
         program: cl._Program,

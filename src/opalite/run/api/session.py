@@ -133,11 +133,11 @@ class InferenceSession(SessionTools):
         options = compile_options(given, choice, sess_options)
         tell_no_effect(sess_options, log)
         rt = find_runtime(choice.device)
-        rt.expect_builds()
         edits = edits_of(sess_options)
         ledger = Ledger()
         behind = self._make_behind(rt, options)
         compiler = Compiler(rt, options, behind, ledger)
+        compiler.expect_builds()
         with host_memory("loading the model"):
             model, auto = open_model(given["path_or_bytes"], compiler, edits)
         self._behind, self._ledger = behind, ledger

@@ -37,18 +37,19 @@ that they are in memory once. Runs that come meanwhile wait: by general programs
 Make: TypeAlias = "Callable[[Callable[[], None]], Compiled]"
 """Makes an Executable; calls what it is given before the weights are in memory."""
 
+Task: TypeAlias = "tuple[Sequence[Spec], Make | None]"
+"""Programs to be built, and what makes an Executable of them: None where they are all that is wanted."""
+
 
 class Job:
     """One specialised Executable to be made.
 
-    programs: what it is built of. make: gives it, when these are there. is_over: nothing more will come of it. fault:
-    why nothing came of it. left: programs that are missing.
+    begin: finds out what it is built of, and what makes it when these programs are there. is_over: nothing more will
+    come of it. fault: why nothing came of it.
     """
 
-    def __init__(self, programs: Sequence[Spec], make: Make | None) -> None:
-        """make: None to have the programs built and no more."""
-        self.programs, self.make = programs, make
-        self.left = len(programs)
+    def __init__(self, begin: Callable[[], Task]) -> None:
+        self.begin: Callable[[], Task] | None = begin
         self.fault = ""
         self._over = threading.Event()
         self._place: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
@@ -58,13 +59,18 @@ class Job:
         self._place = weakref.ref(cache), weakref.ref(key), weakref.ref(general)
 
     @property
+    def replaces(self) -> bool:
+        """Whether an Executable is to take another's place, and not just programs to be there."""
+        return self._place is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more will come of it."""
         return self._over.is_set()
 
     def end(self) -> None:
         """Nothing more will come of it, and nothing that it held is needed."""
-        self.programs, self.make = (), None
+        self.begin = None
         self._over.set()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -172,11 +178,15 @@ class Behind:
             job.end()
 
     def _do(self, job: Job) -> None:
-        programs, make = job.programs, job.make
+        begin = job.begin
 
         def stop() -> bool:
             return job.is_over or not job.is_wanted or not threading.main_thread().is_alive()
 
+        if begin is None or stop():
+            return
+        with planning():
+            programs, make = begin()
         if stop():
             return
         self._rt.programs.build_behind(programs, stop, self.tally, urgent=self.swaps == 0)

@@ -139,6 +139,7 @@ class CachedModel:
             return found
         with self._opening, planning():
             if self._onnx is None:
+                self.compiler.expect_general()  # before these modules are read, which takes a while
                 from .imported import ImportedModel
                 from .onnx_model import OnnxModel
 

@@ -20,7 +20,7 @@ from ...knobs import LEVELS
 from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.trace import RunTrace
-from .behind import Behind, Job
+from .behind import Behind, Job, Task
 from .executables import Compiled, Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
@@ -39,6 +39,13 @@ OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
 
 MOST_LEFT_OUT = 3
 """Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
+
+PLANNED_BEHIND = 16
+"""Nodes of a graph from which on planning for special programs takes longer than a run by general ones."""
+
+STEPS_A_PROGRAM = 4
+"""Steps of a plan that share a special program: 2 to 4 in models of so many nodes. With more general programs missing
+than that tells of special ones, both plans are compared."""
 
 
 @dataclass(frozen=True)
@@ -106,29 +113,29 @@ class Compiler:
         """As `compile`, but nobody waits for a compiler where general programs do for now.
 
         They do in float32, where fewer of them are missing than of those made for the graph. `Compiled.job` then makes
-        those, once it is submitted to `behind`. Where the special programs are as few, the caller waits for them, and
-        the general ones are built behind, so that the next graph has them.
+        those, once it is submitted to `behind`; planning what they are, which takes longest, is left to it, too, where
+        the general ones are clearly fewer. Where the special programs are as few, the caller waits for them, and the
+        general ones are built behind, so that the next graph has them.
         """
         plan = self._planner(graph, sizes, trace, tuning, None)
-        is_exact = self.policy.precision is Precision.FP32  # all that general programs compute in
-        if self.behind is None or self.behind.gives_up or not is_exact or (tuning.level or self.options.tune) != "none":
+        is_measured = (tuning.level or self.options.tune) != "none"
+        if self.behind is None or self.behind.gives_up or not self._takes_general or is_measured:
             return self._make(graph, plan, trace, sizes, on_built)
-        planned = plan()
-        programs = specs(planned.program)
-        missing = self.rt.programs.missing(programs)
-        if not missing:
-            return self._make(graph, plan, trace, sizes, on_built, planned)
-        try:
-            plan_general = partial(_at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
-            general = plan_general()
-        except OpaliteError as e:
-            _log.info("graph '%s' has no general plan: %s", graph.name, e)
-            return self._make(graph, plan, trace, sizes, on_built, planned)
-        lacking = self.rt.programs.missing(specs(general.program))
-        if len(lacking) >= len(missing):
-            if lacking:
-                self.behind.submit(Job(lacking, None))
-            return self._make(graph, plan, trace, sizes, on_built, planned)
+        missing_of = self.rt.programs.missing
+        plan_general = partial(_at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
+        planned: Planned | None = None
+        general = _plan_or_none(plan_general, graph) if len(graph.nodes) >= PLANNED_BEHIND else None
+        if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
+            planned = plan()
+            missing = missing_of(specs(planned.program))
+            if not missing:
+                return self._make(graph, plan, trace, sizes, on_built, planned)
+            general = general or _plan_or_none(plan_general, graph)
+            lacking = [] if general is None else missing_of(specs(general.program))
+            if general is None or len(lacking) >= len(missing):
+                if lacking:
+                    self.behind.submit(Job(lambda: (lacking, None)))
+                return self._make(graph, plan, trace, sizes, on_built, planned)
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
             self.ledger.add_fallbacks(general.fallbacks)
@@ -136,35 +143,56 @@ class Compiler:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
         self._build_general()
-        planned.let_go_weights()
-        compiled.job = Job(
-            missing,
-            partial(self._make_behind, graph, sizes, on_built, planned),
-        )
+        if planned is not None:
+            planned.let_go_weights()
+        compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned))
         return compiled
+
+    @property
+    def _takes_general(self) -> bool:
+        """Whether first runs may go through general programs, which compute in float32."""
+        return self.behind is not None and self.policy.precision is Precision.FP32
+
+    def expect_builds(self) -> None:
+        """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
+        self.rt.programs.expect_builds(1 if self._takes_general else None)
+
+    def expect_general(self) -> None:
+        """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
+        if self._takes_general:
+            self.rt.programs.expect_general()
 
     def _build_general(self) -> None:
         """Have those general programs built behind that no model needed yet: the next one may."""
+        missing = self._missing_general()
+        if missing and self.behind is not None:
+            self.behind.submit(Job(lambda: (missing, None)))
+
+    def _missing_general(self) -> list[Spec]:
+        """General programs that are not there; that all are is kept for processes to come."""
         from ...plan.general_programs import general_programs
 
-        known = [s.parts for s in general_programs(self.rt.info)]
-        missing = self.rt.programs.missing(known)
-        if missing and self.behind is not None:
-            self.behind.submit(Job(missing, None))
+        missing = self.rt.programs.missing([s.parts for s in general_programs(self.rt.info)])
+        if not missing:
+            self.rt.programs.tell_general()
+        return missing
 
-    def _make_behind(
-        self,
-        graph: Graph,
-        sizes: Sizes,
-        on_built: OnBuilt | None,
-        planned: Planned,
-        before_weights: Callable[[], None],
-    ) -> Compiled:
-        """before_weights: called once all programs are there, before the weights are in memory."""
+    def _begin_behind(self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None) -> Task:
+        """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
         assert self.behind is not None
+        self._missing_general()  # they were built before
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, None)
-        return self._make(graph, plan, trace, sizes, on_built, planned, self.behind.tally, before_weights)
+        if planned is None:
+            planned = plan()
+            planned.let_go_weights()
+
+        def make(before_weights: Callable[[], None]) -> Compiled:
+            assert self.behind is not None
+            tally = self.behind.tally
+            return self._make(graph, plan, trace, sizes, on_built, planned, tally, before_weights)
+
+        return self.rt.programs.missing(specs(planned.program)), make
 
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: PrecisionPolicy | None
@@ -293,6 +321,15 @@ class Compiler:
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
+
+
+def _plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
+    """What `plan` gives of `graph`, by general programs; None if it has no such plan."""
+    try:
+        return plan()
+    except OpaliteError as e:
+        _log.info("graph '%s' has no general plan: %s", graph.name, e)
+        return None
 
 
 def specs(program: Program) -> list[Spec]:

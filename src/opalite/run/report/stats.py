@@ -91,7 +91,7 @@ def make_stats(
         programs_shared=callers.shared + others.shared,
         fallbacks=dict(sorted(ledger.fallbacks.items())),
         swaps=0 if behind is None else behind.swaps,
-        pending=0 if behind is None else sum(job.make is not None for job in behind.jobs),
+        pending=0 if behind is None else sum(job.replaces for job in behind.jobs),
         faults=() if behind is None else tuple(behind.faults),
         waits={cause: count for cause, (count, _) in waits.items()},
         waits_ms={cause: round(1e3 * seconds, 3) for cause, (_, seconds) in waits.items()},

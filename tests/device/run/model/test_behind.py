@@ -25,7 +25,7 @@ import opalite
 from onnx import helper
 from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
-from opalite.errors import BuildError, DeviceMemoryError, InputError
+from opalite.errors import BuildError, DeviceMemoryError, InputError, PlacementError
 from opalite.ir.stored import StoredArray
 from opalite.plan.general_programs import general_programs
 from opalite.plan.planner import Planned
@@ -259,6 +259,46 @@ def test_the_next_model_finds_every_general_program(
     assert asked[0] == known - {(s.text, s.options) for s in sources}
     assert len(asked) == 2
     assert not asked[1] & known
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_a_large_graph_is_planned_for_special_programs_behind(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    """Nobody waits for that plan, which takes longest. Of a small graph it tells whether anything is missing."""
+    planned_by: list[str] = []
+    real = Compiler.plan
+
+    def record(self: Compiler, *args: Any, **options: Any) -> Any:
+        planned_by.append(threading.current_thread().name)
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Compiler, "plan", record)
+    monkeypatch.setattr("opalite.run.model.compiler.PLANNED_BEHIND", 1 if size == "large" else 10**6)
+    session = open_session()
+    want = by_onnxruntime(classifier(), X)[0]
+    close_to(session.run(None, X)[0], want)
+    assert session.last_timing.tier == "general"
+    assert session.settle(PATIENCE_S)
+    close_to(session.run(None, X)[0], want)
+    assert session.last_timing.tier == "special"
+    assert planned_by == ["opalite-behind" if size == "large" else threading.current_thread().name]
+
+
+def test_a_plan_that_fails_behind_leaves_the_session_running(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Compiler, *args: Any, **options: Any) -> Any:
+        raise PlacementError("no kernel takes it")
+
+    monkeypatch.setattr(Compiler, "plan", fail)
+    monkeypatch.setattr("opalite.run.model.compiler.PLANNED_BEHIND", 1)
+    session = open_session()
+    for _ in range(2):
+        close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
+        assert session.settle(PATIENCE_S)
+    assert session.last_timing.tier == "general"
+    assert session.stats().faults == ("no kernel takes it",)
 
 
 def test_halves_are_never_computed_by_general_programs(open_session: Open, lacking: list[bool]) -> None:

@@ -1,0 +1,23 @@
+"""How many processes or threads build programs at once: by the cores, the limits of this process and the user."""
+
+from __future__ import annotations
+
+import os
+
+from .. import knobs
+from ..pocl.limits import task_limit
+
+_MANY_WORKERS = 8  # each takes some 200 MB
+
+
+def worker_count() -> int:
+    """Threads or processes that build at once; 1 where tasks are so few that others would be missing."""
+    if knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is not None:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
+
+
+def may_work_behind() -> bool:
+    """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
+    return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
