@@ -69,6 +69,7 @@ class Builder:
         self.inputs: dict[str, Array] = {}
         self.values: dict[str, Array] = {}
         self.kept: set[str] = set()
+        self.untold: set[str] = set()  # inputs whose shapes stay undeclared
         self.data: list[str] = []  # names that further nodes may read, in the order made
         self._count = 0
 
@@ -314,9 +315,9 @@ class Builder:
 
     def _dims(self, name: str, array: Array, openness: str) -> list[int | str] | None:
         """Declared dimensions. Those of equal size share a symbol, so that they may change together."""
-        if name in self.kept or openness == "fixed":
+        if name in self.kept or (openness == "fixed" and name not in self.untold):
             return list(array.shape)
-        if openness == "rank":
+        if openness == "rank" or name in self.untold:
             return None
         share = 1.0 if openness == "open" else 0.5
         return [f"n{n}" if self.draw.chance(share) else n for n in array.shape]

@@ -359,5 +359,6 @@ def concat_of_nothing(b: Builder) -> None:
     for _ in range(d.between(2, 3)):
         sizes = [0 if i == empty else n if d.chance(0.5) else d.between(1, 7) for i, n in enumerate(shape)]
         parts.append(b.input(np.zeros(sizes, b.dtype)))
+    b.untold.update(parts)
     y = b.name("v")
     b.add([helper.make_node("Concat", parts, [y], name=f"Concat_{y}", axis=axis)], [y], declared=False)
