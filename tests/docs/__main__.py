@@ -36,6 +36,8 @@ _SMALLER = (
     (r"^(python -m tests\.portability).*", r"\1 --help", "fetches hundreds of megabytes, runs for hours"),
     (r"^(python -m benchmarks\.gpu_kernels).*", r"\1 --help", "needs an NVIDIA GPU"),
     (r"^(python -m benchmarks\.gpu_choice).*", r"\1 --help", "needs what gpu_kernels wrote"),
+    (r"^(python -m benchmarks\.side_by_side).*", r"\1 --help", "needs a model with open sizes"),
+    (r"^(python -m benchmarks\.first_run).*", r"\1 --help", "needs a folder of models with their inputs"),
     (r"--seconds 600", "--seconds 5", "shorter"),
     (r"--count \d+", "--count 6", "fewer"),
     (r"--jobs 16", "--jobs 2", "fewer"),
