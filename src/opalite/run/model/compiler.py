@@ -20,7 +20,7 @@ from ...knobs import LEVELS
 from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.trace import RunTrace
-from .behind import Behind, Job, Task
+from .behind import RELEASED, Behind, Job, Task
 from .executables import Compiled, Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
@@ -113,8 +113,9 @@ class Compiler:
         """As `compile`, but nobody waits for a compiler where general programs do for now.
 
         They do in float32, where fewer of them are missing than of those made for the graph. `Compiled.job` then makes
-        those, once it is submitted to `behind`; planning what they are, which takes longest, is left to it, too, where
-        the general ones are clearly fewer. Where the special programs are as few, the caller waits for them, and the
+        those, once it is submitted to `behind`. Planning what they are, which takes longest, is left to it, too, where
+        the general ones are clearly fewer, but not with large weights: planning reads them, and should come before the
+        general executable has its own. Where the special programs are as few, the caller waits for them, and the
         general ones are built behind, so that the next graph has them.
         """
         plan = self._planner(graph, sizes, trace, tuning, None)
@@ -124,7 +125,8 @@ class Compiler:
         missing_of = self.rt.programs.missing
         plan_general = partial(_at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
         planned: Planned | None = None
-        general = _plan_or_none(plan_general, graph) if len(graph.nodes) >= PLANNED_BEHIND else None
+        is_behind = len(graph.nodes) >= PLANNED_BEHIND and _constant_bytes(graph) < RELEASED
+        general = _plan_or_none(plan_general, graph) if is_behind else None
         if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
             planned = plan()
             missing = missing_of(specs(planned.program))
@@ -330,6 +332,12 @@ def _plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
     except OpaliteError as e:
         _log.info("graph '%s' has no general plan: %s", graph.name, e)
         return None
+
+
+def _constant_bytes(graph: Graph) -> int:
+    """Bytes of the constants that its nodes read."""
+    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
+    return sum(v.held.nbytes for v in constants if v.held is not None)
 
 
 def specs(program: Program) -> list[Spec]:
