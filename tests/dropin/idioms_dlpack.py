@@ -25,21 +25,7 @@ def lent_to_numpy(ort: Any, tmp: Path) -> Any:
 
 @idiom
 def lent_types(ort: Any, tmp: Path) -> Any:
-    kinds = [
-        "float32",
-        "float64",
-        "float16",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "bool",
-    ]
-    values = [ort.OrtValue.ortvalue_from_numpy(np.arange(4).astype(k)) for k in kinds]
+    values = [ort.OrtValue.ortvalue_from_numpy(np.arange(4).astype(k)) for k in models.KINDS]
     return [np.from_dlpack(v).copy() for v in values]
 
 

@@ -27,21 +27,7 @@ def value_of_an_array(ort: Any, tmp: Path) -> Any:
 
 @idiom
 def value_of_each_type(ort: Any, tmp: Path) -> Any:
-    kinds = [
-        "float32",
-        "float64",
-        "float16",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "bool",
-    ]
-    return [ort.OrtValue.ortvalue_from_numpy(np.ones((2, 3), k)) for k in kinds]
+    return [ort.OrtValue.ortvalue_from_numpy(np.ones((2, 3), k)) for k in models.KINDS]
 
 
 @idiom

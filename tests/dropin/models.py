@@ -16,6 +16,9 @@ Port = tuple[str, int, Sequence[Any] | None]
 
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
 W = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+KINDS = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+KINDS.append("bool")
+"""NumPy's types of numbers that are ONNX's too."""
 
 
 def build(nodes: Sequence[Any], ins: Sequence[Port], outs: Sequence[Port], opset: int = 17, **weights: Any) -> Any:

@@ -33,14 +33,25 @@ def align_up(n: int, align: int) -> int:
 
 def lower_bound(requests: Sequence[Request], align: int = 1) -> int:
     """The most bytes alive at any one step: no plan can be smaller."""
-    events: dict[int, int] = {}
+    return _most_alive(_events(requests), {r.id: align_up(r.nbytes, align) for r in requests})
+
+
+def _events(requests: Sequence[Request]) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """Ids of the requests that begin, and of those that have ended, at each step at which there are any, in order."""
+    begins, ends = dict[int, list[int]](), dict[int, list[int]]()
     for r in requests:
-        size = align_up(r.nbytes, align)
-        events[r.first] = events.get(r.first, 0) + size
-        events[r.last + 1] = events.get(r.last + 1, 0) - size
+        begins.setdefault(r.first, []).append(r.id)
+        ends.setdefault(r.last + 1, []).append(r.id)
+    return [(begins.get(step, ()), ends.get(step, ())) for step in sorted({*begins, *ends})]
+
+
+def _most_alive(events: Sequence[tuple[Sequence[int], Sequence[int]]], sizes: Mapping[int, int]) -> int:
     alive = most = 0
-    for step in sorted(events):
-        alive += events[step]
+    for begins, ends in events:
+        for i in begins:
+            alive += sizes[i]
+        for i in ends:
+            alive -= sizes[i]
         most = max(most, alive)
     return most
 
@@ -149,11 +160,7 @@ class Replacer:
         self._meets = {
             r.id: [o.id for o in requests if o is not r and o.first <= r.last and r.first <= o.last] for r in requests
         }
-        begins, ends = dict[int, list[int]](), dict[int, list[int]]()
-        for r in requests:
-            begins.setdefault(r.first, []).append(r.id)
-            ends.setdefault(r.last + 1, []).append(r.id)
-        self._events = [(begins.get(step, ()), ends.get(step, ())) for step in sorted({*begins, *ends})]
+        self._events = _events(requests)
         self._last: tuple[Any, Plan, int] = ({}, Plan("", {}, 0), -1)
 
     def place(self, nbytes: Mapping[int, int], align: int) -> tuple[Plan, int]:
@@ -162,23 +169,13 @@ class Replacer:
         last, plan, least = self._last
         if sizes == last and least >= 0:
             return plan, least
-        least = self._lower_bound(sizes)
+        least = _most_alive(self._events, sizes)
         plan = self._placed("as_planned", self._order, sizes)
         if plan.total > self.WELL * least:
             other = self._placed("by_size", sorted(sizes, key=lambda i: -sizes[i]), sizes)
             plan = min(plan, other, key=lambda p: p.total)
         self._last = sizes, plan, least  # set at once, for threads
         return plan, least
-
-    def _lower_bound(self, sizes: Mapping[int, int]) -> int:
-        alive = most = 0
-        for begins, ends in self._events:
-            for i in begins:
-                alive += sizes[i]
-            for i in ends:
-                alive -= sizes[i]
-            most = max(most, alive)
-        return most
 
     def _placed(self, name: str, order: Sequence[int], sizes: Mapping[int, int]) -> Plan:
         offsets: dict[int, int] = {}

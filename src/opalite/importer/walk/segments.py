@@ -175,10 +175,8 @@ class Stage:
         return found, arrival.sizes
 
     def _find(self, values: Mapping[str, Any], keys: Mapping[str, Any], exact: Any) -> tuple[Arrival, Segment | None]:
-        """What arrives, and the segment that serves it, if there is one."""
+        """What arrives, and the segment that serves it, if there is one; `exact` finds it at once from now on."""
         with self.owner.lock:
-            if (known := self.segments.known(exact)) is not None:
-                return known
             arrival = self.dims.arrive(self.incoming, values, keys)
             found = self.segments.find(arrival)
             if found is not None:

@@ -86,15 +86,16 @@ class BundleModel:
         bundle = self._loaded()
         return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
 
-    def is_made_for(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether kernels were chosen for inputs of these shapes, which the bundle serves, and not for others."""
-        variant, sizes = self._find(device, shapes)
-        return variant.template is None or variant.template.sizes == sizes
+    def knows_tuning(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]], stamp: str) -> bool:
+        """Whether kernels were chosen for these shapes, which the bundle serves, or for others by all that was tuned.
 
-    def tuning_stamp(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-        """The tuning database's stamp when the program for these shapes was planned; None where it was not asked."""
-        record = self._find(device, shapes)[0].stored.tuning
-        return None if record is None else record.stamp
+        stamp: the tuning database's now. Where that was not asked when the program was planned, nothing is missing.
+        """
+        variant, sizes = self._find(device, shapes)
+        if variant.template is None or variant.template.sizes == sizes:
+            return True
+        record = variant.stored.tuning
+        return record is None or record.stamp == stamp
 
     def _has(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         try:

@@ -185,7 +185,7 @@ class CachedModel:
         with self._lock:
             opened = list(dict.fromkeys(reversed(self._opened.values())))
         for plan in (p for p in opened if p.serves(info, shapes)):
-            return plan if self._knows_tuning(plan, shapes) else None
+            return plan if plan.knows_tuning(info, shapes, tuning_stamp()) else None
         kept = self._plans.find(feeds, opened)
         if kept is None:
             return None
@@ -194,16 +194,11 @@ class CachedModel:
         except BundleError as e:
             self._plans.drop(kept, e)
             return None
-        if not is_current(program, info) or not self._knows_tuning(kept, shapes):
+        if not is_current(program, info) or not kept.knows_tuning(info, shapes, tuning_stamp()):
             return None  # tuning has found other settings since
         if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
             return None  # general programs, which the graph is planned for, are there sooner
         return kept
-
-    def _knows_tuning(self, plan: BundleModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether nothing was tuned since `plan` was made, which may be for `shapes`, unless it was made for those."""
-        info = self.compiler.rt.info
-        return plan.is_made_for(info, shapes) or plan.tuning_stamp(info, shapes) in (None, tuning_stamp())
 
     def _find_open(self, key: Any) -> BundleModel | None:
         with self._lock:

@@ -173,12 +173,17 @@ def wide_model(path: Path) -> Path:
     return path
 
 
+def open_wide(rt: Runtime, folder: Path, monkeypatch: pytest.MonkeyPatch) -> opalite.InferenceSession:
+    """A session of `wide_model`, whose matrix is large enough for the general executable to be released first."""
+    monkeypatch.setattr(behind, "RELEASED", 1)
+    return opalite.InferenceSession(wide_model(folder / "wide.onnx"), device=rt.info.id, precision="fp32")
+
+
 def test_the_general_weights_go_before_the_special_ones_come(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run that comes in between waits for what takes the general executable's place."""
-    monkeypatch.setattr(behind, "RELEASED", 1)
-    session = opalite.InferenceSession(wide_model(tmp_path / "wide.onnx"), device=rt.info.id, precision="fp32")
+    session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     assert session.last_timing.tier == "general"
@@ -218,8 +223,7 @@ def test_the_general_weights_go_before_the_special_ones_come(
 def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "RELEASED", 1)
-    session = opalite.InferenceSession(wide_model(tmp_path / "wide.onnx"), device=rt.info.id, precision="fp32")
+    session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     real = Planned.take_weights

@@ -10,6 +10,15 @@ from opalite.run.model.turn import PATIENCE_S, RunLock
 LONG_S = 60.0  # for what takes milliseconds on a machine that is not busy
 
 
+def wait_for_one_in_line(lock: RunLock) -> None:
+    """Until another thread has waited for the lock for longer than its patience lasts."""
+    deadline = time.monotonic() + LONG_S
+    while not lock.first_came:
+        assert time.monotonic() < deadline
+        time.sleep(0.0001)
+    time.sleep(2 * PATIENCE_S)
+
+
 def test_who_has_waited_goes_before_who_comes_back_at_once() -> None:
     """A thread that repeats a short run lets go of the lock for less time than another takes to wake up."""
     lock, order = RunLock(), list[str]()
@@ -21,11 +30,7 @@ def test_who_has_waited_goes_before_who_comes_back_at_once() -> None:
 
     other = threading.Thread(target=wait)
     other.start()
-    deadline = time.monotonic() + LONG_S
-    while not lock.first_came:
-        assert time.monotonic() < deadline
-        time.sleep(0.0001)
-    time.sleep(2 * PATIENCE_S)
+    wait_for_one_in_line(lock)
     lock.release()
     with lock:
         order.append("came back")
@@ -39,11 +44,7 @@ def test_who_has_the_lock_takes_it_again_whoever_waits() -> None:
     with lock:
         other = threading.Thread(target=lambda: lock.__enter__() or lock.release())
         other.start()
-        deadline = time.monotonic() + LONG_S
-        while not lock.first_came:
-            assert time.monotonic() < deadline
-            time.sleep(0.0001)
-        time.sleep(2 * PATIENCE_S)
+        wait_for_one_in_line(lock)
         with lock:
             pass
         assert other.is_alive()
