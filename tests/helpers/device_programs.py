@@ -15,14 +15,18 @@ class NotHere(Exception):  # noqa: N818  (a reason, not an error)
 
 
 def run_here(program: Program, inputs: Sequence[Any]) -> list[Any]:
-    """Outputs of `program` for `inputs`. NotHere where there is no OpenCL, or nothing that takes the program."""
+    """Outputs of `program` for `inputs`. NotHere where there is no OpenCL, or nothing that takes the program.
+
+    Dot products of packed bytes are those in plain OpenCL C, for few devices here have instructions for them.
+    """
     from opalite.cl.runtime import find_runtime
     from opalite.run.execute.executable import Executable
     from opalite.run.execute.host_steps import on_host
     from opalite.run.model.onnx_runner import onnx_runner
 
+    sources = [replace(s, options=s.options.replace("-DDOT=1", "-DDOT=0")) for s in program.sources]
     try:
-        executable = Executable(find_runtime(None), replace(program), onnx_runner(), is_trial=True)
+        executable = Executable(find_runtime(None), replace(program, sources=sources), onnx_runner(), is_trial=True)
         outputs, _ = executable.run(list(inputs))
     except OpaliteError as e:
         raise NotHere(str(e)) from e

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir import Graph
+from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.symbols import Trace
 from opalite.plan.program import LaunchStep, ScalarArg
 
 from ...helpers import symbolic
-from ...helpers.device_programs import NotHere
+from ...helpers.device_programs import NotHere, run_here
 from ...helpers.graphs import GraphMaker
 from ...helpers.symbolic import Traced
 
+INTEL = Path(__file__).parents[2] / "fixtures" / "devices" / "intel_uhd_630.json"
 X = np.arange(30, dtype=np.float32).reshape(5, 6)
 
 
@@ -66,3 +68,19 @@ def test_what_no_device_here_runs_has_to_be_equal(traced: Traced, monkeypatch: p
     monkeypatch.setattr(symbolic, "run_here", refuse)
     with pytest.raises(AssertionError, match="another plan"):
         traced.check((5, 6), [X])
+
+
+def test_packed_dot_products_of_another_device_are_computed_here(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = GraphMaker()
+    trace = Trace()
+    x = g.input("x", trace.symbol(5), 64, dtype=DType.UINT8)
+    weights = g.rng.integers(-90, 90, (64, 8)).astype(np.int8)
+    graph = g.done(g.add("y", "IntegerMatMul", x, g.const("w", weights), None, None, trans_a=False, trans_b=False))
+    graph.trace = trace
+    traced = Traced(graph, DeviceInfo.from_json(INTEL.read_text()))
+    program = traced.template.at((5,))
+    assert program is not None
+    assert any("-DDOT=1" in s.options for s in program.sources)
+    values = g.rng.integers(0, 256, (5, 64)).astype(np.uint8)
+    (found,) = run_here(program, [values])
+    assert found.tolist() == (values.astype(int) @ weights.astype(int)).tolist()
