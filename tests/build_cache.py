@@ -21,8 +21,12 @@ _PREFIX = "opalite-tests-"
 
 
 def use_own_cache() -> None:
-    """Point OPALITE_CACHE_DIR to a new folder, which goes when this process ends. Worker processes take over theirs."""
+    """Point OPALITE_CACHE_DIR to a new folder, which goes when this process ends.
+
+    Worker processes have folders within it, so that what the tests of one tune changes no plan of another's.
+    """
     if "PYTEST_XDIST_WORKER" in os.environ:
+        _use_folder_of_worker(os.environ["PYTEST_XDIST_WORKER"])
         return
     _remove_left()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -32,6 +36,17 @@ def use_own_cache() -> None:
         with suppress(OSError):  # read-only, or no links (Windows without the right to them): all is built anew
             (kept / "programs").mkdir(parents=True, exist_ok=True)
             (folder / "programs").symlink_to(kept / "programs", target_is_directory=True)
+    os.environ["OPALITE_CACHE_DIR"] = str(folder)
+
+
+def _use_folder_of_worker(name: str) -> None:
+    shared = Path(os.environ["OPALITE_CACHE_DIR"])
+    folder = shared / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("programs", "pocl"):
+        with suppress(OSError):
+            (shared / part).mkdir(parents=True, exist_ok=True)
+            (folder / part).symlink_to(shared / part, target_is_directory=True)
     os.environ["OPALITE_CACHE_DIR"] = str(folder)
 
 
