@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 
 from .dtype import DType
 
@@ -88,6 +89,7 @@ FLAT = Layout()
 IMAGE = Layout(LayoutKind.TEXELS, 4)
 
 
+@cache
 def packed(c: int) -> Layout:
     """Channel-packed buffer layout with blocks of `c` channels; blocks of one channel are row-major order."""
     return Layout(LayoutKind.PACKED, c) if c > 1 else FLAT

@@ -35,7 +35,7 @@ class _Problem:
 
     def cast_seconds(self, t: TensorType, a: Layout, b: Layout) -> float:
         """Time of one layout cast."""
-        if a == b:
+        if a is b or a == b:
             return 0.0
         shape: tuple[int, ...] = hint_of(t.shape)
         if is_free_cast(shape, a, b):

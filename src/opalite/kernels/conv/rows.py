@@ -40,23 +40,26 @@ class ConvRows(Kernel):
         return tile_refusal(params["TM"], params["TV"], p.device.pack, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        return self._best(p)[1]
+        tv, tm = self._best(p)[1:]
+        return {"TV": tv, "TM": tm}
 
-    def _best(self, p: ConvProblem) -> tuple[float, dict[str, Any]]:
-        """The cheapest tile, and its time in multiply-adds of vectors of one filter element over all tiles."""
+    def _best(self, p: ConvProblem) -> tuple[float, int, int]:
+        """The cheapest tile: its time in multiply-adds of vectors of one filter element over all tiles, TV, TM."""
         win, pack, c = p.window, p.device.pack, RowTile.of(p.device)
         columns, rows = _lines(win)
         filters = _filters(p.node)
         staging = min(c.turn, c.run / win.kernel[2])
         gathering = pack if win.strides[2] > 2 else 0  # lanes are gathered one by one
-
-        def cost(point: dict[str, Any]) -> float:
-            tv, tm = point["TV"], point["TM"]
-            turn = tv * tm + tv + tm + staging + tv * gathering
-            time: float = ceil_div(columns, tv * pack) * rows * ceil_div(filters, tm) * turn
-            return time
-
-        return min(((cost(point), point) for point in self.points(p)), key=lambda found: found[0])
+        along = [(tv, ceil_div(columns, tv * pack) * rows) for tv in self.space["TV"]]
+        across = [(tm, ceil_div(filters, tm)) for tm in self.space["TM"]]
+        best: tuple[float, int, int] | None = None
+        for tv, tiles in along:
+            for tm, blocks in across:
+                time = tiles * blocks * (tv * tm + tv + tm + staging + tv * gathering)
+                if (best is None or time < best[0]) and tile_refusal(tm, tv, pack, p.device) is None:
+                    best = time, tv, tm
+        assert best is not None, "a tile of one vector is always legal"
+        return best
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         columns, rows = _lines(p.window)
