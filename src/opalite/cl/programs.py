@@ -377,18 +377,18 @@ class ProgramCache:
 
     def _load(self, binary: bytes) -> cl._Program:
         if self._serial:
-            pocl.prepare_binary(binary)
+            binary = pocl.prepare_binary(binary)
         program = cl._Program(self._context, [self._device], [binary])
         program._build(b"", [self._device])
         return program
 
     def _save(self, key: str, binary: bytes) -> None:
-        if self._store is not None and binary and self._store.put(key, binary):
+        if self._store is not None and binary and self._store.put(key, pocl.spare_binary(binary)):
             self.stats.saved += 1
 
     def _binary_of(self, program: cl._Program) -> bytes:
         try:
-            return bytes(program.get_info(cl.program_info.BINARIES)[0])
+            return pocl.spare_binary(bytes(program.get_info(cl.program_info.BINARIES)[0]))
         except cl.Error as e:
             _log.info("no binary of a program on %s: %s", self._info.name, e)
             return b""

@@ -20,6 +20,7 @@ from ..ir.device import DeviceInfo
 from ..ir.device_family import SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from ..pocl import repair as pocl
+from ..pocl.pages import release_pages
 from . import tensor, transfer
 from .allocator import Allocator, Arena
 from .counters import Counters, ProgramTally
@@ -56,6 +57,8 @@ class Runtime:
         with cl_errors("Opening a context", self.info.name):
             self.context = cl.Context([device])
             self.queue = cl.CommandQueue(self.context, device)
+        if self.info.family == "pocl":
+            release_pages()
         self._profiling_queue: cl.CommandQueue | None = None
         self._transfer_queue: cl.CommandQueue | None = None
         self._replay: Replay | str | None = None  # None until asked

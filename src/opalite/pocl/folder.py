@@ -18,27 +18,23 @@ import os
 import re
 import secrets
 import shutil
-import struct
 import tempfile
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Lock
 
 from ..cache.locks import try_lock
 from ..cache.scratch import driver_fault, make_temporary
 from ..errors import DeviceError
+from .binary import unpack
 
 BUILDS = "build-"
 """What folders in this one begin with that go when their process does."""
 
 _MOST_PROCESSES = 4096
 _MOST_PROGRAMS = 512  # of earlier processes, in one folder
-_FORMATS = (8,)  # of binaries whose files are found here; PoCL itself unpacks others
-_HEADER = struct.Struct("<8sQIIQ41s")  # mark, device, format, kernels, flags, name of the folder
-_KERNEL = struct.Struct("<QQ")  # bytes of all that is said of a kernel, and of its files, which come last
-_NAME = re.compile(r"[A-P]{2}/[A-P]{38}|_UNCACHED_\w{6}")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _USED = "last_accessed"  # an empty file of PoCL's own, by which a program's last use can be told
 
@@ -132,55 +128,6 @@ def _lock_folder(parent: Path) -> PoclFolder:
             raise
         return PoclFolder(path, descriptor)
     raise OSError("too many processes")
-
-
-# Binaries
-
-
-def unpack(binary: bytes) -> tuple[str, dict[str, memoryview]] | None:
-    """(the folder that a binary of PoCL's names, its files by path below that); None for what is not understood."""
-    try:
-        return _unpack(memoryview(binary))
-    except (struct.error, ValueError, UnicodeDecodeError):
-        return None
-
-
-def _unpack(view: memoryview) -> tuple[str, dict[str, memoryview]] | None:
-    mark, _, version, kernels, _, raw_name = _HEADER.unpack_from(view)
-    name = raw_name.split(b"\0")[0].decode("ascii")
-    if mark != b"poclbin\0" or version not in _FORMATS or not _NAME.fullmatch(name):
-        return None
-    path, contents, at = _file(view, _HEADER.size)
-    files = {path: contents}
-    for _ in range(kernels):
-        size, nbytes = _KERNEL.unpack_from(view, at)
-        end = at + size
-        if end > len(view) or nbytes > size - _KERNEL.size:
-            raise ValueError("a kernel ends past the binary")
-        at = end - nbytes
-        while at < end:
-            path, contents, at = _file(view, at)
-            files[path] = contents
-        if at != end:
-            raise ValueError("a file ends past its kernel")
-    return name, files
-
-
-def _file(view: memoryview, at: int) -> tuple[str, memoryview, int]:
-    path, at = _text(view, at)
-    contents, at = _text(view, at)
-    relative = PurePosixPath(bytes(path).decode("ascii").lstrip("/"))
-    if not relative.parts or ".." in relative.parts:
-        raise ValueError(f"a file is called {relative}")
-    return str(relative), contents, at
-
-
-def _text(view: memoryview, at: int) -> tuple[memoryview, int]:
-    (count,) = struct.unpack_from("<I", view, at)
-    first = at + 4
-    if first + count > len(view):
-        raise ValueError("a file ends past the binary")
-    return view[first : first + count], first + count
 
 
 # Files

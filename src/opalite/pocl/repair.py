@@ -24,6 +24,7 @@ from .. import knobs
 from ..cache.scratch import make_temporary
 from ..errors import DeviceError
 from . import cores, limits
+from .binary import without_bitcode
 from .folder import BUILDS, PoclFolder, open_folder
 from .linker import prepare_linker
 
@@ -32,6 +33,7 @@ _KEEP: list[Any] = []  # strings that PoCL's device records point to
 _folder: PoclFolder | None = None  # this process's
 _fault: DeviceError | None = None  # why it has none
 _THREADS = "POCL_MAX_PTHREAD_COUNT"
+_SPECIALIZATION = "POCL_WORK_GROUP_SPECIALIZATION"
 _limited = ""  # what this process told PoCL of its threads
 _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
@@ -70,7 +72,7 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
     if _folder is not None:
         return None
     limits.check_start()
-    knobs.default_foreign("POCL_WORK_GROUP_SPECIALIZATION", "0")
+    knobs.default_foreign(_SPECIALIZATION, "0")
     if not knobs.foreign(_THREADS) and (threads := limits.thread_limit()) is not None:
         _limited = str(threads)
         knobs.set_foreign(_THREADS, _limited)
@@ -115,12 +117,21 @@ def make_build_folder() -> str:
     return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
-def prepare_binary(binary: bytes) -> None:
-    """To be called before PoCL is given `binary`. DeviceError if its files cannot be written."""
+def prepare_binary(binary: bytes) -> bytes:
+    """To be called before PoCL is given `binary`: what to give it in its place. DeviceError if its files cannot be
+    written.
+    """
     _check_folder()
+    binary = spare_binary(binary)
     limits.check_file(len(binary))
     if _folder is not None:
         _folder.take(binary)
+    return binary
+
+
+def spare_binary(binary: bytes) -> bytes:
+    """`binary` without the bitcode of PoCL's, unless that is to compile kernels again for sizes of work-groups."""
+    return without_bitcode(binary) if knobs.foreign(_SPECIALIZATION) == "0" else binary
 
 
 def prepare_build() -> None:

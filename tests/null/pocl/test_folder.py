@@ -13,7 +13,8 @@ import pytest
 
 from opalite.cache.locks import remove_unused
 from opalite.errors import DeviceError
-from opalite.pocl.folder import BUILDS, PoclFolder, open_folder, unpack
+from opalite.pocl.binary import unpack
+from opalite.pocl.folder import BUILDS, PoclFolder, open_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="folders are locked by flock")
 
@@ -177,7 +178,7 @@ def test_whole_files_are_not_written_again(tmp_path: Path, folders: list[PoclFol
 def test_what_nobody_checked_goes_before_anything_is_compiled(tmp_path: Path, folders: list[PoclFolder]) -> None:
     """PoCL looks for the files of a source by itself."""
     first = open_(tmp_path, folders)
-    source = "AB/" + "CDEFGHIJKLMNOPABCDE" * 2
+    source = "AB/" + "CDEFGHIJKLMNOPABCDE" + "CDEFGHIJKLMNOPABCD"
     other = make_binary(FILES, source)
     first.take(make_binary(FILES))
     first.take(other)

@@ -1,0 +1,87 @@
+"""What a program binary of PoCL's holds, and the same without what only a compiler would read.
+
+A binary is a header, the program as LLVM's bitcode, and of each kernel what is said of it and its machine code, as
+files with their paths. PoCL parses the bitcode whenever it loads a binary, and keeps it: 0.4 MB of memory for a small
+kernel, 10 MB for a step loop, and LLVM's own code with it. It needs it only to compile for one more size of
+work-groups, and says itself that it does without. Needs no OpenCL.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import PurePosixPath
+
+_FORMATS = (8,)  # that are understood here
+_HEADER = struct.Struct("<8sQIIQ41s")  # mark, device, format, kernels, flags, name of the folder
+_KERNEL = struct.Struct("<QQ")  # bytes of all that is said of a kernel, and of its files, which come last
+_COUNT = struct.Struct("<I")
+_NAME = re.compile(r"[A-P]{2}/[A-P]{37}|_UNCACHED_\w{6}")
+_BITCODE = "program.bc"
+_ANY_SIZE = re.compile(r"[^/]+/0-0-0/[^/]+\.so")  # machine code that serves every size of work-groups
+_NOTHING = (b"/program.none", b"\0")  # path and contents of what stands for the bitcode; PoCL wants a file there
+
+
+def unpack(binary: bytes) -> tuple[str, dict[str, memoryview]] | None:
+    """(the folder that a binary of PoCL's names, its files by path below that); None for what is not understood."""
+    found = _unpack_or_none(binary)
+    return None if found is None else found[:2]
+
+
+def without_bitcode(binary: bytes) -> bytes:
+    """`binary` without bitcode if it is understood, and holds machine code of every kernel for any work-group."""
+    found = _unpack_or_none(binary)
+    if found is None:
+        return binary
+    _, files, end = found
+    kernels = _HEADER.unpack_from(binary)[3]
+    if next(iter(files)) != _BITCODE or sum(map(bool, map(_ANY_SIZE.fullmatch, files))) < kernels:
+        return binary
+    first = b"".join(_COUNT.pack(len(text)) + text for text in _NOTHING)
+    return binary[: _HEADER.size] + first + binary[end:]
+
+
+def _unpack_or_none(binary: bytes) -> tuple[str, dict[str, memoryview], int] | None:
+    try:
+        return _unpack(memoryview(binary))
+    except (struct.error, ValueError, UnicodeDecodeError):
+        return None
+
+
+def _unpack(view: memoryview) -> tuple[str, dict[str, memoryview], int]:
+    """Folder, files, and where the first one ends. ValueError and others for what is not understood."""
+    mark, _, version, kernels, _, raw_name = _HEADER.unpack_from(view)
+    name = raw_name.split(b"\0")[0].decode("ascii")
+    if mark != b"poclbin\0" or version not in _FORMATS or not _NAME.fullmatch(name):
+        raise ValueError("not a binary of a known format")
+    path, contents, first = _file(view, _HEADER.size)
+    files, at = {path: contents}, first
+    for _ in range(kernels):
+        size, nbytes = _KERNEL.unpack_from(view, at)
+        end = at + size
+        if end > len(view) or nbytes > size - _KERNEL.size:
+            raise ValueError("a kernel ends past the binary")
+        at = end - nbytes
+        while at < end:
+            path, contents, at = _file(view, at)
+            files[path] = contents
+        if at != end:
+            raise ValueError("a file ends past its kernel")
+    return name, files, first
+
+
+def _file(view: memoryview, at: int) -> tuple[str, memoryview, int]:
+    path, at = _text(view, at)
+    contents, at = _text(view, at)
+    relative = PurePosixPath(bytes(path).decode("ascii").lstrip("/"))
+    if not relative.parts or ".." in relative.parts:
+        raise ValueError(f"a file is called {relative}")
+    return str(relative), contents, at
+
+
+def _text(view: memoryview, at: int) -> tuple[memoryview, int]:
+    (count,) = _COUNT.unpack_from(view, at)
+    first = at + 4
+    if first + count > len(view):
+        raise ValueError("a file ends past the binary")
+    return view[first : first + count], first + count
