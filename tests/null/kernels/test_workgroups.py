@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +127,43 @@ def test_the_cpu_group_divides_the_grid(grid: tuple[int, int, int]) -> None:
     group = default_group(grid, DeviceInfo(kind="cpu", native_float_width=16))
     assert group is not None
     assert all(g % w == 0 for g, w in zip(grid, group, strict=True))
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
+GPUS = [d for d in (DeviceInfo.from_json(p.read_text()) for p in sorted(FIXTURES.glob("*.json"))) if not d.is_cpu]
+PRIMES = (1, 2, 3, 31, 37, 113, 127, 131, 227, 1009, 4099)
+
+
+@pytest.mark.parametrize("device", GPUS, ids=lambda d: d.name)
+def test_a_gpus_groups_are_waves_whatever_the_grid(device: DeviceInfo) -> None:
+    """A grid of primes has no divisors but 1; with one work-item a group, all lanes of a wave but one would idle."""
+    wave = max(device.wave_size, 32)
+    for grid in itertools.product(PRIMES, PRIMES, PRIMES):
+        group = default_group(grid, device)
+        assert group is not None
+        assert min(32, math.prod(grid)) <= math.prod(group) <= min(128, device.max_work_group_size)
+        count = math.prod(math.ceil(g / w) for g, w in zip(grid, group, strict=True))
+        lanes = count * math.ceil(math.prod(group) / wave) * wave
+        assert math.prod(grid) > 0.5 * lanes or math.prod(grid) < wave, f"{grid} by {group}"
+        assert all(w <= most for w, most in zip(group, device.max_work_item_sizes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("grid", "want"),
+    [
+        ((112, 112, 8), (112, 1, 1)),  # divisors that make a wave stay, as nothing is rounded then
+        ((7, 7, 160), (7, 7, 2)),
+        ((1009,), (128,)),
+        ((2, 1009), (2, 64)),
+        ((1009, 2), (128, 1)),
+        ((3, 3, 1013), (3, 1, 32)),
+        ((131, 1, 1), (32, 1, 1)),  # 128 would leave a quarter of the second group's lanes with work
+        ((31,), (31,)),
+    ],
+)
+def test_a_gpus_groups_by_hand(grid: tuple[int, ...], want: tuple[int, ...]) -> None:
+    h200 = next(d for d in GPUS if "H200" in d.name)
+    assert default_group(grid, h200) == want
 
 
 @pytest.mark.parametrize("grid", [(1, 2), (4, 6, 35), (16, 9, 25)])
