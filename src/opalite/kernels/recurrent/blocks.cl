@@ -4,7 +4,9 @@
 //   peep[D, blocks, 3, BLOCK]
 // A work-group of LX x LY work-items serves NB sequences of one direction and `span` of the units: LX side by side
 // along them, PACK units each (a whole block, or one), LY sharing the sums over the state. It takes the steps from
-// `first` to `last`; one that does not have all units takes one step, and finds the state before in y and yc.
+// `first` to `last`. With SHARED no group has all units; a launch is one step, or one of a step's two `pass`es, and
+// leaves what the next has to know of all units in `states`[4][D][B][H]: h after an even and an odd number of steps,
+// c of an LSTM or the update gate of a GRU, and r * h.
 // Grid: LX * ceil(units / span), LY * ceil(B / NB), D.
 //   KIND 0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn     RESET_LATE  gru's linear_before_reset
 //   COUPLED  lstm's input_forget     ACT(i, v, d)  activation i of direction d
@@ -22,6 +24,7 @@
 #define LX 1
 #define LY 1
 #define NB 1
+#define SHARED 0
 #define ACT(i, v, d) tanh(v)
 #endif
 #if KIND == 0
@@ -152,11 +155,19 @@ static inline void load_state(local ACC *out, global const REAL *p, bool given, 
             out[n * units + u] = given && n < count && u < H ? LOAD(p, (size_t)n * H + u) : (ACC)0;
 }
 
+// The same of what a launch before has left.
+static inline void take_state(local ACC *out, global const ACC *p, int count, int units, int H, int begin, int end) {
+    for (int n = 0; n < NB; ++n)
+        for (int u = begin + ITEM; u < end; u += ITEMS)
+            out[n * units + u] = n < count && u < H ? p[(size_t)n * H + u] : (ACC)0;
+}
+
 __attribute__((reqd_work_group_size(LX, LY, 1)))
 kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global const REAL *bias,
                              global const REAL *peep, global const int *lens, global const REAL *h0,
-                             global const REAL *c0, global REAL *y, global REAL *yh, global REAL *yc, int T, int B,
-                             int H, int directions, int span, int first, int last, local ACC *work) {
+                             global const REAL *c0, global REAL *y, global REAL *yh, global REAL *yc,
+                             global ACC *states, int T, int B, int H, int directions, int span, int first, int last,
+                             int pass, local ACC *work) {
     const int n0 = get_group_id(1) * NB, d = get_group_id(2), sequences = min(NB, B - n0);
     const int units = (H + BLOCK - 1) / BLOCK * BLOCK;
     const int begin = get_group_id(0) * span, end = min(units, begin + span);
@@ -177,18 +188,31 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
         count[n] = n >= sequences ? 0 : HAS_LENS ? clamp(lens[n0 + n], 0, T) : T;
         longest = max(longest, count[n]);
         // Steps past a sequence's end are zero.
-        if (n < sequences)
+        if (n < sequences && first == 0 && pass == 0)
             for (int t = count[n]; t < T; ++t)
-                for (int u = ITEM; u < H; u += ITEMS) STORE(y, (t * lines + d * B + n0 + n) * H + u, (ACC)0);
+                for (int u = begin + ITEM; u < min(end, H); u += ITEMS)
+                    STORE(y, (t * lines + d * B + n0 + n) * H + u, (ACC)0);
     }
+#if SHARED
+    const size_t all = lines * H;  // elements of one of the states
+    global ACC *before = states + (first & 1) * all + own, *after = states + (last & 1) * all + own;
+    global ACC *kept = states + 2 * all + own, *product = states + 3 * all + own;
+#endif
     if (first == 0) {
         load_state(h, h0 + own, HAS_H0, sequences, units, H, 0, units);
         load_state(cell, c0 + own, HAS_C0, sequences, units, H, begin, end);
     } else {
-        const int before = backward ? T - first : first - 1;
-        load_state(h, y + (before * lines + d * B + n0) * H, true, sequences, units, H, 0, units);
-        load_state(cell, yc + own, KIND == 0, sequences, units, H, begin, end);
+#if SHARED
+        take_state(h, before, sequences, units, H, 0, units);
+        if (KIND == 0) take_state(cell, kept, sequences, units, H, begin, end);
+#endif
     }
+#if SHARED && TWO_PASSES
+    if (pass == 1) {
+        take_state(reset, product, sequences, units, H, 0, units);
+        take_state(cell, kept, sequences, units, H, begin, end);
+    }
+#endif
     barrier(CLK_LOCAL_MEM_FENCE);
 
     for (int k = first; k < min(last, longest); ++k) {
@@ -198,7 +222,7 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
             gates[n] = z + ((size_t)t * B + n0 + n) * directions * units * GATES + (size_t)d * units * GATES;
         }
 #if TWO_PASSES
-        for (int base = begin; base < end; base += LX * PACK) {
+        for (int base = begin; base < end && pass == 0; base += LX * PACK) {
             const int u = base + get_local_id(0) * PACK;
             ACCV sum[NB * 2];
             project(h, units, r, H, u, 0, 2, sum, part);
@@ -214,6 +238,9 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
+#if SHARED
+        if (pass == 0) break;
+#endif
         local const ACC *seen = reset;
 #else
         local const ACC *seen = h;
@@ -246,10 +273,21 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
 
     for (int n = 0; n < sequences; ++n)
         for (int u = begin + ITEM; u < min(end, H); u += ITEMS) {
-            // A sequence without a step has states of zero, whatever it began with.
-            if (last == T) STORE(yh, own + (size_t)n * H + u, count[n] ? h[n * units + u] : (ACC)0);
-#if KIND == 0
-            STORE(yc, own + (size_t)n * H + u, count[n] ? cell[n * units + u] : (ACC)0);
+            const size_t at = (size_t)n * H + u;
+#if SHARED
+#if TWO_PASSES
+            if (pass == 0) {
+                kept[at] = cell[n * units + u];
+                product[at] = reset[n * units + u];
+                continue;
+            }
 #endif
+            after[at] = h[n * units + u];
+            if (KIND == 0) kept[at] = cell[n * units + u];
+#endif
+            if (last < T) continue;
+            // A sequence without a step has states of zero, whatever it began with.
+            STORE(yh, own + at, count[n] ? h[n * units + u] : (ACC)0);
+            if (KIND == 0) STORE(yc, own + at, count[n] ? cell[n * units + u] : (ACC)0);
         }
 }

@@ -107,7 +107,7 @@ class RecurrentBlocks(Kernel):
         groups = max(1, batch * directions(node.as_(Recurrent)) * split)
         walk = 2.0 * steps * batch * p.node.input(2).type.count / p.device.peak_flops / self.share(p.device)
         idle = max(1.0, p.device.compute_units / groups)
-        launches = 1 + (steps if split > 1 else 1)
+        launches = 1 + (steps * _passes(node.as_(Recurrent)) if split > 1 else 1)
         return walk * idle + launches * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -127,8 +127,12 @@ class RecurrentBlocks(Kernel):
                 (node.get(7), "peepholes", peephole_blocks),
             )
         ]
+        span = ceil_div(blocks, params["SPLIT"]) * block
+        groups = ceil_div(blocks * block, span)
+        shared = groups > 1
         defines = {
             "STORAGE": STORAGE[node.x.type.storage],
+            "SHARED": shared,
             "PACK": block if p.device.is_cpu else 1,
             "BLOCK": block,
             "KIND": KINDS[op.kind],
@@ -148,37 +152,38 @@ class RecurrentBlocks(Kernel):
         args |= {k: z if v is None else v for k, v in zip(names, (*prepare, lens, h0, c0), strict=True)}
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         prelude = activation_macros(node, defines["PACK"], p.device)
-        span = ceil_div(blocks, params["SPLIT"]) * block
-        groups = ceil_div(blocks * block, span)
+        args |= {"span": span, "work": Local(_work_bytes(node, params, p.device))}
+        args["states"] = Scratch("states", 4 * count * max(1, batch) * hidden * _acc_bytes(node)) if shared else z
         lx, ly = params["LX"], params["LY"]
         grid = (lx * groups, ly * ceil_div(batch, params["NB"]), count)
-        ranges = [(0, steps)] if groups == 1 else [(k, k + 1) for k in range(steps)]
-        work = Local(_work_bytes(node, params, p.device))
+        turns = [(0, steps, 0)]
+        if shared:
+            turns = [(k, k + 1, i) for k in range(steps) for i in range(_passes(op))]
         return input_product(node, z, block, p.device) + [
             Launch(
                 "recurrent_blocks",
-                {**args, "span": span, "first": first, "last": last, "work": work},
+                {**args, "first": first, "last": last, "pass": i},
                 grid,
                 (lx, ly, 1),
                 defines,
                 prelude,
             )
-            for first, last in ranges
+            for first, last, i in turns
         ]
 
 
 def split_refusal(node: Node) -> str | None:
     """Why the units cannot be shared among groups that meet at the end of each launch, or None."""
-    op = node.as_(Recurrent)
-    if node.get(4) is not None:
-        return "sequences of different lengths end in the middle of a batch"
-    if op.kind == "gru" and not op.linear_before_reset:
-        return "the reset gate of all units is needed before the last sum"
-    if node.x.shape[0] == 0 or node.x.shape[0] > MOST_LAUNCHES:
-        return f"{node.x.shape[0]} steps would take as many launches"
-    if node.x.shape[0] > 1 and node.x.type.storage.size < 4:
-        return f"the state would be rounded to {node.x.type.storage} at each step"
+    steps = node.x.shape[0]
+    if steps == 0 or steps * _passes(node.as_(Recurrent)) > MOST_LAUNCHES:
+        return f"{steps} steps would take too many launches"
     return None
+
+
+def _passes(op: Recurrent) -> int:
+    """Passes over the state in one step: where a GRU's reset gate acts on the state, all units' is needed for the
+    last sum."""
+    return 2 if op.kind == "gru" and not op.linear_before_reset else 1
 
 
 def _block(device: DeviceInfo) -> int:
@@ -194,8 +199,12 @@ def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
     """Bytes of local memory: four states, and the partial sums of work-items that share a unit."""
     units = _blocks(node, device) * _block(device)
     parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.as_(Recurrent).kind]
-    size = 8 if node.x.type.storage is DType.FLOAT64 else 4
-    return int(params["NB"] * (4 * units + parts)) * size
+    return int(params["NB"] * (4 * units + parts)) * _acc_bytes(node)
+
+
+def _acc_bytes(node: Node) -> int:
+    """Of a number that is summed up: states are not rounded to halves at each step."""
+    return 8 if node.x.type.storage is DType.FLOAT64 else 4
 
 
 def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> list[Launch]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.base import Cost
 from ...ops.recurrent import GATES, Recurrent, directions
 from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space
 from ..registry import register
@@ -34,6 +35,12 @@ class RecurrentWalk(Kernel):
         if p.device.is_cpu:
             return {"GROUP": 1, "PACK": max(4, min(16, p.device.native_float_width))}
         return {"GROUP": min(64, p.device.max_work_group_size), "PACK": 4}
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        """Only as many compute units of a GPU as there are sequences have work."""
+        seconds = super().seconds(p, cost)
+        sequences = max(1, p.node.x.shape[1] * directions(p.node.as_(Recurrent)))
+        return seconds if p.device.is_cpu else seconds * max(1.0, p.device.compute_units / sequences)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

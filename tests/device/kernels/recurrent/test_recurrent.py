@@ -138,12 +138,26 @@ def test_sequences_that_share_weights(rt: Runtime, kind: str, direction: str, fu
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
-@pytest.mark.parametrize("steps", [1, 5])
-def test_units_shared_among_groups(rt: Runtime, kind: str, direction: str, steps: int) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_units_shared_among_groups(rt: Runtime, kind: str, direction: str, steps: int, full: bool, late: bool) -> None:
+    """Also sequences that end in the middle of a batch, and gates that all units have to know before a step ends."""
     items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
-    attrs, arrays = make_case(kind, direction, (steps, 3, 5, 67), True, linear_before_reset=True)
-    arrays[4] = None
+    attrs, arrays = make_case(kind, direction, (steps, 3, 5, 67), full, linear_before_reset=late)
     assert check(rt, attrs, arrays, params={"SPLIT": 2, "NB": 2, **items})
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_shared_states_are_not_rounded_to_halves(rt: Runtime, kind: str) -> None:
+    """What a launch leaves for the next is float32: 40 steps are as right as one."""
+    items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
+    attrs, arrays = make_case(kind, "bidirectional", (40, 2, 5, 67), True)
+    node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3, 7), precision=DType.FLOAT16)
+    kernel = next(k for k in kernels_for("Recurrent") if k.name == "RecurrentBlocks")
+    answers = [run_node(rt, kernel, node, arrays, {"SPLIT": s, "NB": 1, **items}) for s in (1, 2)]
+    for walked, shared in zip(*answers, strict=True):
+        np.testing.assert_allclose(walked, shared, rtol=2e-3, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
