@@ -35,6 +35,7 @@ from opalite.run.report.peaks import measure_peaks
 from opalite.run.report.profile import Peaks
 
 NETWORKS = ("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16")
+"""Those with a target; benchmarks/torch_models.py has more."""
 FIRST = (
     ("resnet50", 32, "fp16"),
     ("vit_b_16", 1, "fp16"),
@@ -72,7 +73,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="names, or `all` of benchmarks/torch_models.py")
     parser.add_argument("--batch", default="1")
     parser.add_argument("--precision", default="fp16,fp32")
     parser.add_argument("--device", default="gpu")
@@ -115,7 +116,12 @@ Row = tuple[str, int, str]
 def rows(options: argparse.Namespace) -> list[Row]:
     """(network, batch, precision) of everything that was asked for, in order of importance."""
     batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
-    asked = [(n, b, p) for b in batches for n in options.networks.split(",") for p in precisions]
+    networks = options.networks.split(",")
+    if networks == ["all"]:
+        from .torch_models import NETWORKS as KNOWN
+
+        networks = list(KNOWN)
+    asked = [(n, b, p) for b in batches for n in networks for p in precisions]
     return sorted(asked, key=lambda row: FIRST.index(row) if row in FIRST else len(FIRST))
 
 
@@ -162,8 +168,8 @@ def problem(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
         return *coded(name, batch), None, None
     from . import torch_models, torch_times
 
-    module, x = torch_models.build(name), torch_models.images(batch)
-    data = torch_models.export(module, batch)
+    module, x = torch_models.build(name), torch_models.sample(name, batch)
+    data = torch_models.export(module, x)
     want = torch_times.reference(torch_models.build(name), x)
     return data, x.numpy(), want, module
 
@@ -263,10 +269,10 @@ def _torch_times(module: Any, x: Any, want: Any, precision: str, options: argpar
     from . import torch_times
 
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    images, compiled = torch.from_numpy(x), options.compile and precision == "fp16"
-    found = {"torch_error": torch_times.error(module, images, dtype, want)}
+    given, compiled = torch.from_numpy(x), options.compile and precision == "fp16"
+    found = {"torch_error": torch_times.error(module, given, dtype, want)}
     if not options.no_torch_times:
-        found |= torch_times.measure(module, images, dtype, compiled=compiled, repeats=options.repeats)
+        found |= torch_times.measure(module, given, dtype, compiled=compiled, repeats=options.repeats)
     return found
 
 
