@@ -135,13 +135,13 @@ def coded(name: str, batch: int) -> tuple[bytes, Any]:
 
 
 def warm(options: argparse.Namespace) -> None:
-    """Compile the programs of every row with a target into the cache, rows side by side in processes of their own.
+    """Compile the programs of the first rows into the cache, one for each core, side by side in processes of their own.
 
-    Drivers may compile one program at a time in a process. Networks built in code need the same programs.
+    Drivers may compile one program at a time in a process.
     """
     until = time.monotonic() + options.warm
     children = []
-    for row in [row for row in rows(options) if row in FIRST]:
+    for row in rows(options)[: os.cpu_count()]:
         for without in {"", options.without}:
             command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device]
             command += ["--warm-row", ",".join(map(str, row))]
@@ -156,7 +156,7 @@ def warm(options: argparse.Namespace) -> None:
 def warm_row(options: argparse.Namespace) -> None:
     """Compile the programs of one row."""
     name, batch, precision = options.warm_row.split(",")
-    data, x = coded(name, int(batch))
+    data, x = problem(name, int(batch))[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
         session.run(None, {session.get_inputs()[0].name: x})
 
