@@ -22,6 +22,7 @@ from .integers import from_dequantized, widen
 from .link import link_epilogues
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
+from .share_concat import share_concats
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 from .sink_transpose import sink_transpose
 
@@ -110,6 +111,7 @@ def place(
     ctx = ctx or Context()
     if tier == "special":
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
+    run_rule(graph, "share_concats", share_concats(device), ctx)
     run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier), ctx)
     pick_kernels(graph, device, strict, memory, measured, tier)
     insert_casts(graph, device, measured)
