@@ -2,6 +2,7 @@
 
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plan_cache.py)
+    plans/AB/<key>/….vain     sizes for which a plan of their own is no faster (run/model/nearer_plan.py)
     precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/folder.py)
     failed/<key>.cl           sources that did not compile, for messages (cl/programs.py)
@@ -84,7 +85,7 @@ class Unit:
     """What is kept or removed as a whole: a binary, a plan, or PoCL's folder of one process."""
 
     path: Path
-    kind: str  # program, plan, choice, pocl or failed
+    kind: str  # program, plan, vain, choice, pocl or failed
     nbytes: int
     used: float  # seconds since the epoch
 
@@ -92,6 +93,7 @@ class Unit:
 _FILES = (
     ("programs/*/*.bin", "program"),
     ("plans/*/*/*.opal", "plan"),
+    ("plans/*/*/*.vain", "vain"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),
 )

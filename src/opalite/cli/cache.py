@@ -22,6 +22,7 @@ from .outputs import check_writable
 _KINDS = {
     "program": "program binaries",
     "plan": "plans of models",
+    "vain": "sizes that need no plan of their own",
     "choice": "choices of precision",
     "pocl": "files of PoCL's, by process",
     "failed": "sources that did not compile",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.symbols import AtSizes, Trace
+from ...ir.symbols import AtSizes, Moved, Trace
 from ...ir.types import TensorType
 from .evaluate import evaluate_nodes
 
@@ -86,9 +86,19 @@ def concrete(
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """A copy of `graph` with plain numbers in the place of its symbols, which have the values `sizes`."""
     assert graph.trace is not None
-    at = AtSizes(graph.trace, sizes)
+    return _changed(graph, AtSizes(graph.trace, sizes), None)
+
+
+def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
+    """A copy of `graph` whose symbols have the values `sizes` at hand; what is planned of it guards no other copy."""
+    assert graph.trace is not None
+    at = Moved(graph.trace, sizes)
+    return _changed(graph, at, at.trace)
+
+
+def _changed(graph: Graph, at: AtSizes, trace: Trace | None) -> Graph:
     made = graph.copy()
-    made.trace = None
+    made.trace = trace
     for v in made.values():
         if not v.is_const:
             v.type = replace(v.type, shape=at(v.shape))

@@ -10,7 +10,7 @@ Integers are polynomials over atoms: symbols, and quotients, remainders, minima 
 polynomials are one object, so that comparing them records nothing. Bounds of the symbols decide what they can.
 """
 
-from .at_sizes import AtSizes, holds_symbols
+from .at_sizes import AtSizes, Moved, holds_symbols
 from .compiled import Numbers, compile_numbers
 from .dim import Dim
 from .explain import conditions, fixed_sizes
@@ -38,6 +38,7 @@ __all__ = [
     "AtSizes",
     "Dim",
     "Guard",
+    "Moved",
     "Numbers",
     "Real",
     "Trace",

@@ -1,4 +1,5 @@
-"""AtSizes: what was made with symbols, with plain numbers for given sizes in their place."""
+"""AtSizes: what was made with symbols, with plain numbers for given sizes in their place. Moved: with other sizes at
+hand."""
 
 from __future__ import annotations
 
@@ -32,9 +33,7 @@ class AtSizes:
     def __call__(self, value: Any) -> Any:
         """`value` with plain numbers: a number, a tuple, a list, or a dataclass with those in its fields."""
         if type(value) in (Dim, Real):
-            self.learn([value])
-            number = self._known[value.text]
-            return int(number) if type(value) is Dim else float(number)
+            return self._number(value)
         if type(value) in (tuple, list):
             return type(value)(map(self, value))
         if is_dataclass(value) and not isinstance(value, type):
@@ -42,6 +41,25 @@ class AtSizes:
             changed = {name: self(v) for name, v in held.items() if holds_symbols(v)}
             return replace(value, **changed) if changed else value
         return value
+
+    def _number(self, value: Any) -> Any:
+        self.learn([value])
+        number = self._known[value.text]
+        return int(number) if type(value) is Dim else float(number)
+
+
+class Moved(AtSizes):
+    """The same expressions with other sizes at hand; in a trace of their own, so that what is decided about them is no
+    guard of the first."""
+
+    def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
+        super().__init__(trace, sizes)
+        self.trace = trace.moved(sizes)
+
+    def _number(self, value: Any) -> Any:
+        if type(value) is Dim:
+            return self.trace.dim(value.poly)
+        return Real(self.trace, value.text, super()._number(value))
 
 
 def holds_symbols(value: Any) -> bool:

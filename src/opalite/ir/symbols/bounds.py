@@ -17,6 +17,12 @@ class KnownBounds:
         self._learnt: dict[Monomial, Bounds] = {}
         self._limiting: dict[tuple[Monomial, bool], str] = {}  # the guard that each bound, lower or upper, comes from
 
+    def copy(self) -> KnownBounds:
+        """The same, to learn other things."""
+        made = KnownBounds()
+        made._atoms, made._learnt, made._limiting = [*self._atoms], dict(self._learnt), dict(self._limiting)
+        return made
+
     def add_atom(self, bounds: Bounds) -> None:
         """Of the next atom, by number."""
         self._atoms.append(bounds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .bounds import KnownBounds
+from .compiled import compile_numbers
 from .dim import Dim
 from .polynomial import Bounds, Monomial, Poly
 from .values import FUNCTIONS
@@ -68,6 +69,18 @@ class Trace:
         self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", SYMBOLS_OWN))
         return made
 
+    def moved(self, sizes: Sequence[int]) -> Trace:
+        """The same symbols and guards with other sizes at hand, for which the guards hold."""
+        numbers = compile_numbers(len(self.symbols), (), self._texts)(*sizes)
+        assert numbers is not None, "there is no guard"
+        made = Trace()
+        made.names, made._texts, made._hints = [*self.names], [*self._texts], [int(n) for n in numbers]
+        made._atoms, made._bounds = dict(self._atoms), self._bounds.copy()
+        made._guards, made.quotients = dict(self._guards), dict(self.quotients)
+        made.recorded = self.recorded
+        made.symbols = [made._dim(s.poly) for s in self.symbols]
+        return made
+
     @property
     def guards(self) -> list[Guard]:
         """What has to hold, in the order in which it was asked."""
@@ -111,10 +124,13 @@ class Trace:
             return 0
         if len(poly) == 1 and not poly[0][0]:
             return poly[0][1]
+        return self._dim(poly)  # type: ignore[return-value]
+
+    def _dim(self, poly: Poly) -> Dim:
         found = self._dims.get(poly)
         if found is None:
             found = self._dims[poly] = Dim(self, poly, self.hint(poly))
-        return found  # type: ignore[return-value]
+        return found
 
     def hint(self, poly: Poly) -> int:
         """The value of a polynomial for the sizes at hand."""

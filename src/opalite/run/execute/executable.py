@@ -224,12 +224,14 @@ class Executable:
         targets: Mapping[int, Target] | None = None,
         lent: Sequence[int] = (),
         recorder: Recorder | None = None,
+        joins: bool = True,
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order for `feeds`, and what the run did.
 
         feeds: arrays or DeviceTensors of exactly the ports' dtypes and shapes. targets: outputs, by number, that should
         stay on the device; where a launch writes one, the DeviceTensor stands for the array. lent: outputs that nobody
         reads after the next run, which stay where they are likewise. recorder: told of the times of every launch.
+        joins: use the step loop if there is one.
         """
         exchange = self.exchange
         if self._is_random:
@@ -244,7 +246,7 @@ class Executable:
         kept: Mapping[int, DeviceTensor] = _NOTHING_KEPT
         if not is_plain or exchange.is_bound:
             kept = self._bind(targets or {}, feeds, lent)
-        strategy = self.last = self._choose(hosts, is_plain, recorder)
+        strategy = self.last = self._choose(hosts, is_plain, recorder) if joins else self.plain
         trace = strategy.run(hosts, kept)
         trace.tier = self.tier
         return list(map(hosts.__getitem__, self._outputs)), trace

@@ -42,11 +42,14 @@ Task: TypeAlias = "tuple[Sequence[Spec], Make | None]"
 
 
 class Job:
-    """One specialised Executable to be made.
+    """One Executable to be made: a specialised one, that takes the place of a general one.
 
     begin: finds out what it is built of, and what makes it when these programs are there. is_over: nothing more will
     come of it. fault: why nothing came of it.
     """
+
+    is_urgent = True
+    """Whether runs are slow until it is done."""
 
     def __init__(self, begin: Callable[[], Task]) -> None:
         self.begin: Callable[[], Task] | None = begin
@@ -86,6 +89,21 @@ class Job:
         if cache is None or key is None or general is None or not cache.has(key, general):
             return None
         return cache, key, general
+
+    def put(self, made: Compiled) -> Compiled | None:
+        """Put what was made in place; what it has replaced, if anything."""
+        found = self.find_place()
+        if found is None or self.is_over or not found[0].swap(found[1], found[2], made):
+            return None
+        return found[2]
+
+    def fail(self, fault: str) -> str:
+        """Note that nothing came of it; what to warn of, if that needs to be known."""
+        self.fault = fault
+        found = self.find_place()
+        if found is not None:
+            found[2].notes = (*found[2].notes, f"general programs go on: the specialised ones failed: {fault}")
+        return f"the session goes on with general programs, because the specialised ones failed: {fault}"
 
     @property
     def is_wanted(self) -> bool:
@@ -189,14 +207,14 @@ class Behind:
             programs, make = begin()
         if stop():
             return
-        self._rt.programs.build_behind(programs, stop, self.tally, urgent=self.swaps == 0)
+        self._rt.programs.build_behind(programs, stop, self.tally, urgent=job.is_urgent and self.swaps == 0)
         if make is None or stop():
             return
         released: list[tuple[ExecutableCache, Hashable, Compiled]] = []
         with ExitStack() as locked:
 
             def release() -> None:
-                found = job.find_place()
+                found = job.find_place() if job.replaces else None
                 if found is not None and sum(found[2].executable.memory.weight_bytes.values()) >= RELEASED:
                     locked.enter_context(found[2].executable.lock)
                     released.append(found)
@@ -206,9 +224,7 @@ class Behind:
             try:
                 with planning():
                     made = make(release)
-                found = job.find_place()
-                if found is not None and not job.is_over and found[0].swap(found[1], found[2], made):
-                    swapped = found[2]
+                swapped = job.put(made)
             except BaseException:
                 self.gives_up = self.gives_up or bool(released)
                 raise
@@ -223,9 +239,7 @@ class Behind:
                 told(swapped.executable, made.executable)
 
     def _tell(self, job: Job, fault: str) -> None:
-        job.fault = fault
-        self.faults.append(fault)
-        found = job.find_place()
-        if found is not None:
-            found[2].notes = (*found[2].notes, f"general programs go on: the specialised ones failed: {fault}")
-        _log.warning("the session goes on with general programs, because the specialised ones failed: %s", fault)
+        warning = job.fail(fault)
+        if warning:
+            self.faults.append(fault)
+            _log.warning("%s", warning)

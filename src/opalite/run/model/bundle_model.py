@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,19 @@ from ..execute.executable import Executable
 from ..execute.trace import Ran, RunTrace
 from .compiler import Compiler
 from .executables import Compiled, ExecutableCache, SizedProgram
+from .far_sizes import Far, distance
 from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun, Whole
-from .turn import Turn
+from .turn import RunLock, Turn
 
 _SHAPES_KEPT = 64
 """Shapes of inputs for which the variant is remembered."""
+
+OnFar = Callable[["BundleModel", Variant, Compiled, tuple[int, ...], Mapping[str, Any], RunLock], None]
+"""Told of sizes that come back, of the variant that serves them, and of what it was compiled to, which was made for
+others; of the run's inputs and of what runs take in turn."""
 
 
 class BundleModel:
@@ -37,7 +43,7 @@ class BundleModel:
     repeats = True
 
     def __init__(self, path: str | os.PathLike[str], compiler: Compiler) -> None:
-        """`compiler` has the runtime and options; nothing is planned."""
+        """`compiler` has the runtime and options; nothing is planned. on_far: to be set by who can plan."""
         self._path = path
         self.compiler = compiler
         self._bundle: Bundle | None = None
@@ -53,6 +59,7 @@ class BundleModel:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self.executables = ExecutableCache()
+        self.on_far: OnFar | None = None
         # Found before, by shapes.
         self._variants: OrderedDict[tuple[Any, ...], tuple[Variant, tuple[int, ...]]] = OrderedDict()
 
@@ -85,6 +92,11 @@ class BundleModel:
         """Whether there is a program for inputs of exactly these names and of `shapes`; BundleError for damage."""
         bundle = self._loaded()
         return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
+
+    def distance(self, shapes: Mapping[str, tuple[int, ...]]) -> float:
+        """How far inputs of `shapes` are from those that it was made for, in factors of two. Decodes nothing."""
+        found = [v.needs.shapes for v in self._loaded().variants if v.needs.shapes.keys() == shapes.keys()]
+        return min((sum(distance(s[name], shapes[name]) for name in s) for s in found), default=math.inf)
 
     def knows_tuning(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]], stamp: str) -> bool:
         """Whether kernels were chosen for these shapes, which the bundle serves, or for others by all that was tuned.
@@ -154,7 +166,10 @@ class BundleModel:
         variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
         compiled, at = self.executables.find_or_make(variant, sizes, lambda: self._build(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
-        template = variant.template
+        far = Far.NO
+        if self.on_far is not None and request.lock is not None:
+            far = self.executables.look_far(variant, compiled, sizes)
+        template = compiled.template
         given = {} if template is None or template.given is None else template.given.at(sizes)
         with Turn(request.lock) as turn:
             turn.take()
@@ -171,7 +186,10 @@ class BundleModel:
         trace.add(spent)
         ran.add(executable)
         ran.note(*compiled.notes, *at.notes)
-        ran.steady = self._steady(compiled, at, feeds, given)
+        if far is not Far.WATCHED:
+            ran.steady = self._steady(compiled, at, feeds, given)
+        if far is Far.DUE and self.on_far is not None and request.lock is not None:
+            self.on_far(self, variant, compiled, sizes, feeds, request.lock)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
         found = [

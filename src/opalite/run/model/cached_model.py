@@ -6,9 +6,11 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...cl.beside_runs import planning
 from ...errors import BundleError
@@ -20,17 +22,22 @@ from ...plan.template import Template
 from ...tune.files import tuning_stamp
 from ..execute.trace import RunTrace
 from .bundle_model import BundleModel
-from .compiler import Compiler, specs
+from .compiler import Compiler, Prepared, specs
 from .description import describe_model
 from .example_shapes import example_shapes
-from .executables import ExecutableCache
+from .executables import Compiled, ExecutableCache
+from .far_sizes import FAR, Sizes
+from .nearer_plan import NearerPlan
 from .overflow import is_finite
 from .plan_cache import KEPT, PlanCache, fits, is_current
 from .request import PLAIN, RunRequest
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
+    from ...plan.planner import Planned
+    from .imported import ImportedModel
     from .onnx_model import OnnxModel
+    from .turn import RunLock
 
 _TYPES_KEPT = 256
 """Types of inputs for which the plan is remembered."""
@@ -85,7 +92,7 @@ class CachedModel:
     def caches(self) -> list[ExecutableCache]:
         """What holds what was compiled."""
         with self._lock:
-            found = [plan.executables for plan in self._opened.values()]
+            found = [plan.executables for plan in dict.fromkeys(self._opened.values())]
         return found if self._onnx is None else [*found, self._onnx.executables]
 
     def reset(self) -> None:
@@ -125,7 +132,7 @@ class CachedModel:
         model = self._imported()
         imported_s = time.perf_counter() - started
         may_keep = self._keeps and model.repeats and fits(feeds) and not tunes
-        outputs, trace = model.run(feeds, request, partial(self._keep, feeds) if may_keep else None)
+        outputs, trace = model.run(feeds, request, _Keeper(self, _types_alone(feeds)) if may_keep else None)
         trace.import_s += imported_s
         if before is not None:
             trace.add(before)
@@ -173,6 +180,7 @@ class CachedModel:
                 plan = self._find_kept(feeds)
             if plan is None:
                 return None
+            plan.on_far = None if self.compiler.behind is None else self._make_nearer
             with self._lock:
                 self._opened[key] = plan
                 if len(self._opened) > _TYPES_KEPT:
@@ -184,9 +192,20 @@ class CachedModel:
         info, shapes = self.compiler.rt.info, {name: array.shape for name, array in feeds.items()}
         with self._lock:
             opened = list(dict.fromkeys(reversed(self._opened.values())))
-        for plan in (p for p in opened if p.serves(info, shapes)):
-            return plan if plan.knows_tuning(info, shapes, tuning_stamp()) else None
-        kept = self._plans.find(feeds, opened)
+        found = min((p for p in opened if p.serves(info, shapes)), key=lambda p: p.distance(shapes), default=None)
+        if found is not None and (found.distance(shapes) < FAR or self._plans.count == 1):
+            return found if found.knows_tuning(info, shapes, tuning_stamp()) else None
+        kept = self._find_unopened(feeds, opened, found)
+        if kept is not None or found is None:
+            return kept
+        return found if found.knows_tuning(info, shapes, tuning_stamp()) else None
+
+    def _find_unopened(
+        self, feeds: Mapping[str, Any], opened: Sequence[BundleModel], known: BundleModel | None
+    ) -> BundleModel | None:
+        """A plan from the cache that can be run at once. known: one that is open; the plan is made for nearer sizes."""
+        info, shapes = self.compiler.rt.info, {name: array.shape for name, array in feeds.items()}
+        kept = self._plans.find(feeds, opened, None if known is None else known.distance(shapes))
         if kept is None:
             return None
         try:
@@ -207,25 +226,101 @@ class CachedModel:
                 self._opened.move_to_end(key)
         return plan
 
-    def _keep(
-        self, feeds: Mapping[str, Any], program: Program | Template, segment: Segment, notes: tuple[str, ...]
+    def _make_nearer(
+        self,
+        plan: BundleModel,
+        variant: Variant,
+        compiled: Compiled,
+        sizes: Sizes,
+        feeds: Mapping[str, Any],
+        lock: RunLock,
     ) -> None:
+        """Have a plan made behind for `sizes`, those of `feeds`, which come back and which `plan` was not made for."""
+        behind = self.compiler.behind
+        types = _types_alone(feeds)
+        if behind is None or self._plans.was_in_vain(types):
+            return
+        keeper = _Keeper(self, types)
+
+        def prepare() -> Prepared | None:
+            from .imported import ImportedModel  # and with it onnx, which a process with a plan does without
+
+            opened = None if self._onnx is None else self._onnx.imported
+            imported = opened or ImportedModel(self._model, self._edits, self._plans.file)
+            segment = imported.fresh().only_segment(types)
+            shapes = {name: array.shape for name, array in types.items()}
+
+            def complete(planned: Planned) -> Planned:
+                whole = imported.complete(planned.template or planned.program, segment)
+                found = imported.needs(whole, segment, shapes).sizes
+                if not isinstance(whole, Template) or found != variant.needs.sizes:
+                    raise BundleError("the sizes are other ones than the plan's")
+                program = whole.at(sizes)
+                assert program is not None, "planned for them"
+                return replace(planned, program=program, template=whole)
+
+            def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
+                keeper.keep_whole(imported, program, segment, notes)
+
+            return self.compiler.prepare(segment.graph, sizes=sizes, on_built=tell, complete=complete)
+
+        job = NearerPlan(prepare, lock, keeper.forget)
+        job.place_beside(plan.executables, variant, compiled, sizes)
+        behind.submit(job)
+
+    def may_keep(self, is_template: bool) -> bool:
+        """Whether another plan is to be kept; asked once for each."""
         with self._lock:
             if not self._keeps:
-                return  # another thread's was the first
-            self._keeps = self._keeps - 1 if isinstance(program, Template) else 0
-        assert self._onnx is not None
-        shapes = {name: array.shape for name, array in feeds.items()}
+                return False  # another thread's was the first
+            self._keeps = self._keeps - 1 if is_template else 0
+            return True
+
+
+class _Keeper:
+    """Keeps the plan that a run makes in the cache. types: of the run's inputs, whose contents are not held."""
+
+    def __init__(self, model: CachedModel, types: Mapping[str, Any]) -> None:
+        self._model, self._types = model, types
+
+    def __call__(self, program: Program | Template, segment: Segment, notes: tuple[str, ...]) -> None:
+        """Keep what was planned of a segment that is the whole model."""
+        assert self._model._onnx is not None
+        if not self._model.may_keep(isinstance(program, Template)):
+            return
+        imported = self._model._onnx.imported
         try:
-            whole = self._onnx.imported.complete(program, segment)
-            about = {**describe_model(self._onnx), "notes": list(notes)}
-            variant = Variant(self.compiler.rt.info, whole, needs=self._onnx.imported.needs(whole, segment, shapes))
-            self._plans.keep(feeds, Bundle([variant], about))
+            whole = imported.complete(program, segment)
         except BundleError:
             return  # such as an output that is an input: nothing to gain
-        own = program.program if isinstance(program, Template) else program
-        own.weight_keys = variant.stored.weight_keys
+        kept = self.keep_whole(imported, whole, segment, notes)
+        if kept is not None:
+            own = program.program if isinstance(program, Template) else program
+            own.weight_keys = kept.stored.weight_keys
+
+    def keep_whole(
+        self, imported: ImportedModel, whole: Program | Template, segment: Segment, notes: tuple[str, ...]
+    ) -> Variant | None:
+        """Keep a program whose ports are the model's own; None if that cannot be."""
+        shapes = {name: array.shape for name, array in self._types.items()}
+        try:
+            about = {**describe_model(self._model), "notes": list(notes)}
+            needs = imported.needs(whole, segment, shapes)
+            variant = Variant(self._model.compiler.rt.info, whole, needs=needs)
+            self._model._plans.keep(self._types, Bundle([variant], about))
+        except BundleError:
+            return None
+        return variant
+
+    def forget(self) -> None:
+        """The plan is not worth having, nor trying again."""
+        self._model._plans.tell_in_vain(self._types)
 
 
 def _types_of(feeds: Mapping[str, Any]) -> Any:
     return frozenset((name, array.dtype.str, array.shape) for name, array in feeds.items())
+
+
+def _types_alone(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of the same types without contents: zeros, for which there is next to no memory."""
+    return {n: np.broadcast_to(np.zeros((), a.dtype), a.shape) for n, a in feeds.items()}

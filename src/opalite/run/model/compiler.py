@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,11 +20,13 @@ from ...knobs import LEVELS
 from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.trace import RunTrace
-from .behind import RELEASED, Behind, Job, Task
-from .executables import Compiled, Sizes
+from .behind import RELEASED, Behind, Job, Make, Task
+from .executables import Compiled
+from .far_sizes import Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
+from .planning import at_sizes, constant_bytes, plan_or_none
 from .request import AS_OPENED, TuneRequest
 
 if TYPE_CHECKING:
@@ -46,6 +48,15 @@ PLANNED_BEHIND = 16
 STEPS_A_PROGRAM = 4
 """Steps of a plan that share a special program: 2 to 4 in models of so many nodes. With more general programs missing
 than that tells of special ones, both plans are compared."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program, what it is built of that is missing, and what makes its Executable when that is there."""
+
+    program: Program
+    missing: Sequence[Spec]
+    make: Make
 
 
 @dataclass(frozen=True)
@@ -123,16 +134,16 @@ class Compiler:
         if self.behind is None or self.behind.gives_up or not self._takes_general or is_measured:
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
-        plan_general = partial(_at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
+        plan_general = partial(at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
         planned: Planned | None = None
-        is_behind = len(graph.nodes) >= PLANNED_BEHIND and _constant_bytes(graph) < RELEASED
-        general = _plan_or_none(plan_general, graph) if is_behind else None
+        is_behind = len(graph.nodes) >= PLANNED_BEHIND and constant_bytes(graph) < RELEASED
+        general = plan_or_none(plan_general, graph) if is_behind else None
         if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
             planned = plan()
             missing = missing_of(specs(planned.program))
             if not missing:
                 return self._make(graph, plan, trace, sizes, on_built, planned)
-            general = general or _plan_or_none(plan_general, graph)
+            general = general or plan_or_none(plan_general, graph)
             lacking = [] if general is None else missing_of(specs(general.program))
             if general is None or len(lacking) >= len(missing):
                 if lacking:
@@ -196,13 +207,40 @@ class Compiler:
 
         return self.rt.programs.missing(specs(planned.program)), make
 
+    def prepare(
+        self,
+        graph: Graph,
+        *,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
+        complete: Callable[[Planned], Planned] | None = None,
+    ) -> Prepared | None:
+        """`graph`, which is consumed, planned for the sizes at hand, and what makes its Executable; None if that would
+        serve no others. complete: changes what was planned before anything is made of it."""
+        assert self.behind is not None
+        trace, tally = RunTrace(), self.behind.tally
+
+        def plan() -> Planned:
+            planned = self.plan(graph.copy(), trace)
+            return planned if complete is None else complete(planned)
+
+        planned = plan()
+        if planned.template is None:
+            return None
+        planned.let_go_weights()
+
+        def make(before_weights: Callable[[], None]) -> Compiled:
+            return self._make(graph, plan, trace, sizes, on_built, planned, tally)
+
+        return Prepared(planned.program, self.rt.programs.missing(specs(planned.program)), make)
+
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: PrecisionPolicy | None
     ) -> Callable[[], Planned]:
         """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
         tunes = (tuning.level or self.options.tune) != "none"
         plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
-        return partial(_at_sizes, plan, graph, sizes, alone=tunes)
+        return partial(at_sizes, plan, graph, sizes, alone=tunes)
 
     def _make(
         self,
@@ -325,41 +363,9 @@ class Compiler:
         return planned
 
 
-def _plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
-    """What `plan` gives of `graph`, by general programs; None if it has no such plan."""
-    try:
-        return plan()
-    except OpaliteError as e:
-        _log.info("graph '%s' has no general plan: %s", graph.name, e)
-        return None
-
-
-def _constant_bytes(graph: Graph) -> int:
-    """Bytes of the constants that its nodes read."""
-    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
-    return sum(v.held.nbytes for v in constants if v.held is not None)
-
-
 def specs(program: Program) -> list[Spec]:
     """What is built of the program's sources."""
     return [s.parts for s in program.sources]
-
-
-def _at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
-    """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
-    if graph.trace is None:
-        return plan(graph.copy())
-    if not alone:
-        planned = plan(graph.copy())
-        if planned.template is None or sizes == planned.template.sizes:
-            return planned
-        with planning():
-            program = planned.template.at(sizes)
-        if program is not None:
-            return replace(planned, program=program)
-    from ...importer.walk.given import graph_at
-
-    return plan(graph_at(graph, sizes))
 
 
 def _take_weights(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import weakref
@@ -15,12 +14,11 @@ from ...plan.program import Program
 from ...plan.template import Template
 from ..execute.executable import SIZES_KEPT, Executable
 from .behind import Job
+from .far_sizes import Far, FarSizes, Sizes, distance
 from .steady import SteadyRun
 
 KEPT = 8
 """Executables of one segment: where it has no template, one for each set of sizes."""
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -70,7 +68,9 @@ class Compiled:
         came = ", ".join(f"s{i}={size} ({name})" for i, (name, size) in enumerate(zip(names, sizes, strict=True)))
         conditions = f"{len(self.template.guards)} conditions hold"
         fixed = [f"sizes: {g.text}, by {g.node or 'the plan'} ({g.where})" for g in self.template.guards if g.fixes]
-        return (f"sizes: {came}; this plan serves others for which {conditions}", *fixed)
+        made_for = ", ".join(f"s{i}={size}" for i, size in enumerate(self.template.sizes))
+        own = "" if sizes == self.template.sizes else f"was made for {made_for}, and "
+        return (f"sizes: {came}; this plan {own}serves others for which {conditions}", *fixed)
 
     @property
     def sizes_kept(self) -> int:
@@ -85,6 +85,14 @@ class Compiled:
             for at in self._made.values():
                 if at.steady is not None:
                     at.steady.is_current = False
+
+    def leave(self, made_for: Sizes) -> None:
+        """Runs of sizes nearer to `made_for` go through something else from now on."""
+        with self._lock:
+            for sizes, at in self._made.items():
+                if at.steady is not None and distance(made_for, sizes) < distance(self.made_for, sizes):
+                    at.steady.is_current = False
+                    at.steady = None
 
     def at(self, sizes: Sizes) -> SizedProgram | None:
         """The program for `sizes`, which the executable may be resized to; None if it serves others only."""
@@ -106,14 +114,12 @@ class Compiled:
         return found
 
 
-def _distance(a: Sizes, b: Sizes) -> float:
-    """How far sizes are from each other, in factors of two."""
-    return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=False))
-
-
 class ExecutableCache:
     """Compiled programs by what they were compiled from - a segment, which is a part of a model, or a variant of a
     bundle - and the sizes that they serve. They live as long as that, or until `clear`. Thread-safe.
+
+    waits, waited_s: how often callers waited for another thread that compiled the same, and how long in all. nearer:
+    how many were added that were made for sizes nearer to those that come.
     """
 
     def __init__(self) -> None:
@@ -121,6 +127,8 @@ class ExecutableCache:
         self.waits = 0
         self.waited_s = 0.0
         self._kept: weakref.WeakKeyDictionary[Hashable, list[Compiled]] = weakref.WeakKeyDictionary()
+        self._far: weakref.WeakKeyDictionary[Hashable, FarSizes] = weakref.WeakKeyDictionary()
+        self.nearer = 0
         self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
     def find(self, key: Hashable, sizes: Sizes = ()) -> tuple[Compiled, SizedProgram] | None:
@@ -129,7 +137,7 @@ class ExecutableCache:
         with self._lock:
             kept = list(self._kept.get(key, ()))
         if len(kept) > 1:
-            kept.sort(key=lambda c: _distance(c.made_for, sizes))
+            kept.sort(key=lambda c: distance(c.made_for, sizes))
         for compiled in kept:
             at = compiled.at(sizes)
             if at is not None:
@@ -175,6 +183,22 @@ class ExecutableCache:
         old.replace()
         return True
 
+    def look_far(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> Far:
+        """Whether `compiled`, by which `sizes` run, was made for sizes so far from these that another may be better."""
+        if compiled.template is None or compiled.executable.tier == "general":
+            return Far.NO
+        with self._lock:
+            return self._far.setdefault(key, FarSizes()).come(sizes, compiled.made_for)
+
+    def add_nearer(self, key: Hashable, compiled: Compiled) -> None:
+        """Keep `compiled`, by which sizes run from now on that are nearer to its own than to the others'."""
+        self.keep(key, compiled)
+        with self._lock:
+            self.nearer += 1
+            others = [c for c in self._kept[key] if c is not compiled]
+        for other in others:
+            other.leave(compiled.made_for)
+
     def drop(self, key: Hashable, compiled: Compiled) -> None:
         """Forget `compiled`."""
         with self._lock:
@@ -196,6 +220,7 @@ class ExecutableCache:
         """Forget everything."""
         with self._lock:
             self._kept = weakref.WeakKeyDictionary()
+            self._far = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 from ...cl.beside_runs import planning
 from ...errors import PlacementError
 from ...importer import Task
+from ...importer.walk.given import graph_moved
 from ...importer.walk.segments import ModelImporter, Output, Run, Segment
 from ...importer.walk.tasks import NodeTask, TrimTask
 from ...ir.device import DeviceInfo
@@ -22,13 +24,15 @@ from ...plan.template import Template
 from ..execute.exchange import Target
 from ..execute.trace import Ran, RunTrace
 from .behind import Job
-from .compiler import Compiler
+from .compiler import Compiler, Prepared
 from .executables import Compiled, ExecutableCache, SizedProgram
+from .far_sizes import Far
 from .imported import ImportedModel
+from .nearer_plan import NearerPlan
 from .overflow import recover
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun
-from .turn import Turn
+from .turn import RunLock, Turn
 
 OnWhole = Callable[["Program | Template", Segment, tuple[str, ...]], None]
 """Told of the program, or its template, of a segment that is the whole model, and of notes on it, before it is made
@@ -153,6 +157,12 @@ class OnnxModel:
                 ready = self._settled(segment, sizes, ready)
             compiled, at = ready
             executable = compiled.executable
+            far = Far.NO
+            if request.lock is not None and made is not None and self.compiler.behind is not None:
+                far = self.executables.look_far(segment, compiled, sizes)
+                if far is Far.DUE:
+                    keep = on_whole if run.is_whole else None
+                    made.append(self._nearer_plan(segment, compiled, sizes, request.lock, keep))
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
@@ -193,7 +203,7 @@ class OnnxModel:
                 if found is not compiled:
                     compiled = self.executables.keep(segment, found, instead_of=compiled)
                     at = compiled.at(sizes) or at
-            if last is not None and run.is_only:
+            if last is not None and run.is_only and far is not Far.WATCHED:
                 last.append(((compiled, at, sizes), segment))
             ran.add(compiled.executable)
             ran.note(*compiled.notes, *at.notes)
@@ -237,6 +247,27 @@ class OnnxModel:
 
         return self.executables.find_or_make(segment, sizes, make)
 
+    def _nearer_plan(
+        self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_whole: OnWhole | None
+    ) -> Job:
+        """What makes a plan of `segment` for `sizes`, which come back and which `compiled` was not made for."""
+        segment_of = weakref.ref(segment)
+
+        def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
+            found = segment_of()
+            if on_whole is not None and found is not None:
+                on_whole(program, found, notes)
+
+        def prepare() -> Prepared | None:
+            found = segment_of()
+            if found is None:
+                return None
+            return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=tell)
+
+        job = NearerPlan(prepare, lock, getattr(on_whole, "forget", _do_nothing))
+        job.place_beside(self.executables, segment, compiled, sizes)
+        return job
+
     def _settled(
         self, segment: Segment, sizes: tuple[int, ...], ready: tuple[Compiled, SizedProgram]
     ) -> tuple[Compiled, SizedProgram]:
@@ -246,6 +277,10 @@ class OnnxModel:
         ready[0].job.wait()
         self.compiler.ledger.add_wait("behind", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or ready
+
+
+def _do_nothing() -> None:
+    """Nothing was kept."""
 
 
 def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:

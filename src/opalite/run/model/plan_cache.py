@@ -37,6 +37,9 @@ from .plan_key import model_digest, plans_key
 
 _log = logging.getLogger(__name__)
 KEPT = 4  # plans of one model: for different shapes
+IN_VAIN = ".vain"
+"""Suffix of an empty file in the place of a plan that was tried for sizes that came back, and was no faster."""
+
 _LARGEST = 2  # a plan takes at most this part (one over) of the cache folder's cap
 _ROOM = 4  # times its bytes that must be free on the disk for a plan
 
@@ -64,9 +67,12 @@ class PlanCache:
             note("plans", False)
         return source
 
-    def find(self, feeds: Feeds, known: Sequence[BundleModel] = ()) -> BundleModel | None:
-        """A plan for inputs of these types and sizes, ready to run. known: plans that have been asked."""
-        source = self._find(feeds, known) if fits(feeds) else None
+    def find(self, feeds: Feeds, known: Sequence[BundleModel] = (), within: float | None = None) -> BundleModel | None:
+        """The plan for inputs of these types and sizes that was made for the nearest ones, ready to run.
+
+        known: plans that have been asked. within: factors of two that it has to be nearer than.
+        """
+        source = self._find(feeds, known, within) if fits(feeds) else None
         note("plans", source is not None)
         if source is None:
             self.misses += 1
@@ -76,18 +82,36 @@ class PlanCache:
                 os.utime(source.path)
         return source
 
-    def _find(self, feeds: Feeds, known: Sequence[BundleModel]) -> BundleModel | None:
+    def _find(self, feeds: Feeds, known: Sequence[BundleModel] = (), within: float | None = None) -> BundleModel | None:
         shapes, asked = {name: array.shape for name, array in feeds.items()}, {Path(p.path) for p in known}
         exact = self._path(feeds)
-        for path in (exact, *(p for p in self._newest_first() if p != exact)):
-            if path in asked or (source := self._load(path)) is None:
-                continue
+        paths = [exact, *(p for p in self._newest_first() if p != exact)]
+        loaded = [(path, source) for path in paths if path not in asked and (source := self._load(path)) is not None]
+        for path, source in sorted(loaded, key=lambda pair: pair[1].distance(shapes)):  # of equal ones the newest
+            if within is not None and source.distance(shapes) >= within:
+                return None
             try:
                 if source.serves(self._compiler.rt.info, shapes):
                     return source
             except BundleError as e:
                 _drop(path, e)
         return None
+
+    @property
+    def count(self) -> int:
+        """How many plans there are."""
+        return len(self._newest_first())
+
+    def tell_in_vain(self, feeds: Feeds) -> None:
+        """A plan for `feeds` was tried and is none the better: it goes, and no process tries again."""
+        path = self._path(feeds)
+        discard(path)
+        with suppress(OSError):
+            path.with_suffix(IN_VAIN).touch()
+
+    def was_in_vain(self, feeds: Feeds) -> bool:
+        """Whether that was told."""
+        return self._path(feeds).with_suffix(IN_VAIN).exists()
 
     def _newest_first(self) -> list[Path]:
         found = [(used, path) for path in self.folder.glob(f"*{SUFFIX}") if (used := _used(path)) is not None]
@@ -121,7 +145,7 @@ class PlanCache:
 
     def forget(self, feeds: Feeds) -> None:
         """Remove the plans for `feeds`: what they compute is not what the session gives."""
-        while (plan := self._find(feeds, ())) is not None:
+        while (plan := self._find(feeds)) is not None:
             path = Path(plan.path)
             discard(path)
             if path.exists():

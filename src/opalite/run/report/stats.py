@@ -28,6 +28,7 @@ class SessionStats:
         read from the cache folder or a bundle; programs_shared: there already in this process.
     fallbacks: launches of general executables, as they were made, that special kernels do because the general tier has
         none for the operator; by kernel.
+    nearer_plans: made behind for sizes that came back, far from those that a plan was made for, and faster there.
     swaps: specialised executables that took a general one's place. pending: such that are being made.
     faults: why specialised programs could not be made, where general ones go on.
     waits, waits_ms: how often callers waited, and how long in all, by cause: 'plan' (import and planning), 'tune',
@@ -48,6 +49,7 @@ class SessionStats:
     programs_loaded: int = 0
     programs_shared: int = 0
     fallbacks: Mapping[str, int] = field(default_factory=dict)
+    nearer_plans: int = 0
     swaps: int = 0
     pending: int = 0
     faults: tuple[str, ...] = ()
@@ -90,6 +92,7 @@ def make_stats(
         programs_loaded=callers.loaded + others.loaded,
         programs_shared=callers.shared + others.shared,
         fallbacks=dict(sorted(ledger.fallbacks.items())),
+        nearer_plans=sum(cache.nearer for cache in caches),
         swaps=0 if behind is None else behind.swaps,
         pending=0 if behind is None else sum(job.replaces for job in behind.jobs),
         faults=() if behind is None else tuple(behind.faults),

@@ -1,0 +1,50 @@
+"""How a graph is planned for a session: for the sizes at hand, or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...cl.beside_runs import planning
+from ...errors import OpaliteError
+from ...ir.graph import Graph
+from .far_sizes import Sizes
+
+if TYPE_CHECKING:
+    from ...plan.planner import Planned
+
+_log = logging.getLogger(__name__)
+
+
+def plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
+    """What `plan` gives of `graph`, by general programs; None if it has no such plan."""
+    try:
+        return plan()
+    except OpaliteError as e:
+        _log.info("graph '%s' has no general plan: %s", graph.name, e)
+        return None
+
+
+def at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
+    """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
+    if graph.trace is None:
+        return plan(graph.copy())
+    if not alone:
+        planned = plan(graph.copy())
+        if planned.template is None or sizes == planned.template.sizes:
+            return planned
+        with planning():
+            program = planned.template.at(sizes)
+        if program is not None:
+            return replace(planned, program=program)
+    from ...importer.walk.given import graph_at
+
+    return plan(graph_at(graph, sizes))
+
+
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of the constants that its nodes read."""
+    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
+    return sum(v.held.nbytes for v in constants if v.held is not None)
