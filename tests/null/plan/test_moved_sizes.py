@@ -46,7 +46,8 @@ def resized() -> Any:
 def imported(shape: tuple[int, ...]) -> tuple[Graph, Trace]:
     importer = load_model(resized().SerializeToString()).importer
     segment = importer.begin({"x": np.zeros(shape, np.float32)}, lambda body, inner: []).segment
-    assert segment is not None and segment.graph.trace is not None
+    assert segment is not None
+    assert segment.graph.trace is not None
     return segment.graph, segment.graph.trace
 
 

@@ -17,16 +17,20 @@ FAR = 2.0
 """Factors of two, of all sizes together, from which on another plan may be better: a picture of four times as many
 pixels. With less, ten models took at most 1.15 times as long."""
 
-NEAR = 1.0
-"""Factors of two within which sizes are counted as the same ones, and share a plan that is made."""
-
 RETURNS = 3
-"""Runs of such sizes after which they are expected to come again."""
+"""Runs of the very same sizes after which they are expected to come again."""
+
+NEAR = 1.0
+"""Factors of two within which sizes are counted as alike."""
+
+ALIKE = 32
+"""Runs of sizes that are alike, such as a text that grows, after which more are expected. A plan takes the interpreter
+for a tenth of a second or more, in which runs are slower: some new sizes, each run once or twice, are not worth it."""
 
 MOST = 3
 """Plans that are tried for one part of a model, so that a stream of sizes does not build without end."""
 
-_WATCHED = 16  # choices of sizes that are counted
+_WATCHED = 64  # choices of sizes that are counted
 
 
 class Far(Enum):
@@ -46,7 +50,8 @@ class FarSizes:
     """What came of one part of a model. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._counts: dict[Sizes, int] = {}
+        self._same: dict[Sizes, int] = {}  # runs, the latest last
+        self._alike: dict[Sizes, int] = {}
         self._tried: list[Sizes] = []
 
     def come(self, sizes: Sizes, made_for: Sizes) -> Far:
@@ -55,14 +60,18 @@ class FarSizes:
             return Far.NO
         if any(distance(sizes, t) < FAR for t in self._tried):
             return Far.NO
-        found = min(self._counts, key=lambda s: distance(s, sizes), default=sizes)
-        if distance(found, sizes) > NEAR:
-            found = sizes
-        count = self._counts.pop(found, 0) + 1
-        if count < RETURNS:
-            self._counts[found] = count
-            if len(self._counts) > _WATCHED:
-                del self._counts[next(iter(self._counts))]
+        like = min(self._alike, key=lambda s: distance(s, sizes), default=sizes)
+        if distance(like, sizes) > NEAR:
+            like = sizes
+        if _count(self._same, sizes) < RETURNS and _count(self._alike, like) < ALIKE:
             return Far.WATCHED
         self._tried.append(sizes)
         return Far.DUE
+
+
+def _count(counts: dict[Sizes, int], sizes: Sizes) -> int:
+    """One more; those that have not come for longest go."""
+    counts[sizes] = found = counts.pop(sizes, 0) + 1
+    if len(counts) > _WATCHED:
+        del counts[next(iter(counts))]
+    return found

@@ -38,7 +38,7 @@ ROUNDS = 9
 MOST_S = 0.5
 """as long as all of them take no longer: others' runs come between two of these."""
 
-LARGEST = 256 << 20
+LARGEST = 128 << 20
 """Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
 
 

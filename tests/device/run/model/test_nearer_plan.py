@@ -13,7 +13,7 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.run.execute.executable import Executable
-from opalite.run.model import nearer_plan
+from opalite.run.model import far_sizes, nearer_plan
 from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.far_sizes import MOST, RETURNS
 from opalite.run.model.nearer_plan import NearerPlan
@@ -206,7 +206,10 @@ def test_a_failure_changes_nothing(
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
 
 
-def test_random_sizes_do_not_plan_without_end(open_session: Open, times: list[float]) -> None:
+def test_random_sizes_do_not_plan_without_end(
+    open_session: Open, times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_sizes, "ALIKE", 4)
     session = open_session()
     come_back(session, SMALL)
     assert session.settle(PATIENCE_S)
@@ -214,9 +217,7 @@ def test_random_sizes_do_not_plan_without_end(open_session: Open, times: list[fl
     for _ in range(40):
         come_back(session, noise(1, 8, *(2 ** rng.uniform(2, 7.5, 2)).astype(int)), 2)
     assert session.settle(PATIENCE_S)
-    stats = session.stats()
-    assert 1 <= stats.nearer_plans <= MOST
-    assert stats.programs_built == 0 or stats.plans_made <= MOST + 2
+    assert 1 <= session.stats().nearer_plans <= MOST
 
 
 def test_sizes_of_a_later_part_of_a_model(open_session: Open, times: list[float]) -> None:

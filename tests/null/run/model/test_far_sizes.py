@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from opalite.run.model.far_sizes import FAR, MOST, RETURNS, Far, FarSizes, distance
+from opalite.run.model.far_sizes import ALIKE, FAR, MOST, RETURNS, Far, FarSizes, distance
 
 MADE_FOR = (1, 64, 64)
 
@@ -17,14 +17,21 @@ def test_near_sizes_are_served_as_they_are() -> None:
 
 def test_sizes_that_come_back_are_due_once() -> None:
     far = FarSizes()
-    told = [far.come((1, 224 + 4 * i, 224), MADE_FOR) for i in range(RETURNS + 3)]  # a little different each time
+    told = [far.come((1, 224, 224), MADE_FOR) for _ in range(RETURNS + 3)]
     assert told == [Far.WATCHED] * (RETURNS - 1) + [Far.DUE] + [Far.NO] * 3
+    assert far.come((1, 256, 200), MADE_FOR) is Far.NO, "alike"
+
+
+def test_sizes_that_are_alike_are_due_later() -> None:
+    far = FarSizes()
+    told = [far.come((1, 224 + i, 224), MADE_FOR) for i in range(ALIKE + 3)]
+    assert told == [Far.WATCHED] * (ALIKE - 1) + [Far.DUE] + [Far.NO] * 3
 
 
 def test_sizes_are_counted_apart() -> None:
     far = FarSizes()
-    for size in (224, 512, 1200):
-        assert far.come((1, size, size), MADE_FOR) is Far.WATCHED
+    sizes = [(1, n, n) for n in (224, 512, 1200)] * (RETURNS - 1)
+    assert {far.come(s, MADE_FOR) for s in sizes} == {Far.WATCHED}
 
 
 def test_a_stream_of_sizes_tries_few_plans() -> None:
@@ -39,4 +46,4 @@ def test_a_stream_of_sizes_tries_few_plans() -> None:
             assert distance(sizes, nearest) >= FAR
             made.append(sizes)
     assert due == MOST
-    assert len(far._counts) <= 17
+    assert max(len(far._same), len(far._alike)) <= 64
