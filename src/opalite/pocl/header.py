@@ -14,6 +14,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from .once import PRELUDE, mark_kernels
+
 T = TypeVar("T")
 GUARD = "_OPENCL_H_"
 _FILES = ("opencl-c-base.h", "opencl-c.h")
@@ -38,9 +40,11 @@ class LightHeader:
         self._always = {name for name in self._names if name in ("", "__attribute__") or _CONVERSION.fullmatch(name)}
 
     def program(self, text: str, options: str) -> tuple[str, str]:
-        """(source, options) of a program with the declarations that `text` needs in front."""
-        names = frozenset(self._names.intersection(_WORD.findall(text)))
-        return f"{self._select(names)}\n#line 1\n{text}", f"-D{GUARD} {options}"
+        """(source, options) of a program with the declarations that `text` needs in front, compiled once (once.py)."""
+        marked = mark_kernels(text)
+        prelude = PRELUDE if marked != text else ""
+        names = frozenset(self._names.intersection(_WORD.findall(prelude + marked)))
+        return f"{self._select(names)}\n{prelude}\n#line 1\n{marked}", f"-D{GUARD} {options}"
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as the process
     def _select(self, names: frozenset[str]) -> str:

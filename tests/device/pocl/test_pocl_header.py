@@ -41,10 +41,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_overloads_of_what_is_named_and_plain_conversions_come_along(folder: Path) -> None:
-    text, options = LightHeader(folder).program("kernel void k() { far(1); }", "-DX=1")
+    text, options = LightHeader(folder).program("void k() { far(1); }", "-DX=1")
     assert options == f"-D{GUARD} -DX=1"
     assert text.startswith("typedef unsigned int uint;")
-    assert text.endswith("#line 1\nkernel void k() { far(1); }")
+    assert text.endswith("#line 1\nvoid k() { far(1); }")
     assert "float __ovld far(float x);" in text
     assert "float __ovld far(float2 x,\n                 int y);" in text
     assert "convert_uint8(float8);" in text
@@ -97,6 +97,20 @@ def test_results_are_the_ordinary_ones(rt: Runtime) -> None:
         found.append(got)
     assert np.isfinite(found[0]).all()
     np.testing.assert_array_equal(found[0].view(np.uint32), found[1].view(np.uint32))
+
+
+def test_a_kernel_is_compiled_once(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = pocl_header_of(rt)
+    defines = "-DFETCH=2 -DKS=4 -DMR=1 -DNV=2 -DPACK=16 -DPANELS=1 -DSTORAGE=0 -DTRANS_A=0"
+    text, sizes = program_text("matmul/panel.cl"), []
+    for mark in (pocl_header.mark_kernels, str):
+        monkeypatch.setattr(pocl_header, "mark_kernels", mark)
+        given, options = header.program(text, defines)
+        program = cl._Program(rt.context, given)
+        program._build(options.encode(), [rt.device])
+        sizes.append(len(program.get_info(cl.program_info.BINARIES)[0]))
+    if "PoCL 3" in rt.device.platform.version:
+        assert sizes[0] < 0.97 * sizes[1], "three bodies"
 
 
 def test_few_declarations_are_left(rt: Runtime) -> None:
