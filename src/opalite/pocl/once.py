@@ -1,9 +1,9 @@
 """Spares PoCL compiling each kernel three times.
 
 PoCL makes three functions of a kernel, two of which call the first, and inlines it there: it optimises the body three
-times and writes it out three times, and calls one of the three. LLVM does not inline a function that jumps to a label
-by its address. So each kernel gets such a jump in front, which no run takes. Measured with PoCL 3.0 (LLVM 14): a program
-of MobileNetV2 takes 0.18 s in place of 0.29, and runs as fast.
+times, and calls one of the three. LLVM does not inline a function that jumps to a label by its address. So each kernel
+gets such a jump in front, which no run takes. Measured with PoCL 3.0 (LLVM 14): a program of MobileNetV2 takes 0.18 s
+in place of 0.29, and runs as fast.
 
 Kernels with barriers are left alone: PoCL divides them at their barriers, and expects plain branches between these.
 """
