@@ -76,13 +76,13 @@ def beyond_integers(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> b
 
 
 def power_beyond_integers(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
-    """A power of integers that their type does not hold. Squares and cubes by a constant wrap around."""
+    """A power of integers that their type does not hold. Squares and cubes of rows by a constant wrap around."""
     a, e = step.array(node, 0, inputs), step.array(node, 1, inputs)
     if a is None or e is None:
         return node.op_type == "Pow" and any(x.dtype.kind in "iu" for x in inputs.values())
     if a.dtype.kind not in "iu":
         return False
-    if node.input[1] in step.constants and e.size == 1 and a.size > 1 and e.reshape(()) in (2, 3):
+    if node.input[1] in step.constants and e.size == 1 and a.shape[-1:] > (1,) and e.reshape(()) in (2, 3):
         return False
     with np.errstate(all="ignore"):
         found = a.astype(np.float64) ** e.astype(np.float64)
