@@ -178,6 +178,11 @@ class Kernel:
         """The launches that compute the node, whose values now have their places."""
         raise NotImplementedError
 
+    def join(self, p: Any, inputs: Sequence[int]) -> list[Launch] | None:
+        """Launches that move several inputs of a Concat at once, those that the planner leaves to be moved, by number;
+        None where each takes its own of `launch`."""
+        return None
+
     def defaults(self, p: Any) -> dict[str, Any]:
         """Untuned parameters: the first legal point of the space. Override where a heuristic knows better."""
         for point in self.points(p):

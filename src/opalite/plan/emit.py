@@ -356,7 +356,8 @@ def _emit_launches(e: Emitter, node: Node) -> int:
     assert kernel is not None
     launches, setting = e.launches[node], e.settings[node]
     if (copied := e.nesting.copied.get(node)) is not None:
-        launches = [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
+        joined = kernel.join(kernel.problem(node, e.device), list(copied)) if len(copied) > 1 else None
+        launches = joined or [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
         e.launches[node] = launches
     return add_launches(e, node, kernel, launches, setting.group, _cost(e, node))
 

@@ -13,6 +13,7 @@ from ...ops.movement import Concat, Slice, Transpose
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
 from ..registry import register
 from ..sources import ELEMENT
+from .concat_runs import join_copies
 from .copies import MAX_AXES, Copy, accesses, row_major
 
 _SHORT = 8  # an inner axis shorter than this is not worth a loop
@@ -145,6 +146,12 @@ class ConcatCopy(StridedCopy):
             return (flat,)
         layout = packed(p.device.pack)
         return flat, Binding((layout,) * len(inputs), (layout,))
+
+    def join(self, p: Problem, inputs: Sequence[int]) -> list[Launch] | None:
+        if p.device.is_cpu:
+            return None  # memory is the limit, not the number of launches
+        copies = self.copies(p.node, p.node.y.type.layout)
+        return join_copies(p.node, [p.node.input(i) for i in inputs], [copies[i] for i in inputs])
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
         axis = node.as_(Concat).axis
