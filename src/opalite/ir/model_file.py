@@ -108,3 +108,7 @@ class FilePart:
     def read(self) -> Array:
         """The bytes, as uint8. ModelFormatError if the file is no longer what it was."""
         return self.file.read(self.offset, self.nbytes)
+
+    def read_bytes(self, first: int, count: int) -> Array:
+        """`count` of the bytes from the one numbered `first` on, as `read`."""
+        return self.file.read(self.offset + first, count)

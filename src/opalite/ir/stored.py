@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ LARGE = 1 << 18
 """Bytes from which an array gets memory pages of its own, which the system has back at once when it goes."""
 
 
+SLICE = 4 << 20
+"""Bytes of an array that are in memory at a time where it is read by slices."""
+
 _ALIGN = 512  # bytes; the most that a driver asks for of memory that it uses in place (plan/tensor_file.py)
 
 
@@ -27,13 +30,19 @@ class StoredArray:
     """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
 
     def __init__(
-        self, dtype: np.dtype[Any], shape: tuple[int, ...], load: Callable[[], Array], held: Array | None = None
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        load: Callable[[], Array],
+        held: Array | None = None,
+        load_bytes: Callable[[int, int], Array] | None = None,
     ) -> None:
         """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
-        until `let_go`."""
+        until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart."""
         self.dtype = dtype
         self.shape = shape
         self._load = load
+        self._load_bytes = load_bytes
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -46,6 +55,17 @@ class StoredArray:
     def let_go(self) -> None:
         """Load it again when it is asked for, unless somebody else has it still."""
         self._held = None
+
+    def read_rows(self, first: int, last: int) -> Array:
+        """The part from `first` to before `last` of the first axis, read only; memory of its own where that can be."""
+        with self._lock:
+            found = self._found()
+        if found is None and self._load_bytes is not None:
+            row = self.nbytes // max(1, self.shape[0])
+            part = self._load_bytes(first * row, (last - first) * row).view(self.dtype)
+            part.flags.writeable = False
+            return part.reshape(last - first, *self.shape[1:])
+        return (self.read() if found is None else found)[first:last]
 
     def read(self) -> Array:
         """The array, read only."""
@@ -60,6 +80,17 @@ class StoredArray:
 
 def _nothing() -> None:
     return None
+
+
+def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
+    """Parts of an array along its first axis, in order: where each lies, and its contents. Of a stored array one part
+    of about SLICE bytes is in memory at a time. multiple: of which each part but the last has rows.
+    """
+    rows = held.shape[0]
+    step = max(1, SLICE * rows // max(1, held.nbytes) // multiple) * multiple
+    for first in range(0, rows, step):
+        part = slice(first, min(first + step, rows))
+        yield part, held.read_rows(part.start, part.stop) if isinstance(held, StoredArray) else held[part]
 
 
 def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -33,12 +33,15 @@ class Weight:
 
     `form` names the transformation with everything it depends on ("oihw->OIhw16i16o"), so that two nodes that
     want the same form of the same constant share one buffer. With `image`, the array is (height, width, 4).
+    by_slices: `fn` takes the constant as it is held, perhaps in the model's file, and goes through it by `read_slices`,
+    so that a large one is in memory once.
     """
 
     value: Value
     form: str
-    fn: Callable[[Array], Array]
+    fn: Callable[[Any], Array]
     image: bool = False
+    by_slices: bool = False
 
 
 @dataclass(frozen=True)

@@ -158,9 +158,9 @@ class Emitter:
         key = (weight.value, weight.form)
         if self.forms is not None and key in self.forms:
             return self.forms[key]
-        data = weight.value.data  # read once: it may lie in the model's file
-        assert data is not None
-        made: Array = weight.fn(data)
+        held = weight.value.held if weight.by_slices else weight.value.data  # once: it may lie in the model's file
+        assert held is not None
+        made: Array = weight.fn(held)
         if self.forms is not None:
             self.forms[key] = made
         return made

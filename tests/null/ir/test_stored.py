@@ -11,7 +11,16 @@ import pytest
 from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Graph, Value
-from opalite.ir.stored import LARGE, StoredArray, at_page, page_contiguous, page_empty, page_zeros
+from opalite.ir.stored import (
+    LARGE,
+    SLICE,
+    StoredArray,
+    at_page,
+    page_contiguous,
+    page_empty,
+    page_zeros,
+    read_slices,
+)
 from opalite.ir.types import TensorType
 from opalite.kernels.base import Weight
 from opalite.ops.conv import neutral_zeros
@@ -96,3 +105,37 @@ def test_emission_reads_a_constant_once() -> None:
     assert source.reads == 2
     assert neutral_zeros(value)
     assert source.reads == 3
+
+
+def test_of_what_is_read_by_slices_one_is_in_memory() -> None:
+    whole = np.arange(200 * 16000, dtype=np.int32).reshape(-1, 1000, 16)
+    asked: list[tuple[int, int]] = []
+
+    def load_bytes(first: int, count: int) -> np.ndarray:
+        asked.append((first, count))
+        return whole.view(np.uint8).reshape(-1)[first : first + count].copy()
+
+    stored = StoredArray(whole.dtype, whole.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
+    parts = []
+    previous = None
+    for where, part in read_slices(stored, 7):
+        np.testing.assert_array_equal(part, whole[where])
+        assert part.nbytes <= SLICE
+        assert not part.flags.writeable
+        assert previous is None or previous() is None, "the part before is in memory still"
+        parts.append(where)
+        previous = weakref.ref(part)
+        del part
+    assert [p.start for p in parts] == [0, *(p.stop for p in parts[:-1])]
+    assert parts[-1].stop == len(whole)
+    assert all((p.stop - p.start) % 7 == 0 for p in parts[:-1])
+    assert len(asked) == len(parts) > 2
+
+
+def test_slices_of_what_somebody_has_are_parts_of_that() -> None:
+    source = Source()
+    held = source.stored.read()
+    assert all(np.shares_memory(part, held) for _, part in read_slices(source.stored))
+    assert source.reads == 1
+    assert all(np.shares_memory(part, held) for _, part in read_slices(held))
+    assert list(read_slices(np.empty((0, 3)))) == []

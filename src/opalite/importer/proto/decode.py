@@ -182,7 +182,8 @@ class TensorReader:
         if isinstance(raw, FilePart):
             part = raw
             if part.nbytes >= LARGE and dtype.name not in _PACKED and part.nbytes == math.prod(shape) * dtype.size:
-                return StoredArray(dtype.np, shape, lambda: part.read().view(dtype.np).reshape(shape))
+                load = lambda: part.read().view(dtype.np).reshape(shape)  # noqa: E731
+                return StoredArray(dtype.np, shape, load, load_bytes=part.read_bytes)
             raw = part.read().data
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
@@ -270,7 +271,8 @@ class _DataFile:
             return found
         self._check(tensor, offset, nbytes)
         self._count(tensor, nbytes)
-        made = StoredArray(dtype, shape, lambda: self._load(offset, nbytes).view(dtype).reshape(shape))
+        load = lambda: self._load(offset, nbytes).view(dtype).reshape(shape)  # noqa: E731
+        made = StoredArray(dtype, shape, load, load_bytes=lambda first, count: self._load(offset + first, count))
         self._held[offset, nbytes] = made
         return made
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node, Value
+from ...ir.stored import StoredArray, page_empty, read_slices
 from ...ir.types import Shape
 from ...ops.conv import Conv, ConvTranspose
 from ..base import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
@@ -187,7 +188,7 @@ class MatmulGeneral(Product):
         if s.trans_b and s.m == 1:  # that is as well the product of b's rows and one column
             w, x, rows, positions = x, w, s.n, 1
         elif s.trans_b and node.input(1).is_const:  # neighbours along n are read as vectors
-            x = replace(x, arg=Weight(node.input(1), "transposed", _transposed), line=1, depth=s.n)
+            x = replace(x, arg=Weight(node.input(1), "transposed", _transposed, by_slices=True), line=1, depth=s.n)
         args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
@@ -231,5 +232,10 @@ class _Side:
     inner: int
 
 
-def _transposed(stored: Array) -> Array:
-    return np.ascontiguousarray(np.swapaxes(stored, -1, -2))
+def _transposed(held: Array | StoredArray) -> Array:
+    """A stack of matrices with their last axes exchanged."""
+    *batch, rows, columns = held.shape
+    out = page_empty((*batch, columns, rows), held.dtype)
+    for part, found in read_slices(held):
+        out[part if batch else (slice(None), part)] = np.swapaxes(found, -1, -2)
+    return out

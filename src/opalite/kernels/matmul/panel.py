@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ir.stored import page_zeros
+from ...ir.stored import StoredArray, page_zeros, read_slices
 from ...ir.symbols import at_least, hint_of
 from ...ops.base import Cost
 from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -38,18 +38,28 @@ def panel_size(problem: MatmulSizes, width: int) -> int:
     return ceil_div(problem.n, width) * problem.k * width
 
 
-def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-    """Function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zeros past N."""
+def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array | StoredArray], Array]:
+    """Function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zeros past N; by slices."""
 
-    def fn(b: Array) -> Array:
-        b = np.swapaxes(b, -1, -2) if transposed else b
+    def fill(out: Array, b: Array) -> None:
         *batch, k, n = b.shape
         whole, left = divmod(n, width)
-        out = page_zeros((*batch, whole + (left > 0), k, width), dtype)
         panels = np.moveaxis(out, -2, -3)  # [..., K, panels, width]
         panels[..., :whole, :] = b[..., : whole * width].reshape(*batch, k, whole, width)
         if left:
             panels[..., whole, :left] = b[..., whole * width :]
+
+    def fn(b: Array | StoredArray) -> Array:
+        *batch, k, n = (*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b.shape
+        out = page_zeros((*batch, ceil_div(n, width), k, width), dtype)
+        for part, held in read_slices(b, width if transposed and not batch else 1):
+            rows = np.swapaxes(held, -1, -2) if transposed else held
+            if batch:
+                fill(out[part], rows)
+            elif transposed:
+                fill(out[part.start // width : ceil_div(part.stop, width)], rows)
+            else:
+                fill(out[:, part], rows)
         return out
 
     return fn
@@ -164,7 +174,7 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
     width = vectors * device.pack
     if b.is_const:
         form = f"panels{width}{'t' if p.trans_b else ''}:{storage}"
-        return Weight(b, form, to_panels(width, p.trans_b, storage.np)), []
+        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True), []
     scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
     launch = Launch(
         "matmul_pack",

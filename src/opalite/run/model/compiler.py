@@ -146,9 +146,11 @@ class Compiler:
             general = general or plan_or_none(plan_general, graph)
             lacking = [] if general is None else missing_of(specs(general.program))
             if general is None or len(lacking) >= len(missing):
-                if lacking:
+                general = None  # and its weights, before the others are made
+                compiled = self._make(graph, plan, trace, sizes, on_built, planned)
+                if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
                     self.behind.submit(Job(lambda: (lacking, None)))
-                return self._make(graph, plan, trace, sizes, on_built, planned)
+                return compiled
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
             self.ledger.add_fallbacks(general.fallbacks)
