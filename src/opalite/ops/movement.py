@@ -139,10 +139,10 @@ class Pad(_Movement):
     def check_shape(self, ins: Types) -> None:
         x, pads, mode = tensor(ins, 0, "x"), self.pads, self.mode
         need(mode in ("constant", "reflect", "edge", "wrap"), f"padding mode {mode!r} is not known")
-        need(len(pads) == 2 * x.rank and min(pads, default=0) >= 0, f"pads {pads} do not fit {x}")
+        need(len(pads) == 2 * x.rank and all(p >= 0 for p in pads), f"pads {pads} do not fit {x}")
         for axis, extent in enumerate(x.shape):
-            wide = max(pads[axis], pads[axis + x.rank])
-            need(not wide or extent or mode == "constant", f"axis {axis} of {x} has nothing to pad with ({mode})")
+            serves = mode == "constant" or extent or not (pads[axis] or pads[axis + x.rank])
+            need(serves, f"axis {axis} of {x} has nothing to pad with ({mode})")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x, pads = tensor(ins, 0, "x"), self.pads

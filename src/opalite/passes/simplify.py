@@ -39,7 +39,7 @@ def _does_nothing(node: Node, x: Value) -> bool:
                 s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1
             )
         case Pad(pads=pads):
-            return not any(pads)
+            return all(always_equal(p, 0) for p in pads)
         case Concat():
             return len(node.inputs) == 1
     return False

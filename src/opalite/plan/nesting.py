@@ -106,7 +106,9 @@ def stretch_start(node: Node) -> int | None:
             return None
         starts = [starts[0], starts[1] // layout.pack, *starts[2:], 0]
     extents, sizes = layout.storage_shape(x.shape), layout.storage_shape(y.shape)
-    cut = max((k for k, (n, size) in enumerate(zip(extents, sizes, strict=True)) if n != size), default=0)
+    # An axis that is cut at hand may be whole at other sizes, where the Slice copies all the same.
+    pairs = enumerate(zip(extents, sizes, strict=True))
+    cut = max((k for k, (n, size) in pairs if hint_of(n) != hint_of(size) or n != size), default=0)
     if math.prod(sizes[:cut]) != 1:
         return None
     first: int = sum(start * math.prod(extents[k + 1 :]) for k, start in enumerate(starts))

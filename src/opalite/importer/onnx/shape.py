@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, is_symbolic
+from ...ir.symbols import always_equal, at_least, is_symbolic
 from ...ops.base import normalize_axis
 from ...ops.movement import Concat, Pad, Slice
 from ..registry import onnx_op
@@ -273,8 +273,8 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: floa
         if max(0, -begin[a]) + max(0, -end[a]) > size:
             raise ShapeError(f"{ctx.label} with pads {tuple(pads)} cuts more than there is off axis {a} of {x.type}")
         x = slice_axis(ctx, x, a, max(0, -begin[a]), size - max(0, -end[a]))
-    grown = tuple(max(0, p) for p in (*begin, *end))
-    if not any(grown):
+    grown = tuple(at_least([p, 0]) for p in (*begin, *end))
+    if all(always_equal(p, 0) for p in grown):
         return x
     if not x.dtype.is_float:
         value = int(value)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ir.symbols import always_equal
 from ...ops.gather import Gather, GatherElements, GatherND
-from ..base import Arg, Array, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div, make_table
 from ..registry import register
 from ..sources import ELEMENT, read_source
 from ..workgroups import group_refusal
@@ -42,16 +41,16 @@ def span(params: Params) -> int:
     return int(params["VEC"] * params["UNROLL"])
 
 
-def axis_table(sizes: Sequence[int], strides: Sequence[int]) -> Array:
-    """(size, stride) pairs int32[2 * rank] for a kernel's loop over axes, neighbours that step as one axis merged."""
+def merged_axes(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """(size, stride) pairs for a kernel's loop over axes, at least one; neighbours that step as one axis are merged."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides, strict=True):
-        if size == 1:
+        if always_equal(size, 1):
             continue
-        if merged and merged[-1][1] == size * stride:
+        if merged and always_equal(merged[-1][1], size * stride):
             size *= merged.pop()[0]
         merged.append((size, stride))
-    return np.array(merged or [(1, 0)], np.int32).ravel()
+    return merged or [(1, 0)]
 
 
 def row_strides(shape: Sequence[int]) -> list[int]:
@@ -108,9 +107,10 @@ class GatherElementwise(_RowKernel):
         node = p.node
         x, axis, items = node.x, node.as_(GatherElements).axis, node.y.type.count
         strides = row_strides(x.shape)
-        axes = axis_table(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
+        axes = merged_axes(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         whole = {**params, "VEC": 1, "UNROLL": 1}
-        args: dict[str, Arg] = {"axes": axes, "rank": len(axes) // 2, "size": x.shape[axis], "stride": strides[axis]}
+        args: dict[str, Arg] = {"axes": make_table(axes), "rank": len(axes)}
+        args |= {"size": x.shape[axis], "stride": strides[axis]}
         return self._launch("gather_elements", node, whole, items, args)
 
 
@@ -126,7 +126,7 @@ class GatherTuples(_RowKernel):
         depth = indices.shape[-1]
         inner = math.prod(x.shape[batch + depth :])
         axes = [(size, stride) for size, stride in zip(x.shape, row_strides(x.shape), strict=True)]
-        table = np.array(axes[batch : batch + depth] or [(1, 0)], np.int32).ravel()
+        table = make_table(axes[batch : batch + depth] or [(1, 0)])
         rows = math.prod(indices.shape[:-1])
         chunks = ceil_div(inner, span(params))
         items = rows * chunks

@@ -6,18 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...cost.tables import Movement, Walk
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
-from ..base import Arg, Array, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, Table, ceil_div, make_table
 from ..registry import register
 from ..sources import STORAGE, read_source
 from ..workgroups import group_refusal
-from .gather import axis_table, row_defines, row_params, row_strides, span
+from .gather import merged_axes, row_defines, row_params, row_strides, span
 
 _OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min": "min"}
 
@@ -96,12 +94,12 @@ class _Last(_ScatterKernel):
         return cost.bytes / p.device.bandwidth + rows * each + 3 * p.device.launch_s
 
 
-def _tuples(node: Node) -> tuple[Array, int, int, int]:
+def _tuples(node: Node) -> tuple[Table, int, int, int]:
     """Of a ScatterND: (size, stride in rows) of each coordinate; tuples; coordinates in a tuple; elements in a row."""
     shape, indices = node.x.shape, node.input(1).shape
     depth = indices[-1]
     pairs = list(zip(shape[:depth], row_strides(shape[:depth]), strict=True))
-    return np.array(pairs or [(1, 0)], np.int32).ravel(), math.prod(indices[:-1]), depth, math.prod(shape[depth:])
+    return make_table(pairs or [(1, 0)]), math.prod(indices[:-1]), depth, math.prod(shape[depth:])
 
 
 @register
@@ -120,9 +118,9 @@ class ScatterElementsLast(_Last):
         node = p.node
         indices, axis = node.input(1), node.as_(ScatterElements).axis
         strides = row_strides(node.x.shape)
-        axes = axis_table(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
+        axes = merged_axes(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         finds = indices.type.count
-        args: dict[str, Arg] = {"axes": axes, "items": finds, "rank": len(axes) // 2}
+        args: dict[str, Arg] = {"axes": make_table(axes), "items": finds, "rank": len(axes)}
         args |= {"size": node.x.shape[axis], "stride": strides[axis]}
         return self._launches(node, params, 1, "last_elements", finds, args)
 
@@ -144,9 +142,15 @@ class ScatterElementsWalk(_Walk):
         lines, length = self._walks(node)
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
-        table = np.array(others or [(1, 0, 0)], np.int32).ravel()
-        args: dict[str, Arg] = {"indices": indices, "updates": updates, "y": y, "lines": table, "items": lines}
-        args |= {"rank": len(table) // 3, "length": length, "step": steps[axis]}
+        rows = others or [(1, 0, 0)]
+        args: dict[str, Arg] = {
+            "indices": indices,
+            "updates": updates,
+            "y": y,
+            "lines": make_table(rows),
+            "items": lines,
+        }
+        args |= {"rank": len(rows), "length": length, "step": steps[axis]}
         args |= {"size": x.shape[axis], "stride": strides[axis]}
         walk = self._launch("walk_elements", node, params, lines, args)
         return [self._copy(node, params), walk]

@@ -6,8 +6,8 @@ import math
 from typing import Any, ClassVar
 
 from ...ops.reduce import Reduce
-from ..base import Arg, Kernel, Launch, Params, Problem, Space
-from ..move.gather import axis_table, row_strides
+from ..base import Arg, Kernel, Launch, Params, Problem, Space, make_table
+from ..move.gather import merged_axes, row_strides
 from ..registry import register
 from .view import reduce_defines, reduce_refusal, reduced_count
 
@@ -32,11 +32,11 @@ class ReduceStrided(Kernel):
         node = p.node
         shape, strides, axes = node.x.shape, row_strides(node.x.shape), node.as_(Reduce).axes
         kept = [a for a in range(len(shape)) if a not in axes]
-        kept_table = axis_table([shape[a] for a in kept], [strides[a] for a in kept])
-        table = axis_table([shape[a] for a in axes], [strides[a] for a in axes])
-        run, step = (int(v) for v in table[-2:])
-        runs, results = math.prod(int(size) for size in table[:-2:2]), node.y.type.count
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "kept": kept_table, "kept_axes": len(kept_table) // 2}
-        args |= {"reduced": table, "reduced_axes": len(table) // 2 - 1, "results": results, "runs": runs}
+        kept_rows = merged_axes([shape[a] for a in kept], [strides[a] for a in kept])
+        rows = merged_axes([shape[a] for a in axes], [strides[a] for a in axes])
+        run, step = rows[-1]
+        runs, results = math.prod(size for size, _ in rows[:-1]), node.y.type.count
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "kept": make_table(kept_rows), "kept_axes": len(kept_rows)}
+        args |= {"reduced": make_table(rows), "reduced_axes": len(rows) - 1, "results": results, "runs": runs}
         args |= {"run": run, "step": step, "count": reduced_count(node)}
         return [Launch("reduce_strided", args, (results,), defines=reduce_defines(node) | {"PACK": 1})]

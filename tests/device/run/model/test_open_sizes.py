@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import opalite
+from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError
 from opalite.run.model.cached_model import CachedModel
 
-from ....helpers.small_models import classifier, noise
+from ....helpers.onnx_text import by_onnxruntime
+from ....helpers.small_models import classifier, make_model, noise, port
 
 SHAPES = [(2, 3, 8, 8), (3, 3, 8, 10), (2, 3, 12, 8), (5, 3, 14, 16), (2, 3, 8, 8)]
 
@@ -95,3 +98,41 @@ def test_what_was_tuned_since_is_asked_for_at_other_sizes(
         assert session._model._onnx is None
         session.run(None, {"x": noise(7, 3, 8, 8)})
         assert (session._model._onnx is not None) == imports
+
+
+def looked_up() -> Any:
+    """The best half of the rows, at most 20, padded to a multiple of 8 and cut to their number again."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"]),
+        helper.make_node("Squeeze", ["scores", "two"], ["flat"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["rows"]),
+        helper.make_node("Div", ["rows", "half"], ["most"]),
+        helper.make_node("Min", ["most", "twenty"], ["k"]),
+        helper.make_node("TopK", ["flat", "k"], ["best", "at"], axis=1),
+        helper.make_node("Unsqueeze", ["at", "two"], ["columns"]),
+        helper.make_node("Expand", ["columns", "wide"], ["places"]),
+        helper.make_node("GatherElements", ["x", "places"], ["taken"], axis=1),
+        helper.make_node("Mod", ["k", "eight"], ["over"]),
+        helper.make_node("Sub", ["eight", "over"], ["lacking"]),
+        helper.make_node("Mod", ["lacking", "eight"], ["more"]),
+        helper.make_node("Concat", ["four_zeros", "more", "zero"], ["pads"], axis=0),
+        helper.make_node("Pad", ["taken", "pads"], ["padded"]),
+        helper.make_node("Tanh", ["padded"], ["bent"]),
+        helper.make_node("Slice", ["bent", "zero", "k", "one"], ["y"]),
+    ]
+    given = {"two": [2], "one": [1], "half": [2], "twenty": [20], "wide": [1, 1, 16], "eight": [8], "zero": [0]}
+    constants = {n: np.array(v, np.int64) for n, v in {**given, "four_zeros": [0] * 4}.items()}
+    return make_model(nodes, [port("x", ["n", "s", 16])], [port("y", None)], {**constants, "w": noise(16, 1)})
+
+
+def test_lookups_and_pads_of_computed_sizes_take_few_plans(
+    model: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = looked_up()
+    session = opalite.InferenceSession(contents.SerializeToString(), device=rt.info.id)
+    rng = np.random.default_rng(1)
+    for i in range(16):
+        x = noise(int(rng.integers(2, 5)), int(rng.integers(4, 90)), 16, seed=i)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], by_onnxruntime(contents, {"x": x})[0], atol=1e-5)
+    assert session.stats().plans_made <= 2, str(session.explain({"x": x}))
