@@ -157,6 +157,17 @@ def test_the_planner_gives_a_template_of_a_graph_with_symbols() -> None:
     assert template.at((1,)) is None
 
 
+@pytest.mark.parametrize("size", [5, 150])
+def test_general_products_serve_sizes_on_both_sides_of_a_constant(size: int) -> None:
+    """Which of two sides of a product is the larger one changes with the sizes, and nothing hangs on it."""
+    trace = Trace()
+    graph = attention(GraphMaker(), 1, trace.symbol(size), 0)
+    graph.trace = trace
+    template = plan(graph, PlanOptions(tier="general"), Knowledge(load("pocl_avx512"))).template
+    assert template is not None
+    assert all(template.holds((s,)) for s in (3, 16, 17, 31, 33, 70, 1000)), [g.text for g in template.guards]
+
+
 def test_what_stays_is_the_same_object() -> None:
     trace = Trace()
     graph = convolutions(GraphMaker(), 1, trace.symbol(32), 16)

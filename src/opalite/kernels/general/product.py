@@ -174,7 +174,7 @@ class MatmulGeneral(Product):
         s = p.sizes
         if len(s.batch) > 2:
             return f"{len(s.batch)} batch dimensions that cannot be merged; the general kernel walks two"
-        if max(s.n * s.ldb, s.m * s.lda) > INT_MAX:
+        if s.n * s.ldb > INT_MAX or s.m * s.lda > INT_MAX:
             return "a matrix is beyond 32-bit indices"
         return None
 
