@@ -18,19 +18,20 @@ FAR = 2.0
 pixels. With less, ten models took at most 1.15 times as long."""
 
 RETURNS = 3
-"""Runs of the very same sizes after which they are expected to come again."""
+"""Runs of the very same sizes, among the last few far ones, after which they are expected to come again."""
 
 NEAR = 1.0
 """Factors of two within which sizes are counted as alike."""
 
-ALIKE = 32
+ALIKE = 256
 """Runs of sizes that are alike, such as a text that grows, after which more are expected. A plan takes the interpreter
-for a tenth of a second or more, in which runs are slower: some new sizes, each run once or twice, are not worth it."""
+for a tenth of a second or more, in which runs are slower, and memory of its own: a stream of sizes, each run once or
+twice, is not worth it until it has lasted."""
 
-MOST = 3
+MOST = 2
 """Plans that are tried for one part of a model, so that a stream of sizes does not build without end."""
 
-_WATCHED = 64  # choices of sizes that are counted
+_WATCHED = 8  # choices of sizes that are counted
 
 
 class Far(Enum):
