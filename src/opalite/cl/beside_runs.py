@@ -6,7 +6,8 @@ Three things make a run wait that has its memory and its programs:
   it gives it away, which one that plans does when it was asked to for `sys.getswitchinterval()` seconds: 5 ms, several
   times what a small model takes. Beside runs that is TURN_S.
 - The garbage collector. The many objects that planning makes for a moment count as old ones to it, so that it looks
-  through all objects of the process, and nobody has the interpreter meanwhile: measured, 40 to 60 ms.
+  through all objects of the process, and nobody has the interpreter meanwhile: measured, 40 to 60 ms. And where it was
+  off meanwhile, it looks through all that were made, 10 to 20 ms, as soon as it is on.
 - The cores. A run whose steps several threads share waits for a thread whose core was given to another one, for 3 ms
   and more at a time. `is_crowded` tells who shares (pocl/loop/host_loop.py) that others want the cores.
 """
@@ -53,6 +54,27 @@ class _Users:
         """Nothing to put back."""
 
 
+_MANY, _MOST = 5_000, 500_000
+_unseen = [0, 0]  # objects that grew old unseen since the last full collection, and the number of that
+
+
+def _grow_old() -> None:
+    """Count what was made while the collector was off among the old objects, which it looks at more rarely: it would
+    look at all of them at once, during which nobody has the interpreter.
+
+    Frozen objects are old ones when they thaw. Not where somebody else has frozen some, nor for ever without a full
+    collection, which finds those among them that are garbage.
+    """
+    young, full = gc.get_count()[0], gc.get_stats()[2]["collections"]
+    if full != _unseen[1]:
+        _unseen[:] = 0, full
+    if young < _MANY or _unseen[0] + young > _MOST or gc.get_freeze_count():
+        return
+    _unseen[0] += young
+    gc.freeze()
+    gc.unfreeze()
+
+
 class _ShortTurns(_Users):
     _before = 0.0
 
@@ -74,10 +96,16 @@ class _NoCollector(_Users):
 
     def _end(self) -> None:
         if self._was_on:
+            _grow_old()
             gc.enable()
 
 
-_turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Users()
+class _Crowds(_Users):
+    def _end(self) -> None:
+        tell_of_waiting()  # who planned is about to run, and plans again soon
+
+
+_turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Crowds()
 
 
 @contextmanager
@@ -112,7 +140,8 @@ def building() -> AbstractContextManager[None]:
 
 
 def tell_of_waiting() -> None:
-    """A thread had to wait for another one's run: several take turns now, each with a core that it had a moment ago."""
+    """A thread had to wait for another one's run, or did something beside it: several are at work, each with a core
+    that it had a moment ago."""
     global _taken_turns_until
     _taken_turns_until = time.perf_counter() + TURNS_S
 

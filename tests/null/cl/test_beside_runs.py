@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -46,6 +47,56 @@ def test_planning_collects_no_garbage(was_on: bool) -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled() is was_on
+
+
+def test_what_planning_made_is_not_looked_through_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.enable()
+    gc.collect()
+    monkeypatch.setattr(beside_runs, "_unseen", [0, gc.get_stats()[2]["collections"]])
+    with beside_runs.planning():
+        made = [[i] for i in range(2 * beside_runs._MANY)]
+    assert gc.get_count()[0] < beside_runs._MANY
+    assert beside_runs._unseen[0] >= len(made)
+    assert gc.get_freeze_count() == 0
+    old = gc.get_objects(generation=2)
+    assert any(o is made for o in old)
+
+
+def test_garbage_among_it_is_found_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Node:
+        pass
+
+    gc.enable()
+    gc.collect()
+    with beside_runs.planning():
+        made = [[i] for i in range(2 * beside_runs._MANY)]
+        node = Node()
+        node.me = node  # type: ignore[attr-defined]
+        gone = weakref.ref(node)
+        del node
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+    assert made
+
+
+@pytest.mark.parametrize("case", ["somebody froze objects", "long without a full collection"])
+def test_the_collector_s_own_way_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    gc.enable()
+    gc.collect()
+    unseen = beside_runs._MOST if case.startswith("long") else 0
+    monkeypatch.setattr(beside_runs, "_unseen", [unseen, gc.get_stats()[2]["collections"]])
+    if case.startswith("somebody"):
+        gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with beside_runs.planning():
+            made = [[i] for i in range(2 * beside_runs._MANY)]
+        assert gc.get_freeze_count() == frozen
+        assert beside_runs._unseen[0] == unseen
+        assert made
+    finally:
+        gc.unfreeze()
 
 
 def test_an_error_puts_everything_back() -> None:

@@ -63,6 +63,7 @@ class HostLoop:
         stay: the word that lets a worker stay for `stay_s`. kept: memory that a run needs.
         """
         self._rt, self.others = rt, others
+        self._given = code, call, words, places, kept
         self._function, self._address = code.function, call.ctypes.data
         self._call, self._words = memoryview(call.data), memoryview(words.data)
         self._workers, self._left = places["WORKERS"], places["LEFT"]
@@ -84,6 +85,18 @@ class HostLoop:
         keep_in_children(self)
         # Workers may look at tables as long as they stay.
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
+
+    def alone(self) -> HostLoop:
+        """Another loop over the same functions, with tables of its own, that the calling thread always walks alone:
+        two of them may be walked at once."""
+        code, call, words, places, kept = self._given
+        own_words = aligned_bytes(words.nbytes).view(words.dtype)
+        own_call = aligned_bytes(call.nbytes).view(call.dtype)
+        own_call[...] = call
+        own_call[places["WORDS"]] = own_words.ctypes.data
+        other = HostLoop(self._rt, code, self.others, own_call, own_words, places, self._ticks, self._stay_s, kept)
+        other._joins = False
+        return other
 
     def use(self, rows: StepRows) -> None:
         """Walk these steps from the next run on. Those of sizes used lately are at hand."""

@@ -105,6 +105,13 @@ class Addresses:
         self._ask({id(m): m for m in constants}.values())
         self._constant = dict(self._found)
 
+    def twin(self) -> Addresses:
+        """The same for another thread, which asks for other buffers but the constants."""
+        other = object.__new__(Addresses)
+        other._rt, other._program, other._constant = self._rt, self._program, self._constant
+        other._found = dict(self._constant)
+        return other
+
     def of(self, memory: Sequence[Buffer]) -> list[int]:
         """The address of each."""
         if len(self._found) > len(self._constant) + _ASIDE:

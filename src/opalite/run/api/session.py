@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import weakref
 from collections import Counter
@@ -33,10 +34,11 @@ from ..model.compiler import Compiler
 from ..model.ledger import Ledger
 from ..model.options import CompileOptions
 from ..model.request import RunRequest, TuneRequest
-from ..model.steady import SteadyRun, types_key
+from ..model.steady import SteadyRun
 from ..model.turn import RunLock
 from .binding import IOBinding, check_device
-from .host_memory import host_memory, out_of_memory
+from .host_memory import host_memory
+from .known_runs import KnownRuns
 from .logs import SessionLog
 from .opening import (
     check_model_source,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from ...tune.report import GraphTuning
 
 
-class InferenceSession(SessionTools):
+class InferenceSession(KnownRuns, SessionTools):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
     Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
@@ -119,6 +121,8 @@ class InferenceSession(SessionTools):
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
+        self._book = threading.Lock()  # of what is noted of runs
+        self._lock.beside.on_drop = weakref.WeakMethod(self._forget_twin)
         self._age = 0  # how often it was closed, or loaded
         self._start(check_providers(providers, provider_options))
 
@@ -146,7 +150,9 @@ class InferenceSession(SessionTools):
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used
-        self._runs: Counter[str] = Counter()  # by tier
+        # Runs by tier: those of known types in turn, and others.
+        self._runs: Counter[str] = Counter()
+        self._others: Counter[str] = Counter()
         self._told_runs = 0  # of which the figures were told
         tell_at_exit(self)
         self._first_s: float | None = None
@@ -184,10 +190,15 @@ class InferenceSession(SessionTools):
 
     def _exchange_executable(self, old: Executable, new: Executable) -> None:
         """Let go of an executable that another has replaced."""
-        with self._lock:
+        with self._lock, self._book:
             if self._steady is not None and not self._steady.is_current:
                 self._steady = None
             self._ran.replace(old, new)
+
+    def _forget_twin(self, executable: Executable, twin: Executable) -> None:
+        """Let go of the twin of an executable."""
+        with self._book:
+            self._ran.forget(twin, executable)
 
     @property
     def device(self) -> DeviceInfo:
@@ -252,40 +263,6 @@ class InferenceSession(SessionTools):
         for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
             output.take(found[i])
 
-    def _run_steady(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
-        """All outputs, where this run is like an earlier one and that one needs no look at the model."""
-        if process.is_child:
-            check_fork()
-        lock = self._lock
-        if lock.first_came or not lock.acquire_at_once(False):
-            lock.acquire()
-        elif lock.parked:
-            lock.fetch_parked()
-        try:
-            if not isinstance(input_feed, Mapping):
-                return None
-            steady = self._steady
-            started = time.perf_counter()
-            try:
-                found = steady.run(input_feed) if steady is not None and steady.is_current else None
-                if found is None:
-                    steady = self._known.get(types_key(input_feed))
-                    if steady is None or not steady.is_current:
-                        return None
-                    found = steady.run(input_feed)
-            except MemoryError as e:
-                raise out_of_memory(e, "running the model") from e
-            if found is None:
-                return None
-            outputs, trace = found
-            trace.total_s = time.perf_counter() - started
-            trace.first_s = self._first_s or 0.0
-            self._steady, self._trace = steady, trace
-            self._runs[trace.tier] += 1
-            return outputs, trace
-        finally:
-            lock.release()
-
     def _request(
         self,
         told: RunOptions | None = None,
@@ -325,7 +302,7 @@ class InferenceSession(SessionTools):
             outputs, trace = model.run(model.check_feeds(values), request)
         for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
             self._ledger.add_wait(cause, spent)
-        with self._lock:
+        with self._book:
             trace.total_s = time.perf_counter() - started
             if self._first_s is None:
                 self._first_s = trace.total_s + self._load_s
@@ -334,7 +311,7 @@ class InferenceSession(SessionTools):
             ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
-            self._runs[trace.tier] += 1
+            self._others[trace.tier] += 1
             if self._age == age:
                 self._take_up(ran, request)
             if self._profiler is not None:
@@ -376,7 +353,8 @@ class InferenceSession(SessionTools):
         if self._behind is not None:
             self._behind.drop()
         self._model.reset()
-        with self._lock:
+        self._lock.beside.clear()
+        with self._lock, self._book:
             self._age += 1
             self._forget_steady()
             self._ran = Ran()
@@ -384,7 +362,7 @@ class InferenceSession(SessionTools):
 
     def _tell_stats(self) -> None:
         """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
-        runs = sum(self._runs.values())
+        runs = sum(self._runs.values()) + sum(self._others.values())
         if runs > self._told_runs:
             self._told_runs = runs
             model = self._arguments["path_or_bytes"]

@@ -49,6 +49,7 @@ class SessionTools(SessionApi):
     _ran: Ran
     _has_run: bool
     _runs: Counter[str]
+    _others: Counter[str]
     _overflowed: bool
     _tunings: list[GraphTuning]
 
@@ -101,7 +102,7 @@ class SessionTools(SessionApi):
         """What the session did since it was opened: runs, plans, programs, waits by cause, memory by kind."""
         from ..report.stats import make_stats
 
-        runs = {tier or "host": count for tier, count in list(self._runs.items())}
+        runs = {tier or "host": count for tier, count in (self._runs + self._others).items()}
         last = (self._trace.tier or "host") if runs else ""
         return make_stats(runs, last, self._ledger, self._behind, self._lock, self._model.caches)
 
@@ -114,7 +115,7 @@ class SessionTools(SessionApi):
         check_fork()
         if any(e.is_released for e in self._ran.executables):
             self.settle()  # what takes its place is being made
-        with self._lock:
+        with self._lock.alone():
             if not self._has_run:
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
@@ -211,7 +212,7 @@ class SessionTools(SessionApi):
                 recorder.start(i)
                 _, trace, ran = self._execute(input_feed, self._request(recorder=recorder, waits=True))
                 profile.wall_s.append(trace.total_s)
-        with self._lock:
+        with self._lock.alone():
             profile.peaks = measure_peaks(self._rt)
         profile.queueing = [e.queueing for e in ran.executables]
         return profile

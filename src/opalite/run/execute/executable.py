@@ -20,7 +20,7 @@ import numpy as np
 from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
 from ...cl.forks import keep_in_children
-from ...cl.launch import PreparedLaunch, Recording
+from ...cl.launch import PreparedLaunch
 from ...cl.replay import Replay
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
@@ -30,14 +30,16 @@ from .draws import Draws, draws
 from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
 from .loop import Loop
-from .loop_builder import LoopBuilder
+from .loop_builder import Joined, LoopBuilder
 from .outline import Outline
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
+from .queueing import describe_queueing
 from .repeat import Repeat, repeat_of
 from .replay import ReplayStrategy
 from .sized import Sized
+from .sliced import Room, Sliced
 from .slot_memory import Placed, SlotMemory
 from .strategy import Strategy
 from .trace import RunTrace
@@ -45,6 +47,9 @@ from .trace import RunTrace
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
 """Sizes that come back as they were: a Program each, its strategies, and the rows of its step loop."""
+FEW_CORES = 2
+ALONE_S = 2e-3
+"""On more cores, runs that take one of them longer by their least time are not left to one."""
 _MOST_LOOPS = 4  # step loops for sizes whose steps become other functions
 _NOTHING = Program("")
 _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
@@ -53,8 +58,9 @@ _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 class Executable:
     """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
-    launches: by number of their step. build_s: seconds that all this took. is_released: it has let go of its memory, so
-    that it does not run any more; to be asked by who has `lock`.
+    launches: by number of their step. build_s: seconds that all this took. is_twin: it has memory of its own beside
+    another's weights and step loops. is_released: it has let go of its memory, so
+    that it does not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class Executable:
         self.rt = rt
         self.lock = threading.Lock()
         self.is_released = False
+        self.is_twin = False
         self.program = program
         self._now: Sized
         self.exchange: Exchange
@@ -91,20 +98,39 @@ class Executable:
         with planning():
             if on_built is not None:
                 on_built(program)
-            self._make_ready(program, built, host_runner, may_join=not is_trial and tier == "special")
+            self.memory = SlotMemory(rt, program)
+            self._run_on_host = HostSteps(host_runner)
+            self._may_join = not is_trial and tier == "special"  # launches, by a step loop
+            self._builders: list[LoopBuilder] = []
+            self._make_ready(program, built)
+        rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
 
-    def _make_ready(
-        self, program: Program, built: Sequence[Any], host_runner: HostRunner | None, may_join: bool
-    ) -> None:
-        """built: by number of the program's sources. may_join: launches, by a step loop."""
+    def twin(self, program: Program) -> Executable:
+        """Another executable on the same programs and weights, with memory of its own, for `program`, one that this one
+        may be resized to: both may run at once. DeviceMemoryError if there is no room.
+
+        Its step loops are this one's, once those are built, and the calling thread walks them alone. May be called
+        while this one runs, if that is neither released nor random.
+        """
+        other = object.__new__(Executable)
+        keep_in_children(other)
+        other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
+        other.lock = threading.Lock()
+        other.is_released, other.is_twin = False, True
+        other.memory = self.memory.twin(program)
+        other._run_on_host, other._may_join, other._builders = self._run_on_host, self._may_join, self._builders
+        with planning():
+            other._make_ready(program, self._built)
+        return other
+
+    def _make_ready(self, program: Program, built: Sequence[Any]) -> None:
+        """built: by number of the program's sources."""
         rt = self.rt
-        self.memory = SlotMemory(rt, program)
-        self._run_on_host = HostSteps(host_runner)
-        self._may_join = may_join
+        self._built = built
+        self._alone: dict[Joined, Joined | None] = {}  # a twin's own, by what another's was made
         self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
-        self._builders: list[LoopBuilder] = []
         self.launches: dict[int, PreparedLaunch] = {}
         self._outline = Outline(program)
         self._launched: Sized | None = None  # whose arguments the launches have
@@ -115,11 +141,10 @@ class Executable:
                 self.launches[i].fit_group(rt.device)
         self._launched = first
         self._draws = Draws(program, self.launches)
-        self._is_random = bool(self._draws)
+        self.is_random = bool(self._draws)
         self._kept[program] = first
         self._enter(first)
         self.last = self.plain
-        rt.finish()
 
     def _prepare(self, program: Program, placed: Placed) -> Prepared:
         exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._outline, self._set_launches)
@@ -165,7 +190,10 @@ class Executable:
         self._launched = None
         for launch in self.launches.values():
             launch.let_go()
-        for builder in self._builders:
+        for own in self._alone.values():
+            if own is not None:
+                own.let_go()
+        for builder in () if self.is_twin else self._builders:
             builder.let_go()
         self.program = _NOTHING  # until another is entered
         self._now = self.exchange = self.last = self._loop = self._repeat = None  # type: ignore[assignment]
@@ -176,7 +204,7 @@ class Executable:
         self.is_released = True
         self._let_go()
         self.launches.clear()
-        self._builders.clear()
+        self._builders, self._alone = [], {}
         self.memory.release()
         self.program = program  # which tells what there was
 
@@ -189,7 +217,7 @@ class Executable:
         self._loop_builder = sized.builder
         self._repeat = sized.repeat
         self._loop = sized.loop
-        if sized.rows is not None and (joined := sized.builder.poll()) is not None:
+        if sized.rows is not None and (joined := self._poll(sized.builder)) is not None:
             joined.use(sized.rows)
 
     def _set_launches(self) -> None:
@@ -198,7 +226,7 @@ class Executable:
         if before is sized:
             return
         # Memory that was bound, and the keys of random launches, only the launches know of.
-        knows = before is not None and not before.prepared.exchange.has_bound and not self._is_random
+        knows = before is not None and not before.prepared.exchange.has_bound and not self.is_random
         changed = sized.changed_since(before, self._outline.slots) if knows and before is not None else sized.launches
         self._launched = None  # until all of them are
         for i, step, args in changed:
@@ -225,6 +253,7 @@ class Executable:
         lent: Sequence[int] = (),
         recorder: Recorder | None = None,
         joins: bool = True,
+        room: Room | None = None,
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order for `feeds`, and what the run did.
 
@@ -232,9 +261,10 @@ class Executable:
         stay on the device; where a launch writes one, the DeviceTensor stands for the array. lent: outputs that nobody
         reads after the next run, which stay where they are likewise. recorder: told of the times of every launch.
         joins: use the step loop if there is one.
+        room: what it has of the device beside other threads' runs; None where it has all.
         """
         exchange = self.exchange
-        if self._is_random:
+        if self.is_random:
             self._set_launches()
             self._draws.begin(exchange.recordings)
         hosts = self._blank.copy()
@@ -247,9 +277,24 @@ class Executable:
         if not is_plain or exchange.is_bound:
             kept = self._bind(targets or {}, feeds, lent)
         strategy = self.last = self._choose(hosts, is_plain, recorder) if joins else self.plain
-        trace = strategy.run(hosts, kept)
+        trace = strategy.run(hosts, kept) if room is None else self._run_beside(strategy, hosts, kept, room)
         trace.tier = self.tier
         return list(map(hosts.__getitem__, self._outputs)), trace
+
+    def _run_beside(
+        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], room: Room
+    ) -> RunTrace:
+        """A loop that the host walks needs a core; all else takes the whole device, for a slice at a time."""
+        sized = self._now
+        cores = self.rt.info.compute_units
+        is_walk = self.is_walked and strategy in (self._loop, self._repeat)
+        if is_walk and (cores <= FEW_CORES or sized.alone_s < ALONE_S):
+            with room.core(cores):
+                return strategy.run(hosts, kept)
+        if sized.sliced is None:
+            sized.sliced = Sliced(sized.prepared, self.plain, room)
+        self._set_launches()
+        return sized.sliced.run(hosts, kept)
 
     def _bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Sequence[int]
@@ -284,9 +329,18 @@ class Executable:
             self._set_launches()
         return self._loop
 
+    def _poll(self, builder: LoopBuilder) -> Joined | None:
+        """The builder's loop, if it is there; a twin's own is walked by the host alone."""
+        joined = builder.poll()
+        if joined is None or not self.is_twin:
+            return joined
+        if joined not in self._alone:
+            self._alone[joined] = joined.alone()
+        return self._alone[joined]
+
     def _join(self) -> bool:
         """Take up the loop if it is built; whether it is."""
-        joined = self._loop_builder.poll()
+        joined = self._poll(self._loop_builder)
         if joined is None:
             return False
         if joined.host_loop is None:
@@ -305,30 +359,18 @@ class Executable:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
-        usual = self._loop or self.plain
-        recordings = [p for p in usual.phases if isinstance(p, Recording)]
-        replayed = [r for r in recordings if r.replays]
-        parts = [
-            f"launches: {self._now.prepared.launch_count}"
-            + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")
-        ]
-        if self._loop is not None:
-            parts.append(self._loop.description)
-        if replayed:
-            count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
-            parts.append(f"replayed as {count} from the second run on ({self.rt.replay})")
-        else:
-            refusal = next((r.refusal for r in recordings if r.refusal), "") or self.rt.replay
-            why = "a replay pays from two on" if isinstance(refusal, Replay) else refusal
-            parts.append(f"enqueued one by one: {why}")
-        if self.rt.flush_every:
-            parts.append(f"flushed every {self.rt.flush_every}")
-        return "; ".join(parts)
+        return describe_queueing(self._now.prepared, self.plain, self._loop)
 
     @property
     def host_loop(self) -> HostLoop | None:
         """The loop of all launches that the host walks, once there is one."""
         return None if self._loop is None else self._loop.host_loop
+
+    @property
+    def is_walked(self) -> bool:
+        """Whether the host walks all launches of the present size."""
+        loop = self._loop
+        return loop is not None and loop.stays
 
     def inputs_on_device(self, feeds: Sequence[Any]) -> list[DeviceTensor | None]:
         """The arrays among `feeds` as they lie on the device after a run, until the next; None for what does not."""

@@ -49,8 +49,8 @@ MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thr
 class LoopBuilder:
     """Has the step loop of a Program built in the background, for all sizes of the program that it `serves`.
 
-    `poll` is called before each run, and says when it is ready. is_over: whether there is nothing to wait for any more;
-    is_idle: whether there is no loop either.
+    `poll` is called before each run, and says when it is ready; by one thread or several. is_over: whether there
+    is nothing to wait for any more; is_idle: whether there is no loop either.
     """
 
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
@@ -62,6 +62,7 @@ class LoopBuilder:
         self._joined: Joined | None = None
         self._steps = _working_steps(program) if is_worth(rt) else []
         self._is_short = least_seconds(self._steps, rt) < SHORT_S
+        self._polling = threading.Lock()
         self.is_over = self.is_idle = not self._steps
 
     def let_go(self) -> None:
@@ -82,6 +83,10 @@ class LoopBuilder:
         """The loop to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:
             return self._joined
+        with self._polling:
+            return self._poll()
+
+    def _poll(self) -> Joined | None:
         self._runs += 1
         if self._runs < WORTH_RUNS:
             return None
@@ -90,9 +95,9 @@ class LoopBuilder:
             self._thread.start()
         if self._thread.is_alive():
             return None
-        self.is_over = True
         self._joined = self._made
         self.is_idle = self._joined is None
+        self.is_over = True
         return self._joined
 
     def _build(self) -> None:
@@ -181,6 +186,20 @@ class Joined:
         given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
         self.host_loop = make_host_loop(self._rt, self._linked, self._addresses, *given, self._label)
         return self.host_loop is not None
+
+    def alone(self) -> Joined | None:
+        """The same for the memory of another executable, walked by the calling thread alone; None where the device's
+        threads walk it."""
+        if self.host_loop is None:
+            return None
+        other = object.__new__(Joined)
+        other._rt, other._linked, other._label = self._rt, self._linked, self._label
+        other._functions, other._stretches = self._functions, self._stretches
+        other._addresses = self._addresses.twin()
+        other._rows = other._table = None
+        other.host_loop = self.host_loop.alone()
+        other.launches = {}
+        return other
 
     def rows(self, program: Program, locate: Locate) -> StepRows:
         """The steps of `program` with their memory. locate: gives that by slot."""

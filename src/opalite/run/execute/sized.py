@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 from ...cl.launch import KernelArg, LocalBytes
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
 from .loop import Loop
-from .loop_builder import LoopBuilder
+from .loop_builder import LoopBuilder, least_seconds
 from .phases import Prepared
 from .queue import Queue
 from .repeat import Repeat
+from .sliced import Sliced
 from .slot_memory import Placed
 
 Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
@@ -22,7 +23,8 @@ Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 class Sized:
     """A Program with its place in memory, and the strategies that were made for it so far.
 
-    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays.
+    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. sliced: its runs
+    beside those of other threads.
     """
 
     def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: LoopBuilder) -> None:
@@ -33,12 +35,19 @@ class Sized:
         self.plain: Queue | None = None
         self.loop: Loop | None = None
         self.repeat: Repeat | None = None
+        self.sliced: Sliced | None = None
         self.rows: Any = None  # of the loop
         self.blank: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
             self.blank[number] = array
         self.inputs = [p.host for p in program.inputs]
         self.outputs = [p.host for p in program.outputs]
+
+    @cached_property
+    def alone_s(self) -> float:
+        """Seconds that the launches take at least on one of the device's cores."""
+        rt, steps = self.prepared.rt, [s for s in self.program.steps if isinstance(s, LaunchStep)]
+        return least_seconds(steps, rt) * rt.info.compute_units
 
     @cached_property
     def launches(self) -> list[Launched]:

@@ -54,6 +54,16 @@ class SlotMemory:
         self._layout: Layout | None = Layout(rt, program, self._constants)
         self.now = Placed(self._layout, program)
 
+    def twin(self, program: Program) -> SlotMemory:
+        """Other memory for programs of the same plan, `program` first, beside the same weights."""
+        other = object.__new__(SlotMemory)
+        other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
+        other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
+        other._small = 0
+        other._layout = Layout(self._rt, program, self._constants, SPARE)
+        other.now = Placed(other._layout, program, other._tables(program))
+        return other
+
     def release(self) -> None:
         """Let go of everything. No program may use it any more."""
         self.weights.clear()

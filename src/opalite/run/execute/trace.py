@@ -53,6 +53,11 @@ class Ran:
             self.items = [new.program if i is old.program else i for i in self.items]
             self.steady = None
 
+    def forget(self, twin: Executable, executable: Executable) -> None:
+        """Hold the executable in the place of its twin."""
+        if twin in self.executables:
+            self.executables = [executable if e is twin else e for e in self.executables]
+
     def add(self, executable: Executable) -> None:
         """An executable has run."""
         self.executables.append(executable)

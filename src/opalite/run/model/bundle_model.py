@@ -6,6 +6,7 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...ir.feeds import check_names, check_tensor
 from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
+from ..execute.sliced import Room
 from ..execute.trace import Ran, RunTrace
 from .compiler import Compiler
 from .executables import Compiled, ExecutableCache, SizedProgram
@@ -171,8 +173,13 @@ class BundleModel:
             far = self.executables.look_far(variant, compiled, sizes)
         template = compiled.template
         given = {} if template is None or template.given is None else template.given.at(sizes)
-        with Turn(request.lock) as turn:
-            turn.take()
+        with Turn(request.lock) as turn, ExitStack() as held:
+            room: Room | None = None
+            if targets or request.recorder or not compiled.is_proven:
+                turn.take()
+            elif (twin := held.enter_context(turn.beside(executable, program))) is not None:
+                assert request.lock is not None
+                executable, room = twin, request.lock.beside
             if executable.program is not program:
                 executable.resize(program)
             outputs, spent = executable.run(
@@ -181,6 +188,7 @@ class BundleModel:
                 if targets and compiled.is_proven
                 else None,
                 recorder=request.recorder,
+                room=room,
             )
         compiled.is_proven = True
         trace.add(spent)

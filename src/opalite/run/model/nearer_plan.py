@@ -137,7 +137,7 @@ class NearerPlan(Job):
             if executable is None:
                 raise OpaliteError("the other one has gone")
             with ExitStack() as locked:
-                locked.enter_context(self._lock)
+                locked.enter_context(self._lock.alone())
                 locked.enter_context(executable.lock)
                 if executable.is_released:
                     raise OpaliteError("the other one has gone")

@@ -22,6 +22,7 @@ from ...plan.program import Program
 from ...plan.report import NodeReport, task_report
 from ...plan.template import Template
 from ..execute.exchange import Target
+from ..execute.sliced import Room
 from ..execute.trace import Ran, RunTrace
 from .behind import Job
 from .compiler import Compiler, Prepared
@@ -168,13 +169,21 @@ class OnnxModel:
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
             is_general = executable.tier == "general" and run.is_only and last is not None
             is_apart = is_general and not (lent or request.targets)
-            if is_apart:
-                turn.leave()
-            else:
-                turn.take()
-            arrays = run.feeds
-            started = clock()
-            with executable.lock:
+            may_leave = run.is_only and last is not None and compiled.is_proven and not compiled.may_overflow
+            asks = may_leave and not (is_general or lent or request.targets or request.recorder)
+            with ExitStack() as held:
+                room: Room | None = None
+                if is_apart:
+                    turn.leave()
+                    room = _room_of(request)
+                elif not asks:
+                    turn.take()
+                elif (twin := held.enter_context(turn.beside(executable, at.program))) is not None:
+                    executable, room = twin, _room_of(request)
+                arrays = run.feeds
+                started = clock()
+                if not executable.is_twin:
+                    held.enter_context(executable.lock)
                 if executable.is_released:
                     self.compiler.ledger.add_wait("behind", clock() - started)
                     continue  # with what has taken its place
@@ -184,7 +193,7 @@ class OnnxModel:
                     trace.build_s += clock() - started
                 kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
                 given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
-                outputs, spent = executable.run(given, kept, lent, request.recorder)
+                outputs, spent = executable.run(given, kept, lent, request.recorder, room=room)
             trace.add(spent)
             parked.add(outputs[i] for i in lent)
             if segment.following is not None:
@@ -205,7 +214,7 @@ class OnnxModel:
                     at = compiled.at(sizes) or at
             if last is not None and run.is_only and far is not Far.WATCHED:
                 last.append(((compiled, at, sizes), segment))
-            ran.add(compiled.executable)
+            ran.add(executable if executable.is_twin else compiled.executable)
             ran.note(*compiled.notes, *at.notes)
             turn.pause()
             started = clock()
@@ -297,6 +306,12 @@ def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, 
             else:
                 shared.add(source.index)
     return {index: target for index, target in found.items() if index not in shared}
+
+
+def _room_of(request: RunRequest) -> Room | None:
+    """What a run that does not have the turn has of the device: all, while nobody waits for it."""
+    lock = request.lock
+    return lock.beside if lock is not None and lock.is_shared else None
 
 
 def _refuse_tasks(run: Run) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
+from ..execute.sliced import Room
 from ..execute.trace import RunTrace
 
 Array = np.ndarray[Any, Any]
@@ -35,12 +36,13 @@ class Whole:
 class SteadyRun:
     """Runs of one Executable for inputs by name, in turn, as the Executable's are.
 
-    key: of the inputs it serves (`types_key`). is_current: whether the Executable is what such runs should go through.
+    program: the executable's for them. key: of the inputs it serves (`types_key`). is_current: whether the Executable
+    is what such runs should go through.
     """
 
     def __init__(self, executable: Executable, program: Program, whole: Whole, feeds: Mapping[str, Array]) -> None:
         """program: the executable's for the sizes of `feeds`, which are those of the last run, all of them arrays."""
-        self._executable, self._program = executable, program
+        self.executable, self.program = executable, program
         self.key = types_key(feeds)
         self.is_current = True
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
@@ -53,7 +55,7 @@ class SteadyRun:
 
     def _gives_all(self, program: Program) -> bool:
         """Whether the executable's outputs are the program's, each made by a step: nobody else holds them."""
-        own = self._program
+        own = self.program
         given = [p.host for p in program.outputs]
         return given == [p.host for p in own.outputs] and len(set(given)) == len(given) and _made(own).issuperset(given)
 
@@ -61,7 +63,7 @@ class SteadyRun:
         """Where each output comes from: a constant, a feed's name or a number of the executable's outputs; and whether
         somebody else holds it, so that the caller gets a copy.
         """
-        own = self._program
+        own = self.program
         computed = {p.host: i for i, p in enumerate(own.outputs)}
         fed = {p.host: p.name for p in program.inputs}
         made = _made(own)
@@ -78,8 +80,13 @@ class SteadyRun:
             seen.add(number)
         return found
 
-    def run(self, feeds: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
-        """The model's outputs in order, and what the run did; None if something about the feeds is new."""
+    def run(
+        self, feeds: Mapping[str, Any], twin: Executable | None = None, room: Room | None = None
+    ) -> tuple[list[Any], RunTrace] | None:
+        """The model's outputs in order, and what the run did; None if something about the feeds is new.
+
+        twin: of the executable, which runs in its place in what `room` it is given.
+        """
         if len(feeds) != len(self._types):
             return None
         arrays = []
@@ -94,10 +101,10 @@ class SteadyRun:
         if self._read is not None:
             given = self._given
             arrays = [given[name] if name in given else feeds[name] for name in self._read]
-        executable = self._executable
-        if executable.program is not self._program:
-            executable.resize(self._program)
-        outputs, trace = executable.run(arrays)
+        executable = self.executable if twin is None else twin
+        if executable.program is not self.program:
+            executable.resize(self.program)
+        outputs, trace = executable.run(arrays) if room is None else executable.run(arrays, room=room)
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace

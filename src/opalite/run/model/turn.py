@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from ...cl.beside_runs import tell_of_waiting
 from ...cl.tensor import DeviceTensor
+from .beside import Beside
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Run
+    from ...plan.program import Program
+    from ..execute.executable import Executable
 
 
 PATIENCE_S = 1e-3
@@ -31,19 +34,21 @@ class RunLock:
     A thread that runs a small model again and again lets go of it for microseconds, in which no other wakes up. Who has
     waited for PATIENCE_S goes first; always to take turns would cost such threads a wake-up each time.
 
-    first_came: when the run that waits first came, 0 for none. waits, waited_s: how often runs have waited for each
-    other, and how long in all. parked: values of runs that have left their turn; whoever takes it next copies them to
-    the host.
+    is_shared: threads have waited for each other lately, so that runs should ask `beside` first. first_came: when the
+    run that waits first came, 0 for none. waits, waited_s: how often runs have waited for each other, and how long in
+    all. parked: values of runs that have left their turn; whoever takes it next copies them to the host.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._line = threading.Lock()  # of those that wait; who has it is the next
         self.first_came = 0.0
+        self.is_shared = False
+        self.beside = Beside(self)
         self.waits = 0
         self.waited_s = 0.0
         self.parked: list[Parked] = []
-        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `first_came` and `parked`
+        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `is_shared` and `parked`
         self.release = self._lock.release
 
     def acquire(self, own: Sequence[Parked] = ()) -> None:
@@ -54,13 +59,23 @@ class RunLock:
         if self.parked:
             self.fetch_parked(own)
 
-    def _wait(self) -> None:
+    def acquire_soon(self) -> None:
+        """As `acquire`, for a moment between two of which others may have it: they, and then the caller, go before
+        those that come later."""
+        if self.first_came or not self.acquire_at_once(False):
+            self._wait(PATIENCE_S)
+        if self.parked:
+            self.fetch_parked()
+
+    def _wait(self, had_s: float = 0.0) -> None:
+        """had_s: of patience, that count as waited."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
             self._lock.acquire()
             return
+        self.beside.tell()
         started = time.perf_counter()
         with self._line:
-            self.first_came = started
+            self.first_came = started - had_s
             try:
                 self._lock.acquire()
             finally:
@@ -68,6 +83,12 @@ class RunLock:
         tell_of_waiting()
         self.waited_s += time.perf_counter() - started
         self.waits += 1
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside, no run of the session is under way but the caller's."""
+        with nullcontext() if self._lock._is_owned() else self.beside.kept_out(), self:  # type: ignore[attr-defined]
+            yield
 
     def fetch_parked(self, own: Sequence[Parked] = ()) -> None:
         """Copy to the host what other runs have left on the device. Whoever calls has the lock, and loses it if that
@@ -95,7 +116,9 @@ class Turn:
         self._lock, self._whole = lock, whole
         self._is_held = False
         self._values: list[Parked] = []
-        if whole:
+        self._alone = ExitStack()
+        if whole and lock is not None:
+            self._alone.enter_context(lock.alone())
             self.take()
 
     def take(self) -> None:
@@ -106,6 +129,37 @@ class Turn:
         self._is_held = True
         for values in self._values:
             values.take_back()
+
+    @contextmanager
+    def beside(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
+        """Inside, a twin of `executable` for a run that leaves nothing on the device; None where it goes in turn,
+        which it then has."""
+        lock = self._lock
+        if lock is None or self._whole or any(self._values):
+            self.take()
+            yield None
+            return
+        if not lock.is_shared:
+            if self._take_at_once(lock):
+                yield None
+                return
+            lock.beside.tell()
+        self.leave()
+        with lock.beside.twin(executable, program) as twin:
+            if twin is None:
+                self.take()
+            yield twin
+
+    def _take_at_once(self, lock: RunLock) -> bool:
+        """Take the turn if nobody has it; whether this run has."""
+        if self._is_held:
+            return True
+        if not lock.acquire_at_once(False):
+            return False
+        if lock.parked:
+            lock.fetch_parked(self._values)
+        self._is_held = True
+        return True
 
     def pause(self) -> None:
         """Leave the turn if no value of this run waits on the device."""
@@ -139,6 +193,7 @@ class Turn:
             for values in self._values:
                 with suppress(ValueError):
                     self._lock.parked.remove(values)
+        self._alone.close()
 
     def _release(self) -> None:
         assert self._lock is not None

@@ -22,7 +22,8 @@ class SessionStats:
     """Counts since the session was opened, but for `bytes`, `sizes` and `pending`, which are as of now.
 
     runs: all; runs_by_tier: of them by 'special', 'general' (docs/tiers.md), joined by '+' where the parts of a model
-        went through both, and 'host' where no program ran. tier: of the last run, '' before the first.
+        went through both, and 'host' where no program ran. runs_beside: those that did not wait for another thread's,
+        because they had memory of their own (docs/threads.md). tier: of the last run, '' before the first.
     plans_made: programs planned from the model; plans_loaded: taken from the cache or a bundle.
     programs_built: compiled while a caller waited; programs_built_behind: compiled while none did; programs_loaded:
         read from the cache folder or a bundle; programs_shared: there already in this process.
@@ -35,13 +36,14 @@ class SessionStats:
         'build', 'same_size' (another thread compiled what this one wanted, too), 'behind' (for specialised programs,
         by profile() and the like), 'turn' (another thread's run).
     sizes: programs at hand, one for each part of the model and size of its inputs; an executable keeps several.
-    bytes: what those hold, by kind: 'weights', 'arena' (intermediates), 'images', 'exchange' (inputs and outputs), and
-        'host' (constants that operators on the host read).
+    bytes: what those hold, with the memory of runs beside others, by kind: 'weights', 'arena' (intermediates),
+        'images', 'exchange' (inputs and outputs), and 'host' (constants that operators on the host read).
     """
 
     runs: int = 0
     tier: str = ""
     runs_by_tier: Mapping[str, int] = field(default_factory=dict)
+    runs_beside: int = 0
     plans_made: int = 0
     plans_loaded: int = 0
     programs_built: int = 0
@@ -77,7 +79,7 @@ def make_stats(
 ) -> SessionStats:
     """The figures of a session. runs: by tier. tier: of the last run. caches: of its models."""
     compiled = [c for cache in caches for c in cache.all]
-    kept = [c.executable for c in compiled]
+    kept = [*(c.executable for c in compiled), *lock.beside.executables]
     waits = _waits_of(ledger, lock, caches)
     callers = ledger.programs
     others = ProgramTally() if behind is None else behind.tally
@@ -85,6 +87,7 @@ def make_stats(
         runs=sum(runs.values()),
         tier=tier,
         runs_by_tier=dict(runs),
+        runs_beside=lock.beside.runs,
         plans_made=ledger.plans_made,
         plans_loaded=ledger.plans_loaded,
         programs_built=callers.built,
