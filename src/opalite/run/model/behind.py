@@ -237,6 +237,9 @@ class Behind:
             told = self._on_swap()
             if told is not None:
                 told(swapped.executable, made.executable)
+        finish, made.when_in_place = made.when_in_place, None
+        if finish is not None:
+            finish()
 
     def _tell(self, job: Job, fault: str) -> None:
         warning = job.fail(fault)

@@ -205,7 +205,16 @@ class Compiler:
         def make(before_weights: Callable[[], None]) -> Compiled:
             assert self.behind is not None
             tally = self.behind.tally
-            return self._make(graph, plan, trace, sizes, on_built, planned, tally, before_weights)
+            if on_built is None:
+                return self._make(graph, plan, trace, sizes, None, planned, tally, before_weights)
+            built: list[tuple[Program | Template, tuple[str, ...]]] = []
+
+            def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
+                built.append((_with_weights(program), notes))
+
+            compiled = self._make(graph, plan, trace, sizes, hold, planned, tally, before_weights)
+            compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
+            return compiled
 
         return self.rt.programs.missing(specs(planned.program)), make
 
@@ -363,6 +372,11 @@ class Compiler:
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
+
+
+def _with_weights(content: Program | Template) -> Program | Template:
+    """A copy that keeps its weights when those of `content` are taken away."""
+    return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))
 
 
 def specs(program: Program) -> list[Spec]:

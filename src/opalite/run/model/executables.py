@@ -38,7 +38,8 @@ class Compiled:
     notes: sentences on how it was compiled. may_overflow: halves may not hold the values, so that outputs must be
     looked at. is_proven: outputs of a run were looked at; before that none stays on the device. sizes: those of the
     executable as it was made; template: gives its program for others. job: makes what will take its
-    place. is_replaced: whether that is there. `at` is thread-safe.
+    place. is_replaced: whether that is there. when_in_place: what is left to be done once runs go through it, such as
+    keeping its plan. `at` is thread-safe.
     """
 
     executable: Executable
@@ -49,6 +50,7 @@ class Compiled:
     is_replaced: bool = False
     sizes: Sizes = ()
     template: Template | None = None
+    when_in_place: Callable[[], None] | None = None
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -33,6 +33,7 @@ from opalite.run.execute.executable import Executable
 from opalite.run.model import behind
 from opalite.run.model.behind import Behind
 from opalite.run.model.compiler import Compiler
+from opalite.run.model.plan_cache import PlanCache
 from opalite.run.report.stats import SessionStats
 
 from ....helpers.onnx_text import by_onnxruntime
@@ -218,6 +219,39 @@ def test_the_general_weights_go_before_the_special_ones_come(
     assert session.settle(PATIENCE_S)
     assert session.stats().swaps == 1
     assert session.replay() > 0
+
+
+def test_no_run_waits_for_the_plan_to_be_kept(
+    rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing large weights takes longer than making them ready."""
+    monkeypatch.setenv("OPALITE_PLANS", "1")
+    session = open_wide(rt, tmp_path, monkeypatch)
+    x = {"x": noise(4, 512)}
+    (want,) = session.run(None, x)
+    begun, go = threading.Event(), threading.Event()
+    real = PlanCache.keep
+    kept: list[int] = []
+
+    def keep(self: PlanCache, feeds: Any, bundle: Any) -> None:
+        begun.set()
+        assert go.wait(PATIENCE_S)
+        kept.extend(sum(w.nbytes for w in v.stored.weights.values()) for v in bundle.variants)
+        real(self, feeds, bundle)
+
+    monkeypatch.setattr(PlanCache, "keep", keep)
+    held.set()
+    assert begun.wait(PATIENCE_S)
+    close_to(session.run(None, x)[0], want)
+    assert session.last_timing.tier == "special"
+    go.set()
+    assert session.settle(PATIENCE_S)
+    assert len(kept) == 1
+    assert kept[0] >= 1 << 20, "the plan has lost its weights"
+    lacking[0] = False
+    again = opalite.InferenceSession(tmp_path / "wide.onnx", device=rt.info.id, precision="fp32")
+    close_to(again.run(None, x)[0], want)
+    assert (again.stats().plans_made, again.stats().plans_loaded) == (0, 1)
 
 
 def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
