@@ -1,4 +1,5 @@
 """Builds programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
+Longer than 400 lines: the pool, a process of it and what is said between them know each other's states.
 
 Nothing here fails: what the workers do not deliver - they cannot start, are killed, hang, or the program does not
 compile - the caller builds itself. A program whose compiler ends the worker it runs in would end the caller, too: such
@@ -19,13 +20,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
+from typing import TypeAlias
 
 from ..errors import DeviceError
-from ..pocl.linker import prepare_linker
-from ..pocl.repair import make_build_folder, worker_environment
+from ..pocl.linker import finds_linker, prepare_linker
+from ..pocl.repair import folder_lock, make_build_folder, worker_environment
 from .beside_runs import building
 from .build_worker import ANSWER, READY, REQUEST
+from .heir import WILL
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
@@ -35,7 +39,12 @@ _CHUNK = 1 << 16
 _STOP_S = 0.1  # between two questions whether to stop
 _END_S = 5.0  # that a process which has closed its output may take to end
 _WORDS = 200  # characters of what it said last
+_LEFT: set[str] = set()  # folders of workers that were left a will
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
+
+
+Bequeath: TypeAlias = Callable[[int, Path, Sequence[int]], bool]
+"""Asked whether the process of this id may go on with the programs of such numbers; writes its will to a path."""
 
 
 class BuildPool:
@@ -70,11 +79,11 @@ class BuildPool:
             return
         with suppress(OSError, DeviceError):
             prepare_linker()
-            if not self._folder:
+            if not self._folder or self._folder in _LEFT:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
-                self._workers.append(_Worker(self._command(), worker_environment(self._folder), *self._patience))
+                self._workers.append(_Worker(self._command(), self._folder, *self._patience))
 
     def build(
         self,
@@ -83,15 +92,20 @@ class BuildPool:
         waits: bool = False,
         lost: dict[int, str] | None = None,
         stop: Callable[[], bool] | None = None,
+        bequeath: Bequeath | None = None,
     ) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
 
         Nothing if another thread has the workers, unless it `waits` for them. `lost` is filled with the programs whose
         compiler ended its process, and how it ended; other workers go on with the rest. `stop` is asked ten times a
-        second whether nobody wants the rest any more.
+        second whether nobody wants the rest any more; `bequeath` then lets a process go on by itself (heir.py).
         """
+        if specs and bequeath is not None and stop is not None and stop():
+            self._leave_idle(bequeath, range(len(specs)))
+            return
         if not specs or not self._take(waits, stop):
             return
+        left: list[int] = []
         try:
             waiting = dict(enumerate(specs))
             while waiting:
@@ -101,12 +115,32 @@ class BuildPool:
                     yield from exchange.run()
                 if lost is not None:
                     lost.update(exchange.lost)
+                if exchange.is_stopped:
+                    left = [*exchange.left]
                 waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}
         finally:
+            busy = [w for w in self._workers if w.task is not None]
+            left += [w.task for w in busy if w.task is not None]
+            if bequeath is not None and left and stop is not None and stop():
+                self._leave(busy, bequeath, sorted(left))
             for worker in self._workers:
                 if worker.task is not None:
                     worker.stop()
             self._busy.release()
+
+    def _leave_idle(self, bequeath: Bequeath, numbers: Sequence[int]) -> None:
+        """As `_leave`, where no worker has begun."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._leave(self._workers, bequeath, numbers)
+            finally:
+                self._busy.release()
+
+    def _leave(self, workers: Sequence[_Worker], bequeath: Bequeath, numbers: Sequence[int]) -> None:
+        """Let one of `workers` go on by itself with the programs of these numbers, if it may."""
+        heir = next((w for w in workers if w.is_heritable), None)
+        if heir is not None and bequeath(heir.process.pid, heir.will, numbers) and heir.leave():
+            self._workers.remove(heir)
 
     def _take(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
         """Whether the workers are this thread's now."""
@@ -152,7 +186,7 @@ class BuildPool:
         """End the workers; `start` and `build` start new ones."""
         _stop_all(self._workers)
         if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             self._folder = ""
 
     @property
@@ -169,11 +203,21 @@ class BuildPool:
 class _Worker:
     """One process with what is on the way to and from it."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], start_s: float, build_s: float) -> None:
+    def __init__(self, command: list[str], folder: str, start_s: float, build_s: float) -> None:
+        """folder: for PoCL's files."""
         self._build_s = build_s
+        self._folder = folder
+        lock = folder_lock()
+        # It lasts as long as this process or the worker, so that nobody takes the folder from a worker that is left.
+        self._keeps_folder = lock is not None and finds_linker()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
+            command,
+            env=worker_environment(folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            pass_fds=() if lock is None else (lock,),
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -184,6 +228,7 @@ class _Worker:
         self.task: int | None = None
         self.deadline = time.monotonic() + start_s
         self.outgoing = b""
+        self._asked = 0
         self._incoming = bytearray()
 
     @property
@@ -205,6 +250,7 @@ class _Worker:
         """Ask for the program (text, options), number `task`."""
         raw_options, raw_text = options.encode(), text.encode()
         self.outgoing = REQUEST.pack(len(raw_options), len(raw_text)) + raw_options + raw_text
+        self._asked = len(self.outgoing)
         self.task = task
         self.deadline = time.monotonic() + self._build_s
 
@@ -239,10 +285,34 @@ class _Worker:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"exit status {status}"
         return f"{name}, {words[-1][:_WORDS]!r}" if words else name
 
+    @property
+    def is_heritable(self) -> bool:
+        """Whether it may go on by itself: no request is half sent, and its files are no other process's."""
+        return self._keeps_folder and self.ready and len(self.outgoing) in (0, self._asked) and self.is_alive
+
+    @property
+    def will(self) -> Path:
+        """Where its will goes."""
+        return Path(self._folder) / "will"
+
+    def leave(self) -> bool:
+        """Let it go on by its will; whether it was told of it. Its folder is its own from then on."""
+        text = str(self.will).encode()
+        try:
+            os.write(self.stdin, REQUEST.pack(len(WILL), len(text)) + WILL.encode() + text)
+        except OSError:
+            return False
+        _LEFT.add(self._folder)
+        self._close()
+        return True
+
     def stop(self) -> None:
         """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
         self._said.close()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
@@ -335,6 +405,11 @@ def _end(workers: list[_Worker], folder: str, pid: int) -> None:
     """What a pool that is gone leaves; in a process forked from its own, all of that is another's."""
     if os.getpid() == pid:
         _stop_all(workers)
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    if folder not in _LEFT:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -5,7 +5,7 @@
 A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
 answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
 that the worker is ready: b"ready" if it found the device at that index with that version. The process ends when
-standard input does, or when nobody has asked for IDLE_S.
+standard input does, or when nobody has asked for IDLE_S. A will (heir.py) is the last request.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import select
 import struct
 import sys
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import pyopencl as cl
 
 from ..pocl import repair as pocl
 from ..pocl.header import lighten
+from .heir import WILL, fulfil
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary
@@ -52,12 +55,20 @@ def main(index: str, version: str, niceness: str = "0") -> int:
     context = cl.Context([device])
     build(context, device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as three programs
     _write(answers, READY)
+    last = "", ""
+    binary = b""
     while (header := _read(REQUEST.size, IDLE_S)) is not None:
         sizes = REQUEST.unpack(header)
         options, text = (_read(size) for size in sizes)
         if options is None or text is None:
             break
-        _write(answers, build(context, device, options.decode(), text.decode()))
+        asked = options.decode(), text.decode()
+        if asked[0] == WILL:
+            fulfil(Path(asked[1]), partial(build, context, device), {last: binary})
+            break
+        last, binary = asked, build(context, device, *asked)
+        with suppress(BrokenPipeError):  # who asked has gone, and perhaps left a will
+            _write(answers, binary)
     return 0
 
 

@@ -1,4 +1,5 @@
 """Programs of one context: equal sources are compiled once in a process, and once for all processes through the store.
+Longer than 400 lines: of the places that a program may come from, one decides.
 
 Compiling for PoCL costs a few tenths of a second for each program, and one program at a time: where many are missing,
 worker processes build them (build_pool.py), with the part of PoCL's header that each needs (pocl/header.py). Measured
@@ -15,9 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import pyopencl as cl
 
+from .. import knobs
 from ..cache.keys import digest
 from ..cache.stats import note
 from ..cache.store import FORMAT, BinaryStore
@@ -30,6 +34,7 @@ from .build_worker import PART
 from .builders import may_work_behind, worker_count
 from .compile_source import PLAIN, SourceCompiler
 from .counters import Counters, ProgramTally
+from .heir import Heir, write_will
 
 _log = logging.getLogger(__name__)
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
@@ -87,6 +92,7 @@ class ProgramCache:
         self._serial = info.family == "pocl"
         self._compiler = SourceCompiler(context, device, info, store)
         self._fragile = FRAGILE_COMPILER in info.quirks
+        self._heir = None if store is None else Heir(store.path(self._general_key).with_suffix(".heir"))
         if self._serial and index and os.name == "posix":
             if worker_count() > 1 or self._fragile:
                 self._pool = BuildPool(index, info.version, worker_count())
@@ -111,7 +117,8 @@ class ProgramCache:
         version has others, one starts when it is needed. A second one would be ready no sooner than the first has built
         a program or two, which are all that most models need.
         """
-        if self._pool is not None and (self._store is None or not self._store.path(self._general_key).exists()):
+        is_there = self._store is not None and self._store.path(self._general_key).exists()
+        if self._pool is not None and not is_there and (self._heir is None or not self._heir.is_alive):
             self._pool.start(1)
 
     def tell_general(self) -> None:
@@ -166,12 +173,18 @@ class ProgramCache:
         return not self._serial or self._behind_pool is not None
 
     def build_behind(
-        self, specs: Sequence[Spec], stop: Callable[[], bool], tally: ProgramTally, urgent: bool = False
+        self,
+        specs: Sequence[Spec],
+        stop: Callable[[], bool],
+        tally: ProgramTally,
+        urgent: bool = False,
+        bequeaths: bool = False,
     ) -> None:
         """Compile what is missing, in processes that let others go first where there are any, until `stop`.
 
         urgent: what runs meanwhile is slow without these programs, so they get a quarter of a busy core, not a
-        thirtieth. What does not compile is left to `get`, which says why.
+        thirtieth. bequeaths: at `stop`, a process may build the rest for others (heir.py). What does not compile is
+        left to `get`, which says why.
         """
         missing = self.missing(specs)
         if self._behind_pool is not None and missing:
@@ -182,7 +195,9 @@ class ProgramCache:
                 self._behind_pool.adopt(self._pool)  # which have read the driver's library
             if not urgent:
                 self._behind_pool.calm(_CALM)
-            for number, binary in self._behind_pool.build(given, waits=True, lost=lost, stop=stop):
+            bequeath = partial(self._bequeath, missing) if bequeaths and knobs.get("OPALITE_HEIR") else None
+            building = self._behind_pool.build(given, waits=True, lost=lost, stop=stop, bequeath=bequeath)
+            for number, binary in building:
                 if not urgent:
                     self._behind_pool.calm(_CALM)  # workers that have started since
                 text, options, name = missing[number]
@@ -198,6 +213,23 @@ class ProgramCache:
                 return
             with suppress(BuildError):
                 self.get(*spec, tally)
+
+    def bequeath(self, specs: Sequence[Spec]) -> None:
+        """Let a process that is idle build what is missing of `specs` for others (heir.py)."""
+        if self._behind_pool is not None:
+            self.build_behind(specs, lambda: True, ProgramTally(), bequeaths=True)
+
+    def _bequeath(self, specs: Sequence[Spec], pid: int, path: Path, numbers: Sequence[int]) -> bool:
+        """Let the process `pid` build those of `specs` for the store; whether it may."""
+        if self._heir is None or self._store is None or not self._heir.claim(pid):
+            return False
+        left = [specs[n] for n in numbers]
+        try:
+            entries = [(self._key(text, options), self._compiler.given(options), text) for text, options, _ in left]
+            write_will(path, self._store, self._heir, entries)
+        except OSError:
+            return False
+        return True
 
     def get_all(
         self,
@@ -264,6 +296,9 @@ class ProgramCache:
             return set()
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
+        if missing and self._heir is not None and self._heir.is_alive:
+            self._heir.wait(lambda: all(map(self._is_at_hand, missing)))
+            missing = [k for k in missing if not self._is_at_hand(k)]
         if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()
         # The longest first: one that is begun last would be waited for alone.

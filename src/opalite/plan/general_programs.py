@@ -15,13 +15,15 @@ _URGENT = ("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize")
 
 
 def general_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
-    """Every program of the general kernels on `device`, the most used ones first."""
-    builds = [
-        build
+    """Every program of the general kernels on `device`, the most used ones first: each kernel's simplest variant, and
+    then the others, which take longest and few models need."""
+    numbered = [
+        (number, build)
         for op in _URGENT
         for kernel in kernels_for(op)
         if isinstance(kernel, GeneralKernel)
-        for build in kernel.builds(device)
+        for number, build in enumerate(kernel.builds(device))
     ]
+    builds = [build for _, build in sorted(numbered, key=lambda pair: pair[0])]
     specs = (SourceSpec(program_text(b.source, b.prelude), option_text(b.defines), b.source) for b in builds)
     return tuple(dict.fromkeys(specs))

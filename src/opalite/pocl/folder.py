@@ -48,7 +48,7 @@ class PoclFolder:
         Without one the folder is new, and removed at the end of the process.
         """
         self.path = path
-        self._descriptor = lock
+        self.lock = lock
         self._checked: set[str] = set()
         self._is_own = lock is None  # whether nothing of an earlier process is left, or it was all checked
         self._lock = Lock()

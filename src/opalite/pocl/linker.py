@@ -31,6 +31,7 @@ _PATIENCE_S = 30.0
 
 _lock = threading.Lock()
 _ready = False
+_own = False  # whether it is link_elf.py, in a folder of this process's
 
 
 def prepare_linker() -> None:
@@ -45,6 +46,11 @@ def prepare_linker() -> None:
         if not _ready:
             _find()
             _ready = True
+
+
+def finds_linker() -> bool:
+    """Whether PoCL finds a linker without this process's help, and so after it has ended."""
+    return _ready and not _own
 
 
 def is_needed() -> bool:
@@ -74,6 +80,8 @@ def _find() -> None:
 
 def _put_own() -> str | None:
     """Put link_elf.py where clang looks for `ld`; returns why that is not possible, or None."""
+    global _own
+    _own = True
     if not sys.executable or getattr(sys, "frozen", False):
         return "Opalite's own needs a Python interpreter to run it"
     folder = make_temporary("opalite-ld-")

@@ -127,8 +127,8 @@ def test_pocl_folders_go_whole_and_not_while_in_use(tmp_path: Path) -> None:
     assert (used.path / "file").exists()
     clear(tmp_path)
     assert (used.path / "file").exists()
-    assert used._descriptor is not None
-    os.close(used._descriptor)
+    assert used.lock is not None
+    os.close(used.lock)
     assert clear(tmp_path) == 30000
     assert not list(units(tmp_path))
 

@@ -48,9 +48,9 @@ def folders() -> Iterator[list[PoclFolder]]:
 
 def close(folder: PoclFolder) -> None:
     """What the end of its process does."""
-    if folder._descriptor is not None:
-        os.close(folder._descriptor)
-        folder._descriptor = None
+    if folder.lock is not None:
+        os.close(folder.lock)
+        folder.lock = None
 
 
 def open_(parent: Path, folders: list[PoclFolder]) -> PoclFolder:

@@ -51,8 +51,10 @@ class Job:
     is_urgent = True
     """Whether runs are slow until it is done."""
 
-    def __init__(self, begin: Callable[[], Task]) -> None:
+    def __init__(self, begin: Callable[[], Task], general: Sequence[Spec] = ()) -> None:
+        """general: programs that other processes may want, too."""
         self.begin: Callable[[], Task] | None = begin
+        self.general = general
         self.fault = ""
         self._over = threading.Event()
         self._place: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
@@ -160,12 +162,13 @@ class Behind:
         waited = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in self.jobs]
         return all(waited)
 
-    def drop(self) -> None:
-        """Give up all jobs."""
+    def drop(self) -> list[Job]:
+        """Give up all jobs; these are given back."""
         with self._lock:
             jobs, self._jobs = self._jobs, deque()
         for job in jobs:
             job.end()
+        return list(jobs)
 
     def close(self) -> None:
         """Give up all jobs, and take no more."""
@@ -173,7 +176,9 @@ class Behind:
             return
         with self._lock:
             self._is_closed = True
-        self.drop()
+        for job in self.drop():
+            if job.general:
+                self._rt.programs.bequeath(job.general)
 
     def _work(self) -> None:
         while True:
@@ -201,13 +206,16 @@ class Behind:
         def stop() -> bool:
             return job.is_over or not job.is_wanted or not threading.main_thread().is_alive()
 
+        if job.general and stop():
+            self._rt.programs.bequeath(job.general)
         if begin is None or stop():
             return
         with planning():
             programs, make = begin()
         if stop():
             return
-        self._rt.programs.build_behind(programs, stop, self.tally, urgent=job.is_urgent and self.swaps == 0)
+        is_urgent = job.is_urgent and self.swaps == 0
+        self._rt.programs.build_behind(programs, stop, self.tally, urgent=is_urgent, bequeaths=bool(job.general))
         if make is None or stop():
             return
         released: list[tuple[ExecutableCache, Hashable, Compiled]] = []

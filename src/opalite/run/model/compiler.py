@@ -149,7 +149,7 @@ class Compiler:
                 general = None  # and its weights, before the others are made
                 compiled = self._make(graph, plan, trace, sizes, on_built, planned)
                 if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
-                    self.behind.submit(Job(lambda: (lacking, None)))
+                    self.behind.submit(Job(lambda: (lacking, None), lacking))
                 return compiled
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
@@ -181,7 +181,7 @@ class Compiler:
         """Have those general programs built behind that no model needed yet: the next one may."""
         missing = self._missing_general()
         if missing and self.behind is not None:
-            self.behind.submit(Job(lambda: (missing, None)))
+            self.behind.submit(Job(lambda: (missing, None), missing))
 
     def _missing_general(self) -> list[Spec]:
         """General programs that are not there; that all are is kept for processes to come."""
