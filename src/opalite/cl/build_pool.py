@@ -100,10 +100,11 @@ class BuildPool:
         compiler ended its process, and how it ended; other workers go on with the rest. `stop` is asked ten times a
         second whether nobody wants the rest any more; `bequeath` then lets a process go on by itself (heir.py).
         """
-        if specs and bequeath is not None and stop is not None and stop():
-            self._leave_idle(bequeath, range(len(specs)))
+        if not specs:
             return
-        if not specs or not self._take(waits, stop):
+        if (stop is not None and stop()) or not self._take(waits, stop):
+            if bequeath is not None:
+                self._leave_idle(bequeath, range(len(specs)))
             return
         left: list[int] = []
         try:

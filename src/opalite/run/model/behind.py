@@ -212,7 +212,7 @@ class Behind:
             return
         with planning():
             programs, make = begin()
-        if stop():
+        if stop() and not job.general:
             return
         is_urgent = job.is_urgent and self.swaps == 0
         self._rt.programs.build_behind(programs, stop, self.tally, urgent=is_urgent, bequeaths=bool(job.general))
