@@ -217,7 +217,7 @@ MENDS = (
         "attention_that_sees_nothing",
         Focus(("attention_written_out", "heads_of_one_product"), "special"),
         ("Softmax",),
-        ("passes.composites", "softcap=0.0, blind_nan=True", "softcap=0.0, blind_nan=False"),
+        ("passes.composites", "blind_nan=repaired is None", "blind_nan=False"),
     ),
     _mend(
         "infinite_scales_in_filters",

@@ -39,7 +39,8 @@ class Attention(Op):
     Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
     Attributes: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for
     none. A query that sees no key, all its scores being -inf, gives zeros, as ONNX's Attention does; with blind_nan it
-    gives NaN, as products around a Softmax do. Output [B,H,S,Dv].
+    gives NaN, as products around a Softmax do. With nan_to_zero a query with a NaN among its scores gives zeros too, as
+    where PyTorch's exporters replace NaN behind the Softmax. Output [B,H,S,Dv].
 
     Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
@@ -49,6 +50,7 @@ class Attention(Op):
     causal: bool
     softcap: float
     blind_nan: bool = False
+    nan_to_zero: bool = False
     views: Views = (None, None, None)
     out_axes: tuple[int, int, int, int] = (0, 1, 2, 3)
 
@@ -105,6 +107,8 @@ class Attention(Op):
             weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
             total = weights.sum(axis=-1, keepdims=True)
             y = weights @ v / np.where((total == 0) & (not gives_nan(self, k.shape[2])), 1, total)
+            if self.nan_to_zero:
+                y = np.where(np.isnan(total), y.dtype.type(0), y)
         return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(self)))]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:

@@ -67,6 +67,8 @@ def attention_written_out(b: Builder) -> None:
         mask = np.where(hidden, -np.inf if b.special else -100.0, 0.0)
         scores = b.emit("Add", [scores, b.const(mask.astype(b.dtype))])
     shares = b.emit("Softmax", [scores], axis=-1 if b.opset >= 11 else 3)
+    if b.opset >= 9 and d.chance(0.3):  # as PyTorch's exporters do
+        shares = b.emit("Where", [b.emit("IsNaN", [shares]), b.const(t(0), 0.0), shares])
     y = b.emit("Transpose", [b.emit("MatMul", [shares, v])], perm=[0, 2, 1, 3])
     y = b.emit("Reshape", [y, b.ints([n, rows, width], 0.0)])
     if d.chance(0.6):

@@ -88,6 +88,133 @@ CASES = (
         }
         """,
     ),
+    Case(
+        "recognise_attention",
+        "zeros in place of NaN, as PyTorch's exporters write",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 0.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %y = Attention(%q, %k, %v, -) {causal=false, nan_to_zero=true, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "ones in place of NaN stay",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 1.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "heads first, and no batch",
+        recognise_attention,
+        """
+        graph g(%q: f32[6,3,4], %k: f32[6,5,4], %v: f32[6,5,2], %mask: f32[6,1,5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%mask, %s) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=2, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[6,3,4], %k: f32[6,5,4], %v: f32[6,5,2], %mask: f32[6,1,5]) {
+            %q4 = Reshape(%q) {shape=[1, 6, 3, 4]}
+            %k4 = Reshape(%k) {shape=[1, 6, 5, 4]}
+            %v4 = Reshape(%v) {shape=[1, 6, 5, 2]}
+            %y4 = Attention(%q4, %k4, %v4, %mask) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            %y = Reshape(%y4) {shape=[6, 3, 2]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "two axes of batches, and a mask of the second",
+        recognise_attention,
+        """
+        graph g(%q: f32[2,3,2,4,4], %k: f32[2,3,2,4,4], %v: f32[2,3,2,4,4], %mask: f32[3,1,4,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%s, %mask) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=4, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[2,3,2,4,4], %k: f32[2,3,2,4,4], %v: f32[2,3,2,4,4], %mask: f32[3,1,4,4]) {
+            %wide = Elementwise(%mask) {expr="$0", shape=[2, 3, 1, 4, 4]}
+            %m = Reshape(%wide) {shape=[6, 1, 4, 4]}
+            %q4 = Reshape(%q) {shape=[6, 2, 4, 4]}
+            %k4 = Reshape(%k) {shape=[6, 2, 4, 4]}
+            %v4 = Reshape(%v) {shape=[6, 2, 4, 4]}
+            %y4 = Attention(%q4, %k4, %v4, %m) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            %y = Reshape(%y4) {shape=[2, 3, 2, 4, 4]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "windows of a picture: a bias of heads, and a mask of windows added in a view",
+        recognise_attention,
+        """
+        graph g(%q: f32[6,2,4,4], %k: f32[6,2,4,4], %v: f32[6,2,4,4], %bias: f32[1,2,4,4], %mask: f32[1,3,1,4,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %b = Elementwise(%s, %bias) {expr="add($0, $1)"}
+            %apart = Reshape(%b) {shape=[2, 3, 2, 4, 4]}
+            %a = Elementwise(%apart, %mask) {expr="add($0, $1)"}
+            %joined = Reshape(%a) {shape=[6, 2, 4, 4]}
+            %p = Softmax(%joined) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[6,2,4,4], %k: f32[6,2,4,4], %v: f32[6,2,4,4], %bias: f32[1,2,4,4], %mask: f32[1,3,1,4,4]) {
+            %wide = Elementwise(%mask) {expr="$0", shape=[2, 3, 1, 4, 4]}
+            %m = Reshape(%wide) {shape=[6, 1, 4, 4]}
+            %sum = Elementwise(%m, %bias) {expr="add($0, $1)"}
+            %y = Attention(%q, %k, %v, %sum) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "scores that somebody else reads stay",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 0.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y, %p
+        }
+        """,
+    ),
 )
 
 

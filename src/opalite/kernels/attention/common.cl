@@ -1,7 +1,10 @@
 // BLIND_NAN: a query all of whose scores are -inf gives NaN, not zeros.
+// NAN_TO_ZERO: one with a NaN among its scores, so that the sum of its weights is one, gives zeros.
 #ifndef BLIND_NAN
 #define BLIND_NAN 0
+#define NAN_TO_ZERO 0
 #endif
+#define IS_ZERO(total) (NAN_TO_ZERO && isnan(total))
 // Where the operands of attention lie: element d of row s of head h of batch b of q is q[q_at + b*q_b + h*q_h + s*q_s + d],
 // and likewise in k, v and y. PLACES are the kernel parameters for that; HEAD(q, b, h) is the first row of a head.
 #define PLACE_OF(x) int x##_at, int x##_b, int x##_h, int x##_s

@@ -160,12 +160,18 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         if (s0 + at >= S) continue;
         float largest = -INFINITY, all = 0;
         float4 out = 0;
-        for (int w = 0; w < KW; ++w) largest = fmax(largest, ends[w * QW * 16 + at].x);
+        bool broken = false;  // a NaN among the scores, which fmax passes over
+        for (int w = 0; w < KW; ++w) {
+            largest = fmax(largest, ends[w * QW * 16 + at].x);
+            broken |= isnan(ends[w * QW * 16 + at].y);
+        }
         for (int w = 0; w < KW && largest != -INFINITY; ++w) {
             const float keep = native_exp2(ends[w * QW * 16 + at].x - largest);
             all += ends[w * QW * 16 + at].y * keep;
             out += *(local float4 *)((local float *)turns + (w * QW * 16 + at) * ROW_PITCH + d) * keep;
         }
-        STOREV(y, (size_t)(s0 + at) * y_s + d, all == 0 && !BLIND_NAN ? (float4)0 : out / all);
+        if (broken) out = NAN_TO_ZERO ? (float4)0 : (float4)NAN;
+        else out = all == 0 && !BLIND_NAN ? (float4)0 : out / all;
+        STOREV(y, (size_t)(s0 + at) * y_s + d, out);
     }
 }

@@ -86,6 +86,7 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
         "CAUSAL": bool(node.as_(Attention).causal),
         "SOFTCAP": bool(node.as_(Attention).softcap),
         "BLIND_NAN": gives_nan(node.as_(Attention), p.sizes.keys),
+        "NAN_TO_ZERO": node.as_(Attention).nan_to_zero,
     }
 
 

@@ -188,8 +188,10 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
     for (int r = 0; r < count; ++r) {
         const ACCV parts = GET(sums, r * PACK);
         const ACC total = SUM_LANES(parts), factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;
+        const bool zero = IS_ZERO(total);
         int c = 0;
-        for (; c + PACK <= Dv; c += PACK) STOREV(y, r * y_s + c, GET(sum_y, r * columns + c) * factor);
-        for (; c < Dv; ++c) STORE(y, r * y_s + c, sum_y[r * columns + c] * factor);
+        for (; c + PACK <= Dv; c += PACK)
+            STOREV(y, r * y_s + c, zero ? (ACCV)0 : GET(sum_y, r * columns + c) * factor);
+        for (; c < Dv; ++c) STORE(y, r * y_s + c, zero ? (ACC)0 : sum_y[r * columns + c] * factor);
     }
 }

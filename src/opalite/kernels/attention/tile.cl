@@ -155,7 +155,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
         #pragma unroll
         for (int c = 0; c < CHUNKS * OWN; ++c) {
             const int column = c0 + c / OWN * DC + tx + c % OWN * TX;
-            if (column < Dv) STORE(y, (s0 + row) * y_s + column, sum_y[i][c] * factor);
+            if (column < Dv) STORE(y, (s0 + row) * y_s + column, IS_ZERO(total) ? (ACC)0 : sum_y[i][c] * factor);
         }
     }
 }

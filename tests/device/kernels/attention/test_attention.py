@@ -131,3 +131,24 @@ def test_places(rt: Runtime, kernel: Kernel, precision: DType | None) -> None:
     plain = Attention(0.2, causal=False, softcap=0.0)
     want = plain.reference([q, k, v, None])[0].transpose(2, 0, 1, 3)
     np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("nan_to_zero", [False, True])
+@pytest.mark.parametrize("columns", [16, 64])
+def test_nan_among_scores(rt: Runtime, kernel: Kernel, nan_to_zero: bool, columns: int) -> None:
+    """A row with a NaN or an infinite score is NaN, or zeros if they were asked for; one that sees nothing is zeros."""
+    q, k, v = (rng.standard_normal((1, 2, rows, columns)).astype("f4") for rows in (37, 53, 53))
+    mask = np.zeros((37, 53), "f4")
+    q[0, 0, 3] = np.nan
+    q[0, 1, 5, 1] = np.inf
+    mask[7, 52], mask[20] = np.nan, -np.inf
+    arrays = [q, k, v, mask]
+    node = make_node("Attention", {"scale": 0.3, "causal": False, "softcap": 0.0, "nan_to_zero": nan_to_zero}, arrays)
+    if why := kernel.refuse(kernel.problem(node, rt.info)):
+        pytest.skip(why)
+    (got,) = run_node(rt, kernel, node, arrays)
+    (want,) = node.op.reference(arrays)
+    broken = [(0, 3), (1, 5), (0, 7), (1, 7)]
+    assert all((want[0, h, s] == 0).all() if nan_to_zero else np.isnan(want[0, h, s]).all() for h, s in broken)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
