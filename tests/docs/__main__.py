@@ -31,6 +31,7 @@ FOLLOWED = {
 _SMALLER = (
     (r"^make (test|check|portability)$", r"make -n \1", "takes minutes to hours, CI runs it"),
     (r"^make constraints$", "make -n constraints", "fetches the newest of everything"),
+    (r"^(python -m tests\.fuzz\.mutants) --plain.*", r"\1 --help", "looks for each fault in thousands of graphs"),
     (r"^python -m tests\.docs$", "python -m tests.docs --help", "it would run itself"),
     (r"^pip install (.+)$", r"pip install --dry-run --no-deps \1", "changes nothing here"),
     (r"^(python -m tests\.portability).*", r"\1 --help", "fetches hundreds of megabytes, runs for hours"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ def run_here(program: Program, inputs: Sequence[Any]) -> list[Any]:
     from opalite.run.execute.host_steps import on_host
     from opalite.run.model.onnx_runner import onnx_runner
 
-    sources = [replace(s, options=s.options.replace("-DDOT=1", "-DDOT=0")) for s in program.sources]
+    sources = [replace(s, options=re.sub("-DDOT=[12]", "-DDOT=0", s.options)) for s in program.sources]
     try:
         executable = Executable(find_runtime(None), replace(program, sources=sources), onnx_runner(), is_trial=True)
         outputs, _ = executable.run(list(inputs))

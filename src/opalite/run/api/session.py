@@ -26,7 +26,6 @@ from ...errors import BindingError, InputError, InputTypeError, OptionError
 from ...ir.device import DeviceInfo
 from ...ir.precision import PrecisionPolicy
 from ..execute.exchange import Target
-from ..execute.executable import Executable
 from ..execute.phases import Recorder
 from ..execute.trace import Ran, RunTrace
 from ..model.behind import Behind
@@ -34,11 +33,10 @@ from ..model.compiler import Compiler
 from ..model.ledger import Ledger
 from ..model.options import CompileOptions
 from ..model.request import RunRequest, TuneRequest
-from ..model.steady import SteadyRun
+from ..model.steady import SteadyRun, types_key
 from ..model.turn import RunLock
 from .binding import IOBinding, check_device
-from .host_memory import host_memory
-from .known_runs import KnownRuns
+from .host_memory import host_memory, out_of_memory
 from .logs import SessionLog
 from .opening import (
     check_model_source,
@@ -52,6 +50,7 @@ from .opening import (
 from .ortvalue import OrtValue
 from .providers import Asked, check_providers
 from .run_options import RunOptions, check_not_terminated, check_run_options, tell_run
+from .runs_beside import RunsBeside
 from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
 from .session_tools import SessionTools
 from .stats_file import tell_at_exit, write_stats
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from ...tune.report import GraphTuning
 
 
-class InferenceSession(KnownRuns, SessionTools):
+class InferenceSession(RunsBeside, SessionTools):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
     Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
@@ -188,18 +187,6 @@ class InferenceSession(KnownRuns, SessionTools):
         weakref.finalize(self, behind.close).atexit = False
         return behind
 
-    def _exchange_executable(self, old: Executable, new: Executable) -> None:
-        """Let go of an executable that another has replaced."""
-        with self._lock, self._book:
-            if self._steady is not None and not self._steady.is_current:
-                self._steady = None
-            self._ran.replace(old, new)
-
-    def _forget_twin(self, executable: Executable, twin: Executable) -> None:
-        """Let go of the twin of an executable."""
-        with self._book:
-            self._ran.forget(twin, executable)
-
     @property
     def device(self) -> DeviceInfo:
         """The device that the session runs on."""
@@ -284,10 +271,6 @@ class InferenceSession(KnownRuns, SessionTools):
     def _stop_recording(self) -> None:
         self._forget_steady()  # until runs of the usual way have found them
 
-    def _forget_steady(self) -> None:
-        self._steady = None
-        self._known = WeakValueDictionary()
-
     def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, Ran]:
         """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
         check_fork()
@@ -325,6 +308,45 @@ class InferenceSession(KnownRuns, SessionTools):
         self._steady = steady
         if steady is not None and steady.key is not None:
             self._known[steady.key] = steady
+
+    def _run_steady(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
+        """All outputs, where this run is like an earlier one and that one needs no look at the model."""
+        if process.is_child:
+            check_fork()
+        lock = self._lock
+        if lock.is_shared or not lock.acquire_at_once(False):
+            if not isinstance(input_feed, Mapping):
+                return None
+            found, is_known = self._run_beside(input_feed)
+            if found is not None or not is_known:
+                return found
+            lock.acquire()
+        elif lock.parked:
+            lock.fetch_parked()
+        try:
+            if not isinstance(input_feed, Mapping):
+                return None
+            steady = self._steady
+            started = time.perf_counter()
+            try:
+                found = steady.run(input_feed) if steady is not None and steady.is_current else None
+                if found is None:
+                    steady = self._known.get(types_key(input_feed))
+                    if steady is None or not steady.is_current:
+                        return None
+                    found = steady.run(input_feed)
+            except MemoryError as e:
+                raise out_of_memory(e, "running the model") from e
+            if found is None:
+                return None
+            outputs, trace = found
+            trace.total_s = time.perf_counter() - started
+            trace.first_s = self._first_s or 0.0
+            self._steady, self._trace = steady, trace
+            self._runs[trace.tier] += 1
+            return outputs, trace
+        finally:
+            lock.release()
 
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
         if names is None or names == "":
