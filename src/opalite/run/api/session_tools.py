@@ -81,10 +81,11 @@ class SessionTools(SessionApi):
         """Wait, at most `timeout` seconds, for what is done in the background.
 
         It is the building of programs made for the model, which are used from the next run on; until then general ones
-        serve (docs/tiers.md). With precision='auto' it is the search for a policy, by which the run after it goes. On
-        PoCL it is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used from
-        the run on that finds it ready. Returns whether nothing is under way any more. For benchmarks: run, settle, run
-        25 times, settle.
+        serve (docs/tiers.md). Plans for sizes that came back, which are put off while threads meet (docs/threads.md),
+        are made at once. With precision='auto' it is the search for a policy, by which the run after it goes. On PoCL
+        it is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used from the
+        run on that finds it ready. Returns whether nothing is under way any more. For benchmarks: run, settle, run 25
+        times, settle.
         """
         check_fork()
         with self._lock:

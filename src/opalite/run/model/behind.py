@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...cl.beside_runs import planning
@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 RELEASED = 64 << 20
 """Bytes of a general executable's weights from which on it lets go of them before those of the special one are made, so
 that they are in memory once. Runs that come meanwhile wait: by general programs they would take longer."""
+
+LOOK_S = 0.05
+"""How often it is asked whether a job is due, or the interpreter ends, while none is."""
 
 Make: TypeAlias = "Callable[[Callable[[], None]], Compiled]"
 """Makes an Executable; calls what it is given before the weights are in memory."""
@@ -77,6 +80,14 @@ class Job:
         """Nothing more will come of it, and nothing that it held is needed."""
         self.begin = None
         self._over.set()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it may begin; others that may go first."""
+        return True
+
+    def hurry(self) -> None:
+        """Somebody waits for it: it is due."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over; whether it is."""
@@ -123,6 +134,7 @@ class Behind:
         self._rt = rt
         self._on_swap = weakref.WeakMethod(on_swap)
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # there is a job, or one is due
         self._jobs: deque[Job] = deque()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -145,6 +157,7 @@ class Behind:
                 return
             self._jobs.append(job)
             if self._thread is not None:
+                self._changed.notify()
                 return
             self._thread = threading.Thread(target=self._work, name="opalite-behind")
             try:
@@ -157,15 +170,21 @@ class Behind:
                 job.end()
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do; whether nothing is."""
+        """Wait until nothing is left to do; whether nothing is. Jobs that were not due yet are, now."""
         end = None if timeout is None else time.monotonic() + timeout
-        waited = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in self.jobs]
+        jobs = self.jobs
+        for job in jobs:
+            job.hurry()
+        with self._lock:
+            self._changed.notify()
+        waited = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in jobs]
         return all(waited)
 
     def drop(self) -> list[Job]:
         """Give up all jobs; these are given back."""
         with self._lock:
             jobs, self._jobs = self._jobs, deque()
+            self._changed.notify()
         for job in jobs:
             job.end()
         return list(jobs)
@@ -183,10 +202,10 @@ class Behind:
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._jobs:
+                job = self._next_job()
+                if job is None:
                     self._thread = None
                     return
-                job = self._jobs[0]
             try:
                 self._do(job)
             except (OpaliteError, MemoryError) as e:
@@ -195,10 +214,18 @@ class Behind:
                 if threading.main_thread().is_alive():
                     _log.exception("making a specialised executable failed")
                     self._tell(job, f"{type(e).__name__}: {e}")
-            with self._lock:
-                if self._jobs and self._jobs[0] is job:
-                    self._jobs.popleft()
+            with self._lock, suppress(ValueError):  # dropped
+                self._jobs.remove(job)
             job.end()
+
+    def _next_job(self) -> Job | None:
+        """Wait until one is due, with the lock; None where there is none, or the interpreter ends."""
+        while self._jobs and threading.main_thread().is_alive():
+            for job in self._jobs:
+                if job.is_due or job.is_over or not job.is_wanted:
+                    return job
+            self._changed.wait(LOOK_S)
+        return self._jobs[0] if self._jobs else None
 
     def _do(self, job: Job) -> None:
         begin = job.begin

@@ -2,7 +2,8 @@
 
 It is made behind, while runs go on by the one that is there: planned for the sizes at hand, its programs built at low
 priority, then measured beside the other between two runs. Where it is faster it serves all sizes that are nearer to
-its own from the next run on, and is kept for other processes; else it is dropped.
+its own from the next run on, and is kept for other processes; else it is dropped. While threads wait for each other it
+is put off, for it takes the interpreter and the turn.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ ROUNDS = 9
 MOST_S = 0.5
 """as long as all of them take no longer: others' runs come between two of these."""
 
+CALM_S = 10.0
+"""How long it is put off at most while threads meet: planning takes the interpreter, the measurement the turn."""
+PAUSE_S = 0.1
+"""Between two measured runs while threads meet: of hundred runs of theirs fewer than one waits for one."""
+
 LARGEST = 128 << 20
 """Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
 
@@ -53,6 +59,7 @@ class NearerPlan(Job):
         super().__init__(self._begin)
         self._prepare, self._lock, self._forget = prepare, lock, forget
         self._sizes: Sizes = ()
+        self._latest = time.monotonic() + CALM_S
 
     def place_beside(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
         """Where it goes: beside `other`, by which `sizes` run now."""
@@ -61,6 +68,15 @@ class NearerPlan(Job):
 
     replaces = False  # nothing is slow until it is there
     is_urgent = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether threads have not met for a while, or somebody waits for it, or it was put off for long."""
+        return not self._lock.is_shared or time.monotonic() >= self._latest
+
+    def hurry(self) -> None:
+        """Somebody waits for it."""
+        self._latest = 0.0
 
     def _begin(self) -> Task:
         found = self.find_place()
@@ -145,7 +161,7 @@ class NearerPlan(Job):
                 started = time.perf_counter()
                 executable.run(feeds, joins=False)
                 spent = time.perf_counter() - started
-            time.sleep(min(spent, 0.02))  # others go first
+            time.sleep(PAUSE_S if self._lock.is_shared else min(spent, 0.02))  # others go first
             return spent
 
         return run

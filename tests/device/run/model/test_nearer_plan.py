@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.run.execute.executable import Executable
-from opalite.run.model import far_sizes, nearer_plan
+from opalite.run.model import beside, far_sizes, nearer_plan
+from opalite.run.model.behind import Job
 from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.far_sizes import MOST, RETURNS
 from opalite.run.model.nearer_plan import NearerPlan
@@ -24,6 +28,7 @@ from ....helpers.small_models import make_model, noise, port
 PATIENCE_S = 120.0
 SMALL, LARGE = noise(1, 8, 6, 6), noise(1, 8, 40, 44)
 Open = Callable[..., opalite.InferenceSession]
+Share = Callable[[opalite.InferenceSession], None]
 
 
 def convolutions() -> Any:
@@ -81,7 +86,7 @@ def come_back(session: opalite.InferenceSession, x: Any, times: int = RETURNS) -
 def made_for(session: opalite.InferenceSession) -> tuple[int, ...]:
     """The sizes that the executable of the last run was made for."""
     steady = session._steady
-    executable = session._ran.executables[0] if steady is None else steady._executable
+    executable = session._ran.executables[0] if steady is None else steady.executable
     caches = session._model.caches
     return next(c.made_for for cache in caches for c in cache.all if c.executable is executable)
 
@@ -204,6 +209,95 @@ def test_a_failure_changes_nothing(
     assert session.stats().faults == ()
     assert "cannot be made (MemoryError: no room)" in str(session.explain({"x": LARGE}))
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when one begins."""
+    found = threading.Event()
+    real = NearerPlan._begin
+
+    def begin(self: NearerPlan) -> Any:
+        found.set()
+        return real(self)
+
+    monkeypatch.setattr(NearerPlan, "_begin", begin)
+    return found
+
+
+@pytest.fixture
+def share(monkeypatch: pytest.MonkeyPatch) -> Share:
+    """As if threads of a session met from now on, all the time."""
+
+    def share(session: opalite.InferenceSession) -> None:
+        monkeypatch.setattr(beside, "SHARED_S", 1e6)
+        session._lock.beside.tell()
+
+    return share
+
+
+def test_it_is_put_off_while_threads_meet(
+    open_session: Open, times: list[float], begun: threading.Event, share: Share
+) -> None:
+    session = open_session()
+    come_back(session, SMALL)
+    assert session.settle(PATIENCE_S)
+    share(session)
+    come_back(session, LARGE)
+    assert not begun.wait(0.3)
+    assert len(session._behind.jobs) == 1
+    made = Job(lambda: ((), None))
+    session._behind.submit(made)
+    assert made.wait(PATIENCE_S), "others go first"
+    assert not begun.is_set()
+    session._lock.is_shared = False
+    assert begun.wait(PATIENCE_S)
+    assert session.settle(PATIENCE_S)
+    assert session.stats().nearer_plans == 1
+
+
+def test_settle_does_not_wait_for_threads_that_meet(
+    open_session: Open, times: list[float], share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearer_plan, "CALM_S", 1e6)
+    session = open_session()
+    come_back(session, SMALL)
+    assert session.settle(PATIENCE_S)
+    share(session)
+    come_back(session, LARGE)
+    assert session.settle(PATIENCE_S)
+    assert session.stats().nearer_plans == 1
+
+
+def test_it_is_not_put_off_for_ever(
+    open_session: Open, times: list[float], begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearer_plan, "CALM_S", 0.2)
+    session = open_session()
+    come_back(session, SMALL)
+    assert session.settle(PATIENCE_S)
+    share(session)
+    come_back(session, LARGE)
+    assert begun.wait(PATIENCE_S)
+
+
+def test_a_session_that_goes_gives_up_what_was_put_off(
+    open_session: Open, begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearer_plan, "CALM_S", 1e6)
+    session = open_session()
+    come_back(session, SMALL)
+    assert session.settle(PATIENCE_S)
+    share(session)
+    come_back(session, LARGE)
+    thread, model = session._behind._thread, weakref.ref(session._model)
+    del session
+    gc.collect()
+    thread.join(PATIENCE_S)
+    gc.collect()
+    assert not thread.is_alive()
+    assert not begun.is_set()
+    assert model() is None
 
 
 def test_random_sizes_do_not_plan_without_end(
