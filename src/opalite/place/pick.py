@@ -21,6 +21,7 @@ from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
 from ..ops.movement import Reshape
 from .options import Choice, Measured, Option, confirm, find_options, view_options
+from .unlink import unlink
 
 HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
 _SWEEPS = 12
@@ -32,6 +33,14 @@ class _Problem:
     device: DeviceInfo
     options: dict[Node, list[Option]] = field(default_factory=dict)
     uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
+
+    def find_uses(self) -> None:
+        """Who reads each value."""
+        self.uses.clear()
+        for node in self.graph.nodes:
+            for i, v in enumerate(node.inputs):
+                if v is not None:
+                    self.uses.setdefault(v, []).append((node, i))
 
     def cast_seconds(self, t: TensorType, a: Layout, b: Layout) -> float:
         """Time of one layout cast."""
@@ -72,25 +81,36 @@ def pick_kernels(
     problem = _Problem(graph, device)
     hosted: dict[Node, str] = {}
     refusals: dict[Node, dict[str, str]] = {}
-    for node in graph.nodes:
-        options, refused = _options(node, device, hosted, memory, measured, tier)
-        problem.options[node] = options
-        refusals[node] = refused
-        for i, v in enumerate(node.inputs):
-            if v is not None:
-                problem.uses.setdefault(v, []).append((node, i))
-    if strict and hosted:
-        lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
-        raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
+
+    def ask(node: Node) -> None:
+        """Find the options of a node, or of what it is made of."""
+        options, refused = _options(node, device, memory, measured, tier)
+        consider(node, options, refused)
+
+    def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
+        if not options and node.epilogue is not None:
+            for part in unlink(graph, node):
+                ask(part)
+        else:
+            refusals[node] = refused
+            problem.options[node] = options or _on_host(node, hosted, refused)
+
+    for node in list(graph.nodes):
+        ask(node)
+    problem.find_uses()
     chosen = _cheapest(problem)
     while graph.trace is not None and (unfit := _unfit(graph, device, chosen)):
         for node, why in unfit.items():
             gone = chosen[node]
             assert gone.kernel is not None
-            refusals[node][gone.kernel.name] = why
-            left = [o for o in problem.options[node] if (o.kernel, o.binding) != (gone.kernel, gone.binding)]
-            problem.options[node] = left or _on_host(node, hosted, refusals[node])
+            refused = refusals.pop(node) | {gone.kernel.name: why}
+            options = problem.options.pop(node)
+            consider(node, [o for o in options if (o.kernel, o.binding) != (gone.kernel, gone.binding)], refused)
+        problem.find_uses()
         chosen = _cheapest(problem)
+    if strict and hosted:
+        lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
+        raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
     for node in graph.nodes:
         option = chosen[node]
         node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))
@@ -104,15 +124,13 @@ def pick_kernels(
 def _options(
     node: Node,
     device: DeviceInfo,
-    hosted: dict[Node, str],
     memory: Memory | None,
     measured: Measured | None,
     tier: Tier,
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         return view_options(node, device), {}
-    options, refused = find_options(node, device, memory, measured, tier=tier)
-    return options or _on_host(node, hosted, refused), refused
+    return find_options(node, device, memory, measured, tier=tier)
 
 
 def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str]) -> list[Option]:

@@ -338,6 +338,7 @@ def _separate(e: Emitter, number: int) -> Storage:
 
 
 def _emit_host(e: Emitter, node: Node) -> None:
+    assert node.epilogue is None, f"{node.label} on the host has an epilogue"
     inputs = tuple(-1 if v is None else e.host(v) for v in node.inputs)
     outputs = tuple(e.host(v) for v in node.outputs)
     op = node.op
