@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 _LEAST = 64  # KiB of a mapping for which a call pays
@@ -23,8 +24,11 @@ _MAPPING = re.compile(
 )
 
 
+@cache
 def release_pages() -> int:
-    """Give back what is in memory, unchanged, of the libraries' files; how many bytes that was. After their start."""
+    """Give back what is in memory, unchanged, of the libraries' files; how many bytes that was. After their start, once
+    in a process.
+    """
     if sys.platform != "linux":
         return 0
     try:

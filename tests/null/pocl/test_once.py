@@ -49,3 +49,9 @@ def test_kernels_with_barriers_are_left_alone() -> None:
     assert MARK in mark_kernels(text)
     assert mark_kernels(text.replace("WAIT", "barrier")) == text.replace("WAIT", "barrier")
     assert MARK in mark_kernels(text + " // no barrier(here)")
+
+
+def test_programs_with_assembly_are_left_alone() -> None:
+    """The host calls a function of a step loop's program."""
+    text = 'extern constant uchar code[] __asm__("f");\nkernel void k(global ulong *x) { x[0] = (ulong)code; }'
+    assert mark_kernels(text) == text
