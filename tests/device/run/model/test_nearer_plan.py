@@ -236,14 +236,20 @@ def share(monkeypatch: pytest.MonkeyPatch) -> Share:
     return share
 
 
-def test_it_is_put_off_while_threads_meet(
-    open_session: Open, times: list[float], begun: threading.Event, share: Share
-) -> None:
+def open_shared(open_session: Open, share: Share) -> opalite.InferenceSession:
+    """A session whose threads meet, and to which large sizes have come back since a plan was made for small ones."""
     session = open_session()
     come_back(session, SMALL)
     assert session.settle(PATIENCE_S)
     share(session)
     come_back(session, LARGE)
+    return session
+
+
+def test_it_is_put_off_while_threads_meet(
+    open_session: Open, times: list[float], begun: threading.Event, share: Share
+) -> None:
+    session = open_shared(open_session, share)
     assert not begun.wait(0.3)
     assert len(session._behind.jobs) == 1
     made = Job(lambda: ((), None))
@@ -260,11 +266,7 @@ def test_settle_does_not_wait_for_threads_that_meet(
     open_session: Open, times: list[float], share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearer_plan, "CALM_S", 1e6)
-    session = open_session()
-    come_back(session, SMALL)
-    assert session.settle(PATIENCE_S)
-    share(session)
-    come_back(session, LARGE)
+    session = open_shared(open_session, share)
     assert session.settle(PATIENCE_S)
     assert session.stats().nearer_plans == 1
 
@@ -273,23 +275,15 @@ def test_it_is_not_put_off_for_ever(
     open_session: Open, times: list[float], begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearer_plan, "CALM_S", 0.2)
-    session = open_session()
-    come_back(session, SMALL)
-    assert session.settle(PATIENCE_S)
-    share(session)
-    come_back(session, LARGE)
-    assert begun.wait(PATIENCE_S)
+    with open_shared(open_session, share):
+        assert begun.wait(PATIENCE_S)
 
 
 def test_a_session_that_goes_gives_up_what_was_put_off(
     open_session: Open, begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearer_plan, "CALM_S", 1e6)
-    session = open_session()
-    come_back(session, SMALL)
-    assert session.settle(PATIENCE_S)
-    share(session)
-    come_back(session, LARGE)
+    session = open_shared(open_session, share)
     thread, model = session._behind._thread, weakref.ref(session._model)
     del session
     gc.collect()
