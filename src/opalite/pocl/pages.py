@@ -16,10 +16,11 @@ from pathlib import Path
 
 _LEAST = 64  # KiB of a mapping for which a call pays
 _DONT_NEED = 4  # MADV_DONTNEED, of Linux on every architecture
-# A private mapping of a library, not to be written, with what is in memory of it and how much of that is a copy.
+# A private mapping of a library, not to be written, with what is in memory of it and how much of that is a copy, in
+# memory or swapped out.
 _MAPPING = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) r-[-x]p [^/\n]*/(?:[^/\n]*/)*(?:libpocl|libLLVM|libclang)[^/\n]*\n"
-    r"(?:[A-Z]\w*:.*\n)*?Rss: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Anonymous: +(\d+) kB$",
+    r"(?:[A-Z]\w*:.*\n)*?Rss: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Anonymous: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Swap: +(\d+) kB$",
     re.MULTILINE,
 )
 
@@ -44,5 +45,5 @@ def unchanged_mappings(smaps: str) -> list[tuple[int, int, int]]:
     """(first address, end, resident bytes) of the libraries' mappings that cannot be written, and of which no page is
     a copy: not of the loader's making either, which writes addresses into some before it protects them.
     """
-    mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4])) for m in _MAPPING.finditer(smaps)]
+    mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4]) + int(m[5])) for m in _MAPPING.finditer(smaps)]
     return [(first, end, kib << 10) for first, end, kib, copied in mappings if not copied and kib >= _LEAST]

@@ -1,7 +1,10 @@
 """HostCode: a function of a program that PoCL built, called by the host's own thread.
 
 A kernel tells where the function lies (plan/step_text.py). PoCL keeps each kernel in a shared library of its own and
-unloads those that were not launched for long, so the library is held as long as the function may be called.
+unloads some when it needs others, so the library is held as long as the function may be called. It may unload one that
+has only just run: it takes the one of longest ago that it counts as unused, and where launches of one kernel at several
+sizes overlapped, it counts that kernel as used for good; so these become all but the last few. Another library may then
+lie where the function lay.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ import ctypes
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+_TRIES = 8  # to find a library where it lies, while others are loaded and unloaded
 
 
 class _Info(ctypes.Structure):
@@ -34,8 +40,27 @@ class HostCode:
         self.release = weakref.finalize(self, _loader().dlclose, library)
 
 
+def hold_host_code(tell: Callable[[], int]) -> HostCode | None:
+    """The function whose address `tell` gives, by running the kernel; None where its library cannot be told and held.
+
+    The address is asked for again once a library is held, which thus was the function's if it still lies there.
+    """
+    address = tell()
+    for _ in range(_TRIES):
+        code, told = find_host_code(address), address
+        address = tell()
+        if code is not None and address == told:
+            return code
+        if code is not None:
+            code.release()
+    return None
+
+
 def find_host_code(address: int) -> HostCode | None:
-    """The function at `address`; None where its library cannot be told and held."""
+    """The function at `address`; None where its library cannot be told and held.
+
+    Only safe while that library cannot be unloaded; else see `hold_host_code`.
+    """
     if not address or sys.platform != "linux":
         return None
     info = _Info()

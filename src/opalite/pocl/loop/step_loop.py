@@ -17,7 +17,7 @@ from ...cl.handles import Buffer, Program
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...cl.transfer import aligned_bytes
-from .host_code import find_host_code
+from .host_code import hold_host_code
 from .host_loop import HostLoop
 from .step_rows import StepRows
 
@@ -78,18 +78,21 @@ def make_host_loop(
     assert memory is not None, "asked for on a device that does not share memory"
     assert given is not None, "asked for on a device that does not share memory"
     call[fields.index("WORDS")] = addresses.of([memory])[0]
-    tell = rt.record([rt.prepare(program, "serve_steps", [given, np.uint32(1)], (1,), (1,))])
-    clocks = []
-    for _ in range(2):
-        tell.run()
+    telling = rt.record([rt.prepare(program, "serve_steps", [given, np.uint32(1)], (1,), (1,))])
+    clocks: list[tuple[float, int]] = []
+
+    def tell() -> int:
+        time.sleep(_CLOCK_S if clocks else 0)
+        telling.run()
         rt.finish()
         clocks.append((time.perf_counter(), int(call[fields.index("CLOCK")])))
-        time.sleep(_CLOCK_S)
-    (before_s, before), (after_s, after) = clocks
-    word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
-    code = find_host_code(int(call[fields.index("CODE")]))
+        return int(call[fields.index("CODE")])
+
+    code = hold_host_code(tell)
     if code is None:
         return None
+    (before_s, before), (after_s, after) = clocks[0], clocks[-1]
+    word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
     serve = rt.prepare(program, "serve_steps", [given, np.uint32(0)], (others,), (1,), label)
     places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
     return HostLoop(rt, code, serve, call, control, places, word, stay_s, [memory])

@@ -1,0 +1,69 @@
+"""A function of a library that the driver may unload: held once it is known to lie where it was told to."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+
+import pytest
+
+from opalite.pocl.loop import host_code
+from opalite.pocl.loop.host_code import HostCode, hold_host_code
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="dladdr of Linux")
+
+
+def address_of(function: str) -> int:
+    return ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value or 0
+
+
+FREE, MALLOC = address_of("free"), address_of("malloc")
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[HostCode]:
+    """Every function whose library was held."""
+    found: list[HostCode] = []
+    find = host_code.find_host_code
+
+    def remember(address: int) -> HostCode | None:
+        code = find(address)
+        if code is not None:
+            found.append(code)
+        return code
+
+    monkeypatch.setattr(host_code, "find_host_code", remember)
+    return found
+
+
+def test_a_function_is_held_where_it_stays() -> None:
+    code = hold_host_code(lambda: FREE)
+    assert code is not None
+    assert code.release.alive
+    assert ctypes.cast(code.function, ctypes.c_void_p).value == FREE
+    code.release()
+
+
+def test_what_lies_where_a_function_lay_is_not_taken_for_it(held: list[HostCode]) -> None:
+    """It moved before its library was held: another one was."""
+    addresses = iter([FREE, MALLOC, MALLOC])
+    code = hold_host_code(lambda: next(addresses))
+    assert code is held[1]
+    assert [h.release.alive for h in held] == [False, True]
+    assert ctypes.cast(code.function, ctypes.c_void_p).value == MALLOC
+    code.release()
+
+
+def test_a_function_that_keeps_moving_is_left_alone(held: list[HostCode]) -> None:
+    addresses = itertools.cycle([FREE, MALLOC])
+    assert hold_host_code(lambda: next(addresses)) is None
+    assert held
+    assert not any(h.release.alive for h in held)
+
+
+def test_a_function_whose_library_is_gone_is_asked_for_again(held: list[HostCode]) -> None:
+    addresses = iter([0, FREE, FREE])
+    code = hold_host_code(lambda: next(addresses))
+    assert code is held[0]
+    code.release()
