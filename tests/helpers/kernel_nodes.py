@@ -94,6 +94,7 @@ def _movement() -> Iterator[Sample]:
     yield "Slice", {"starts": (0, 4, 0, 1), "steps": (1, 1, 2, 1), "sizes": (2, 8, 6, 19)}, [x], ()
     yield "Concat", {"axis": 1}, [x, noise(2, 16, 12, 20)], ()
     yield "Pad", {"pads": (0, 0, 1, 2, 0, 0, 1, 3), "mode": "reflect", "value": 0.0}, [x], ()
+    yield "MoveRows", {"shape": (12, 16, 40), "row": 20, "steps": [["transpose", [2, 1, 0, 3]]]}, [x], ()
     index = np.array([[1, 0], [2, 1]], np.int64)
     yield "Gather", {"axis": 1}, [x, index], ()
     yield "GatherElements", {"axis": 0}, [noise(3, 5), _RNG.integers(0, 3, (2, 5))], ()

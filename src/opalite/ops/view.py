@@ -64,7 +64,7 @@ class Movement:
         """The View that shows the same; None where an axis does not step evenly."""
         shape, strides = [], []
         for runs in self.axes:
-            kept = _merged(runs)
+            kept = merged_runs(runs)
             if len(kept) > 1:
                 return None
             size, stride = kept[0] if kept else (1, 0)
@@ -80,7 +80,7 @@ class Movement:
         """Elements starts + steps * i of every axis; None if that cuts an axis of several runs."""
         axes, offset = [], self.offset
         for runs, start, step, size in zip(self.axes, starts, steps, sizes, strict=True):
-            kept = _merged(runs)
+            kept = merged_runs(runs)
             if size == math.prod(n for n, _ in kept) and start == 0:
                 axes.append(kept)
             elif size == 1 or len(kept) == 1:
@@ -96,7 +96,7 @@ class Movement:
 
     def reshape(self, shape: Sequence[int]) -> Movement | None:
         """The same elements in order under another shape; None where runs do not divide so."""
-        runs = list(_merged([run for axis in self.axes for run in axis]))
+        runs = list(merged_runs([run for axis in self.axes for run in axis]))
         axes: list[tuple[Run, ...]] = []
         for size in reversed(shape):
             taken: list[Run] = []
@@ -117,7 +117,7 @@ class Movement:
         return Movement(tuple(reversed(axes)), self.offset) if not runs else None
 
 
-def _merged(runs: Sequence[Run]) -> tuple[Run, ...]:
+def merged_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
     """`runs` without those of one element, neighbours that step as one joined."""
     kept: list[Run] = []
     for size, stride in runs:

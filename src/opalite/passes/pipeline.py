@@ -19,11 +19,14 @@ from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fuse_norm import fuse_norm
 from .integers import from_dequantized, widen
+from .join_rows import join_rows, part_rows
+from .join_transposes import join_transposes
 from .link import link_epilogues
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .share_concat import share_concats
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from .sink_rows import meet_rows, raise_rows, sink_rows
 from .sink_transpose import sink_transpose
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
@@ -86,10 +89,27 @@ def optimise(
     for name, rule in PORTABLE:
         if tier == "general" and name in _SPECIAL:
             continue
+        if tier == "special" and rule is fold_pad:
+            _move_rows(graph, ctx, device)
         if tier == "general" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)
     return ctx
+
+
+def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
+    """Bring movements of whole rows together, so that they are few."""
+    run_rule(graph, "join_transposes", join_transposes, ctx)
+    run_rule(graph, "join_rows", join_rows(device), ctx)
+    run_rule(graph, "raise_rows", raise_rows, ctx)
+    run_rule(graph, "meet_rows", meet_rows, ctx)
+    run_rule(graph, "sink_rows", sink_rows, ctx)
+    run_rule(graph, "raise_rows", raise_rows, ctx)
+    run_rule(graph, "join_rows", join_rows(device), ctx)
+    run_rule(graph, "part_rows", part_rows, ctx)
+    run_rule(graph, "join_transposes", join_transposes, ctx)
+    run_rule(graph, "join_movement", join_movement, ctx)
+    run_rule(graph, "remove_noop", remove_noop, ctx)
 
 
 def place(

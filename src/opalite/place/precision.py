@@ -23,6 +23,7 @@ from ..ops.cumulative import Cumulative
 from ..ops.elementwise import Elementwise
 from ..ops.gather import Gather
 from ..ops.matmul import MatMul
+from ..ops.move_rows import MoveRows
 from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
 from ..ops.pairwise import Distance, PairwiseCoupling
 from ..ops.reduce import Reduce
@@ -30,7 +31,7 @@ from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
-_MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather)
+_MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather, MoveRows)
 _SQUARES = ("sum_square", "l2")
 _THRESHOLDS = (TreeEnsemble, PairwiseCoupling)
 _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")

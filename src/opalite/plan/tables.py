@@ -22,7 +22,14 @@ def _resize_weights(*args: Any) -> Array:
     return weight_table(*args)
 
 
+def _row_table(*args: Any) -> Array:
+    from ..ops.move_rows import row_table
+
+    return row_table(*args)
+
+
 _MAKERS: Mapping[str, Callable[..., Array]] = {
+    "row_table": _row_table,
     "resize_offsets": _resize_offsets,
     "resize_weights": _resize_weights,
 }

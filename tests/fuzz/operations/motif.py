@@ -362,3 +362,38 @@ def concat_of_nothing(b: Builder) -> None:
     b.untold.update(parts)
     y = b.name("v")
     b.add([helper.make_node("Concat", parts, [y], name=f"Concat_{y}", axis=axis)], [y], declared=False)
+
+
+@operation("motif", 1)
+def rolled_windows(b: Builder) -> None:
+    """Rows of a picture, rolled, in windows, computed on, and back where they were: movements that passes join."""
+    d = b.draw
+    n, side, c = d.between(1, 2), d.pick([2, 3]), d.pick([4, 8, 16, 20])
+    h, w, shift = side * d.between(1, 3), side * d.between(1, 3), d.between(0, side - 1)
+    x = b.operand([n, h, w, c])
+    y = b.emit(d.pick(ACTIVATIONS), [x]) if d.chance(0.5) else x
+    read_again(b, y)
+    for axis in (1, 2):
+        y = _rolled(b, y, axis, shift)
+    y = turned(b, reshaped(b, y, [n, h // side, side, w // side, side, c]), [0, 1, 3, 2, 4, 5])
+    y = reshaped(b, y, [-1, side * side, c])
+    if d.chance(0.6):
+        y = b.emit("MatMul", [y, b.weight([c, c], 1 / math.sqrt(c))])
+    if d.chance(0.6):
+        y = b.emit("Add", [y, b.weight([c])])
+    read_again(b, y)
+    y = turned(b, reshaped(b, y, [n, h // side, w // side, side, side, c]), [0, 1, 3, 2, 4, 5])
+    y = reshaped(b, y, [n, h, w, c])
+    for axis in (1, 2):
+        y = _rolled(b, y, axis, -shift if d.chance(0.9) else shift)
+    if d.chance(0.8):
+        y = b.emit("Add", [x, y])
+    if d.chance(0.5):
+        b.emit(d.pick(ACTIVATIONS), [y])
+
+
+def _rolled(b: Builder, x: str, axis: int, shift: int) -> str:
+    """x, whose elements along `axis` begin with number `shift` and go on around the end."""
+    size = b[x].shape[axis]
+    at = shift % size
+    return b.emit("Concat", [sliced(b, x, axis, at, size), sliced(b, x, axis, 0, at)], axis=axis) if at else x

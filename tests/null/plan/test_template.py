@@ -83,6 +83,21 @@ def lookups(g: GraphMaker, n: int, h: int, w: int) -> Graph:
     return g.done(taken, rows, across)
 
 
+def rolled_rows(g: GraphMaker, n: int, h: int, w: int) -> Graph:
+    """Rolled along two axes, as torch.roll is exported, and turned: rows that one table moves, made for each size."""
+    x = g.map("x", "tanh", g.input("in", n, h, w, 32))
+    steps = (1, 1, 1, 1)
+    above = g.add("above", "Slice", x, starts=(0, 1, 0, 0), sizes=(n, h - 1, w, 32), steps=steps)
+    below = g.add("below", "Slice", x, starts=(0, 0, 0, 0), sizes=(n, 1, w, 32), steps=steps)
+    down = g.add("down", "Concat", above, below, axis=1)
+    right = g.add("right", "Slice", down, starts=(0, 0, 1, 0), sizes=(n, h, w - 1, 32), steps=steps)
+    left = g.add("left", "Slice", down, starts=(0, 0, 0, 0), sizes=(n, h, 1, 32), steps=steps)
+    around = g.add("around", "Concat", right, left, axis=2)
+    turned = g.add("turned", "Transpose", around, perm=(2, 0, 1, 3))
+    wide = g.add("wide", "Pad", turned, pads=(0, 1, 0, 0, 1, 0, 0, 0), mode="constant", value=0.0)
+    return g.done(g.map("y", "tanh", g.add("rows", "Reshape", wide, shape=((w + 1) * (n + 1), h, 32))))
+
+
 ONE_AXIS = {"axis": 1, "reduction": "none"}
 
 
@@ -91,6 +106,7 @@ GRAPHS: dict[str, Callable[[GraphMaker, int, int, int], Graph]] = {
     "attention": attention,
     "movement": movement,
     "lookups": lookups,
+    "rolled_rows": rolled_rows,
 }
 
 
@@ -119,6 +135,17 @@ def test_what_is_traced_at_one_size_is_right_at_another(name: str, device: str) 
             feeds = {n: a % 2 if a.dtype.kind == "i" else a for n, a in feeds_for(plain).items()}
             check_same(run_graph(plain, feeds), compute(placed, list(feeds.values())))
     assert served >= 9, [g.text for g in traced.template.guards]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_are_moved_once_whatever_the_sizes(device: str) -> None:
+    trace = Trace()
+    g = GraphMaker()
+    graph = rolled_rows(g, *(trace.symbol(s, n) for s, n in zip((2, 5, 7), "nhw", strict=True)))
+    graph.trace = trace
+    names = [n.op.name for n in Traced(graph, load(device)).graph.nodes]
+    assert names.count("MoveRows") == 1
+    assert not {"Slice", "Concat", "Transpose", "Pad"}.intersection(names)
 
 
 @pytest.mark.parametrize("device", DEVICES)
