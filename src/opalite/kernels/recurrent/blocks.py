@@ -51,12 +51,8 @@ class RecurrentBlocks(Kernel):
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
-        if not node.x.dtype.is_float:
-            return f"{node.x.dtype} has no activations"
-        for i, what in ((1, "input weights"), (2, "recurrent weights"), (3, "bias"), (7, "peepholes")):
-            v = node.get(i)
-            if v is not None and not v.is_const:
-                return f"the {what} are not constant"
+        if (refusal := weights_refusal(node)) is not None:
+            return refusal
         least = {"NB": 1, "LX": 1 if p.device.is_cpu else 32, "LY": 1}
         if _work_bytes(node, least, p.device) > p.device.local_mem:
             return f"the state does not fit the {p.device.local_mem} bytes of local memory"
@@ -107,7 +103,7 @@ class RecurrentBlocks(Kernel):
         groups = max(1, batch * directions(node.as_(Recurrent)) * split)
         walk = 2.0 * steps * batch * p.node.input(2).type.count / p.device.peak_flops / self.share(p.device)
         idle = max(1.0, p.device.compute_units / groups)
-        launches = 1 + (steps * _passes(node.as_(Recurrent)) if split > 1 else 1)
+        launches = 1 + (steps * pass_count(node.as_(Recurrent)) if split > 1 else 1)
         return walk * idle + launches * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -153,12 +149,12 @@ class RecurrentBlocks(Kernel):
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         prelude = activation_macros(node, defines["PACK"], p.device)
         args |= {"span": span, "work": Local(_work_bytes(node, params, p.device))}
-        args["states"] = Scratch("states", 4 * count * max(1, batch) * hidden * _acc_bytes(node)) if shared else z
+        args["states"] = Scratch("states", 4 * count * max(1, batch) * hidden * acc_bytes(node)) if shared else z
         lx, ly = params["LX"], params["LY"]
         grid = (lx * groups, ly * ceil_div(batch, params["NB"]), count)
         turns = [(0, steps, 0)]
         if shared:
-            turns = [(k, k + 1, i) for k in range(steps) for i in range(_passes(op))]
+            turns = [(k, k + 1, i) for k in range(steps) for i in range(pass_count(op))]
         return input_product(node, z, block, p.device) + [
             Launch(
                 "recurrent_blocks",
@@ -172,15 +168,26 @@ class RecurrentBlocks(Kernel):
         ]
 
 
+def weights_refusal(node: Node) -> str | None:
+    """Why the weights cannot be brought into another form ahead of time, or None."""
+    if not node.x.dtype.is_float:
+        return f"{node.x.dtype} has no activations"
+    for i, what in ((1, "input weights"), (2, "recurrent weights"), (3, "bias"), (7, "peepholes")):
+        v = node.get(i)
+        if v is not None and not v.is_const:
+            return f"the {what} are not constant"
+    return None
+
+
 def split_refusal(node: Node) -> str | None:
     """Why the units cannot be shared among groups that meet at the end of each launch, or None."""
     steps = node.x.shape[0]
-    if steps == 0 or steps * _passes(node.as_(Recurrent)) > MOST_LAUNCHES:
+    if steps == 0 or steps * pass_count(node.as_(Recurrent)) > MOST_LAUNCHES:
         return f"{steps} steps would take too many launches"
     return None
 
 
-def _passes(op: Recurrent) -> int:
+def pass_count(op: Recurrent) -> int:
     """Passes over the state in one step: where a GRU's reset gate acts on the state, all units' is needed for the
     last sum."""
     return 2 if op.kind == "gru" and not op.linear_before_reset else 1
@@ -199,10 +206,10 @@ def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
     """Bytes of local memory: four states, and the partial sums of work-items that share a unit."""
     units = _blocks(node, device) * _block(device)
     parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.as_(Recurrent).kind]
-    return int(params["NB"] * (4 * units + parts)) * _acc_bytes(node)
+    return int(params["NB"] * (4 * units + parts)) * acc_bytes(node)
 
 
-def _acc_bytes(node: Node) -> int:
+def acc_bytes(node: Node) -> int:
     """Of a number that is summed up: states are not rounded to halves at each step."""
     return 8 if node.x.type.storage is DType.FLOAT64 else 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
+from opalite.kernels.base import Launch, Params, Problem
+from opalite.kernels.recurrent.resident import RecurrentResident
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 from opalite.run.execute.node import make_node, run_node
 
@@ -158,6 +161,66 @@ def test_shared_states_are_not_rounded_to_halves(rt: Runtime, kind: str) -> None
     answers = [run_node(rt, kernel, node, arrays, {"SPLIT": s, "NB": 1, **items}) for s in (1, 2)]
     for walked, shared in zip(*answers, strict=True):
         np.testing.assert_allclose(walked, shared, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("walk", ["meet", "launches", "alone"])
+@pytest.mark.parametrize("kind, late", [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+@pytest.mark.parametrize("full", [False, True])
+def test_weights_spread_over_groups(rt: Runtime, walk: str, kind: str, late: bool, direction: str, full: bool) -> None:
+    """Sequences of several lengths, more than a group serves, and units that the last group has only some of."""
+    attrs, arrays = make_case(kind, direction, (5, 3, 5, 67), full, linear_before_reset=late)
+    params = {"WALK": walk, "BLOCK": 8, "WAYS": 4, "NB": 2, "HELD": walk == "meet"}
+    count = check(rt, attrs, arrays, params=params)
+    if walk == "meet" and not count:
+        pytest.skip("groups of this device are not known to run at once")
+    assert count == 1
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_weights_in_registers_or_read_at_each_step(rt: Runtime, held: bool, dtype: str) -> None:
+    if dtype == "float64" and not rt.info.fp64:
+        pytest.skip("no double precision")
+    attrs, arrays = make_case("lstm", "forward", (40, 2, 5, 67), True)
+    half = DType.FLOAT16 if dtype == "float16" else None
+    if half is None:
+        arrays = [a if i == 4 or a is None else a.astype(dtype) for i, a in enumerate(arrays)]
+    params = {"WALK": "meet", "BLOCK": 4, "WAYS": 8, "NB": 2, "HELD": held}
+    tolerance = {"float32": 2e-5, "float64": 1e-12, "float16": 1e-2}[dtype]
+    if not check(rt, attrs, arrays, tolerance, precision=half, params=params):
+        pytest.skip("groups of this device are not known to run at once")
+
+
+def test_a_layer_whose_groups_did_not_meet_is_computed_again(rt: Runtime) -> None:
+    """The launch that repairs does so if somebody has waited in vain, and else leaves what it finds."""
+    attrs, arrays = make_case("lstm", "bidirectional", (4, 3, 5, 19), True)
+    node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3, 7))
+    wanted = node.op.reference(arrays)
+    for failed in (0, 1):
+        got = run_node(
+            rt, _Repairs(failed), node, arrays, {"WALK": "meet", "BLOCK": 4, "WAYS": 2, "NB": 2, "HELD": False}
+        )
+        for a, b in zip(got, wanted, strict=True):
+            assert np.allclose(a, b, 2e-5, 2e-5) is bool(failed)
+
+
+class _Repairs(RecurrentResident):
+    """All launches but the one that meets, which `failed` stands for."""
+
+    def __init__(self, failed: int) -> None:
+        self._failed = failed
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        launches = super().launch(p, params)
+        assert launches[-1].defines["REPAIRS"]
+        assert launches[-2].defines["MEETS"]
+        begin = launches[-3]
+        begin = replace(begin, args={**begin.args, "failed": np.uint32(self._failed)})
+        return [*launches[:-3], begin, launches[-1]]
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
