@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import Walk
 from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_MMA
 from ...ir.graph import Node
@@ -26,7 +27,6 @@ from .activations import activation_macros
 from .blocks import KINDS, acc_bytes, input_product, pass_count, split_refusal, weights_refusal
 from .weights import bias_blocks, block_weight, in_blocks, peephole_blocks
 
-STEP_S = 2.5e-6  # of a step whose groups meet
 HELD_WORDS = 128  # registers of a work-item for weights at most
 REGISTERS = 60000  # of a compute unit that a group may take
 OTHER_WORDS = 44  # registers of a work-item besides weights
@@ -112,7 +112,9 @@ class RecurrentResident(Kernel):
         ticks = steps * pass_count(op)
         walk = 2.0 * steps * batch * node.input(2).type.count / p.device.peak_flops / self.share(p.device)
         walk *= max(1.0, p.device.compute_units / groups)
-        each = {"meet": STEP_S, "launches": p.device.launch_s, "alone": 0.0}[params["WALK"]]
+        each = p.device.launch_s if params["WALK"] == "launches" else 0.0
+        if params["WALK"] == "meet":
+            each = Walk.named(self.name, p.device).step_s
         return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
