@@ -26,6 +26,9 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("Transpose", {"perm": (0, 2, 3, 1)}, [(1, 3, 17, 19)]),
     ("Transpose", {"perm": (0, 1, 4, 2, 5, 3)}, [(1, 3, 2, 2, 9, 21)]),
     ("Transpose", {"perm": (0, 1, 3, 5, 2, 4)}, [(1, 3, 9, 2, 21, 2)]),
+    ("Transpose", {"perm": (0, 2, 3, 1)}, [(2, 35, 5, 7)]),
+    ("Transpose", {"perm": (0, 3, 1, 2)}, [(2, 5, 7, 32)]),
+    ("Transpose", {"perm": (0, 4, 1, 2, 3)}, [(2, 3, 4, 5, 33)]),
     ("Transpose", {"perm": (1, 0)}, [(0, 5)]),
     ("Transpose", {"perm": ()}, [()]),
     ("Slice", {"starts": (1, 2), "steps": (1, 1), "sizes": (3, 11)}, [(5, 17)]),
@@ -77,9 +80,11 @@ def test_movement(rt: Runtime, op: str, attrs: dict[str, Any], shapes: list[tupl
 )
 def test_transpose_parameters(rt: Runtime, attrs: dict[str, Any], shape: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    node = make_node("Transpose", attrs, [x])
+    plain = make_node("Transpose", attrs, [x])
     for kernel in kernels_for("Transpose"):
-        if kernel.refuse(kernel.problem(node, rt.info)) is None:
+        problem = kernel.problem(plain, rt.info)
+        for binding in kernel.bindings(problem) if kernel.refuse(problem) is None else ():
+            node = make_node("Transpose", attrs, [x], binding=binding)
             for params in list(kernel.points(kernel.problem(node, rt.info)))[::3]:
                 got = run_node(rt, kernel, node, [x], params)[0]
                 np.testing.assert_array_equal(got, x.transpose(attrs["perm"]), err_msg=f"{kernel.name} {params}")
