@@ -45,6 +45,8 @@ def _windows() -> Iterator[Sample]:
         yield "Conv", window(group=32), [x, noise(32, 1, 3, 3), bias], (1, 2)
         yield "Conv", window(strides=2), [x[:, :3], noise(32, 3, 3, 3), bias], (1, 2)
         yield "ConvTranspose", window(2) | {"output_padding": (0, 0)}, [x, noise(32, 32, 3, 3), bias], (1, 2)
+        rows = x.transpose(0, 2, 3, 1).copy()
+        yield "DepthwiseRows", _without(window(), "group"), [rows, noise(32, 1, 3, 3), bias], (1, 2)
     yield "Conv", window() | relu, [x, noise(32, 32, 3, 3), noise(32), scale], (1, 2, 3)
     yield "Conv", window() | relu, [x, noise(32, 32, 3, 3), None, noise(2, 32, 17, 19)], (1,)
     yield "Conv", window(group=4), [x, noise(32, 8, 3, 3), None], (1,)

@@ -12,6 +12,7 @@ from ..place.casts import insert_casts
 from ..place.options import Measured
 from ..place.pick import pick_kernels
 from .attention_views import order_attention_output, view_attention_inputs
+from .channels_last import keep_channels_last
 from .composites import recognise_attention, recognise_layer_norm
 from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
@@ -51,6 +52,8 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
     ("fuse_elementwise", fuse_elementwise),
+    ("sink_reshape", sink_reshape),
+    ("join_movement", join_movement),
     ("fold_affine", fold_affine),
     ("fold_constants", fold_constants),
 )
@@ -99,6 +102,7 @@ def optimise(
 
 def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
     """Bring movements of whole rows together, so that they are few."""
+    run_rule(graph, "keep_channels_last", keep_channels_last(device), ctx)
     run_rule(graph, "join_transposes", join_transposes, ctx)
     run_rule(graph, "join_rows", join_rows(device), ctx)
     run_rule(graph, "raise_rows", raise_rows, ctx)

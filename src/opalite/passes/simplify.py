@@ -10,6 +10,7 @@ from ..ir.patch import Patch
 from ..ir.symbols import always_equal
 from ..ir.types import Shape, TensorType
 from ..ops.base import Op
+from ..ops.depthwise_rows import DepthwiseRows
 from ..ops.elementwise import Elementwise
 from ..ops.matmul import MatMul
 from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
@@ -101,7 +102,7 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
     return None
 
 
-_SINKS = (MatMul, Elementwise)  # what computes inputs of expressions, in layouts that any reshape keeps
+_SINKS = (MatMul, Elementwise, DepthwiseRows)  # what computes inputs of expressions, in layouts that any reshape keeps
 
 
 def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:

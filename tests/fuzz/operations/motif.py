@@ -397,3 +397,41 @@ def _rolled(b: Builder, x: str, axis: int, shift: int) -> str:
     size = b[x].shape[axis]
     at = shift % size
     return b.emit("Concat", [sliced(b, x, axis, at, size), sliced(b, x, axis, 0, at)], axis=axis) if at else x
+
+
+@operation("motif", 1)
+def turned_picture(b: Builder) -> None:
+    """A picture with channels last, turned for what goes by channels, and back: both turns may go."""
+    d = b.draw
+    n, c, k = d.between(1, 2), d.pick([2, 4, 5, 8]), d.between(1, 3)
+    h, w = k * d.between(1, 4), k * d.between(1, 4)
+    flat = d.chance(0.4)
+    special, d.special = d.special, 0.0  # sums of what is not finite run in an order of their own
+    x = b.operand([n, h * w, c] if flat else [n, h, w, c])
+    d.special = special
+    y = turned(b, x, [0, 2, 1] if flat else [0, 3, 1, 2])
+    read_again(b, y)
+    before = y
+    if flat:
+        y = reshaped(b, y, [n, c, h, w])
+    if d.chance(0.6):
+        bias = [b.weight([c])] if d.chance(0.5) else []
+        y = b.emit("Conv", [y, b.weight([c, 1, 3, 3], 1 / 3), *bias], group=c, pads=[1, 1, 1, 1])
+    if d.chance(0.5):
+        y = b.emit("Mul", [y, b.weight([c, 1, 1])])
+    if d.chance(0.4):
+        y = b.emit(d.pick(ACTIVATIONS), [y])
+    if not flat and d.chance(0.5):
+        y = b.emit("Add", [y, before])
+    if d.chance(0.4):
+        m = d.pick([2, 4, 7])
+        y = b.emit("Conv", [y, b.weight([m, c, k, k], 1 / math.sqrt(c * k * k))], strides=[k, k])
+    read_again(b, y)
+    if d.chance(0.3):
+        b.emit("GlobalAveragePool", [y])
+    if flat:
+        y = turned(b, reshaped(b, y, [n, b[y].shape[1], -1]), [0, 2, 1])
+    else:
+        y = turned(b, y, [0, 2, 3, 1])
+    if d.chance(0.5):
+        b.emit(d.pick(ACTIVATIONS), [y])
