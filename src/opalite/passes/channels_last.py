@@ -40,6 +40,8 @@ def keep_channels_last(device: DeviceInfo | None) -> Rule:
         if not node.x.dtype.is_float or node.x.dtype is DType.FLOAT64:
             return None
         region = _Region(node, sweep)
+        if node.y not in region.inside:
+            return "it turns back what another turned"
         if region.before <= region.after:
             return f"{region.opaque} reads the channels first" if region.opaque else "it would take as many launches"
         return region.patch()
@@ -79,6 +81,8 @@ class _Region:
             enters = not reads and _is_to_first(node) and node.x.dtype is self.first.x.dtype
             if enters or (reads and _is_by_channel(node, self.inside)):
                 self.inside[node.y] = node
+        if self.first.y not in self.inside:
+            return  # of three axes it may be either turn
         self._keep_connected()
         for v in self.inside:
             users = [u for u in self.sweep.uses.get(v, ()) if u.outputs[0] not in self.inside]
