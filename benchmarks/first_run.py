@@ -2,11 +2,16 @@
 
     python -m benchmarks.first_run --models ../shared/models
     python -m benchmarks.first_run --models FOLDER --pairs mobilenetv2_fp32:squeezenet10_fp32 --json first.json
+    python -m benchmarks.first_run --models FOLDER --tight mobilenetv2_fp32 yunet_dynamic mnist_cntk
 
 Each pair is two models on one machine: the first meets an empty cache folder, the second what the first one's process
 left there. That process ends with its first result, or stays until its session has settled. Seconds are from starting
 the process to its first result; `steady` is the median of the runs after settling. FOLDER holds NAME.onnx with NAME.npz
 ("in:..." arrays). Engines take turns, once a round.
+
+With `--tight`, Opalite alone runs each of the models again and again without a pause, with an empty cache folder, for
+`--seconds`: when each tier and strategy came, and after how many seconds the runs of each quarter of a second, by their
+median, took at most a tenth longer than those of the last two seconds do.
 """
 
 from __future__ import annotations
@@ -24,9 +29,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 PAIRS = ("mobilenetv2_fp32:squeezenet10_fp32", "resnet20_cifar:yunet_dynamic", "ultraface_rfb320:mnist_cntk")
 SETTLE_S = 60.0
+WINDOW_S = 0.25
 _FEEDS = """
 import json, sys, time
 import numpy as np
@@ -53,6 +60,22 @@ import opalite
 session = opalite.InferenceSession(path, device="cpu", precision="fp32")
 session.run(None, feeds)
 {_END}"""
+_TIGHT = f"""{_FEEDS}
+import opalite
+seconds = float(sys.argv[4])
+session = opalite.InferenceSession(path, device="cpu", precision="fp32")
+ended, took, stages = [], [], []
+while not ended or ended[-1] < seconds:
+    begun = time.time()
+    session.run(None, feeds)
+    now = time.time()
+    ended.append(now - started)
+    took.append(now - begun)
+    stage = session.last_timing.tier + ", " + session.last_timing.strategy
+    if not stages or stages[-1][1] != stage:
+        stages.append((ended[-1], stage))
+print(json.dumps(dict(ended=ended, took=took, stages=stages)))
+"""
 _ONNXRUNTIME = f"""{_FEEDS}
 import onnxruntime
 options = onnxruntime.SessionOptions()
@@ -74,15 +97,45 @@ class Result:
     steady: float = 0.0
 
 
-def measure(code: str, model: Path, stays: bool, cache: Path | None) -> dict[str, float]:
+def measure(code: str, model: Path, stays: bool, cache: Path | None, *more: str) -> dict[str, Any]:
     """What a process that runs `code` tells of itself."""
     env = os.environ | ({} if cache is None else {"OPALITE_CACHE_DIR": str(cache)})
-    command = [sys.executable, "-c", code, str(model), str(time.time()), "stays" if stays else "ends"]
+    command = [sys.executable, "-c", code, str(model), str(time.time()), "stays" if stays else "ends", *more]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{model.name} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def settled_after(ended: Sequence[float], took: Sequence[float]) -> tuple[float, float]:
+    """(seconds until runs stay within a tenth of the last two seconds' median, that median). A slow quarter of a second
+    between two that are not slow is another program's doing."""
+    steady = statistics.median(t for at, t in zip(ended, took, strict=True) if at > ended[-1] - 2)
+    windows: dict[int, list[float]] = {}
+    for at, t in zip(ended, took, strict=True):
+        windows.setdefault(int(at / WINDOW_S), []).append(t)
+    windows.pop(max(windows))  # is not over
+    slow = {number for number, times in windows.items() if statistics.median(times) > 1.1 * steady}
+    slow = {number for number in slow if number - 1 in slow or number - 1 not in windows}
+    return WINDOW_S * (max(slow, default=-1) + 1), steady
+
+
+def measure_tight(models: Sequence[Path], seconds: float, rounds: int) -> str:
+    """A line for each model: medians over the rounds, and the stages of the last one."""
+    lines = ["| model | steady after, s | range | steady, ms | came after s |", "| --- " * 5 + "|"]
+    for model in models:
+        found = []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+                told = measure(_TIGHT, model, True, Path(cache), str(seconds))
+            found.append(settled_after(told["ended"], told["took"]))
+        after = sorted(a for a, _ in found)
+        shown = [f"{statistics.median(after):.2f}", f"{after[0]:.2f} to {after[-1]:.2f}"]
+        shown.append(f"{1e3 * statistics.median(s for _, s in found):.3f}")
+        shown.append("; ".join(f"{stage} {at:.1f}" for at, stage in told["stages"]))
+        lines.append(f"| {model.stem} | {' | '.join(shown)} |")
+    return "\n".join(lines)
 
 
 def measure_pair(first: Path, second: Path, threads: int, folder: Path) -> Iterator[Result]:
@@ -121,9 +174,14 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="+", default=PAIRS, metavar="FIRST:SECOND")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--tight", nargs="+", metavar="MODEL", help="models to run without a pause, in place of pairs")
+    parser.add_argument("--seconds", type=float, default=15.0, help="that each of these runs")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     os.environ["POCL_MAX_PTHREAD_COUNT"] = str(args.threads)
+    if args.tight:
+        print(measure_tight([args.models / f"{name}.onnx" for name in args.tight], args.seconds, args.repeats))
+        return
     results: list[Result] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a process that ends may still write there
         for _ in range(args.repeats):

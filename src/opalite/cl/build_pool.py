@@ -43,8 +43,8 @@ _LEFT: set[str] = set()  # folders of workers that were left a will
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
 
 
-Bequeath: TypeAlias = Callable[[int, Path, Sequence[int]], bool]
-"""Asked whether the process of this id may go on with the programs of such numbers; writes its will to a path."""
+Bequeath: TypeAlias = Callable[[int, Path], bool]
+"""Asked whether the process of this id may go on by itself; writes its will to a path."""
 
 
 class BuildPool:
@@ -57,6 +57,7 @@ class BuildPool:
     def __init__(self, index: str, version: str, limit: int, *, niceness: int = 0) -> None:
         """niceness: of the processes, as nice(1) has it; with some, a program may take ten times as long."""
         self._niceness = niceness
+        self._is_patient = niceness > 0
         self._index = index
         self._version = version
         self._limit = limit
@@ -104,9 +105,8 @@ class BuildPool:
             return
         if (stop is not None and stop()) or not self._take(waits, stop):
             if bequeath is not None:
-                self._leave_idle(bequeath, range(len(specs)))
+                self.leave(bequeath)
             return
-        left: list[int] = []
         try:
             waiting = dict(enumerate(specs))
             while waiting:
@@ -116,31 +116,28 @@ class BuildPool:
                     yield from exchange.run()
                 if lost is not None:
                     lost.update(exchange.lost)
-                if exchange.is_stopped:
-                    left = [*exchange.left]
                 waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}
         finally:
             busy = [w for w in self._workers if w.task is not None]
-            left += [w.task for w in busy if w.task is not None]
-            if bequeath is not None and left and stop is not None and stop():
-                self._leave(busy, bequeath, sorted(left))
+            if bequeath is not None and stop is not None and stop():
+                self._leave(busy or self._workers, bequeath)
             for worker in self._workers:
                 if worker.task is not None:
                     worker.stop()
             self._busy.release()
 
-    def _leave_idle(self, bequeath: Bequeath, numbers: Sequence[int]) -> None:
-        """As `_leave`, where no worker has begun."""
+    def leave(self, bequeath: Bequeath) -> None:
+        """Let one of the workers go on by itself if it may and no thread builds."""
         if self._busy.acquire(blocking=False):
             try:
-                self._leave(self._workers, bequeath, numbers)
+                self._leave(self._workers, bequeath)
             finally:
                 self._busy.release()
 
-    def _leave(self, workers: Sequence[_Worker], bequeath: Bequeath, numbers: Sequence[int]) -> None:
-        """Let one of `workers` go on by itself with the programs of these numbers, if it may."""
+    def _leave(self, workers: Sequence[_Worker], bequeath: Bequeath) -> None:
+        """Let one of `workers` go on by itself, if it may."""
         heir = next((w for w in workers if w.is_heritable), None)
-        if heir is not None and bequeath(heir.process.pid, heir.will, numbers) and heir.leave():
+        if heir is not None and bequeath(heir.process.pid, heir.will) and heir.leave():
             self._workers.remove(heir)
 
     def _take(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
@@ -176,8 +173,18 @@ class BuildPool:
         finally:
             other._busy.release()
 
+    def expect(self) -> None:
+        """Start workers up to the limit, unless a thread builds, which sees to that."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self.start()
+            finally:
+                self._busy.release()
+
     def calm(self, niceness: int) -> None:
-        """Let the processes that run give way to others as one of `niceness` does, if they do not yet."""
+        """Let processes that start from now on give way to others as one of `niceness` does, and those that run, if
+        they do not yet."""
+        self._niceness = niceness
         for pid in self.pids:
             with suppress(OSError):
                 if os.getpriority(os.PRIO_PROCESS, pid) < niceness:
@@ -193,7 +200,7 @@ class BuildPool:
     @property
     def _patience(self) -> tuple[float, float]:
         """Seconds that a process may take to start and for a program."""
-        return (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._niceness else (START_S, BUILD_S)
+        return (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._is_patient else (START_S, BUILD_S)
 
     def _command(self) -> list[str]:
         return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (

@@ -1,13 +1,20 @@
-"""How many processes or threads build programs at once: by the cores, the limits of this process and the user."""
+"""How many processes or threads do at once what takes long, such as building programs: by the cores, the limits of this
+process and the user."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from .. import knobs
 from ..pocl.limits import task_limit
 
 _MANY_WORKERS = 8  # each takes some 200 MB
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def worker_count() -> int:
@@ -21,3 +28,16 @@ def worker_count() -> int:
 def may_work_behind() -> bool:
     """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
     return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
+
+
+def side_by_side(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`function` of each item, in as many threads as may work: for what leaves the interpreter to others."""
+    items = list(items)
+    threads = min(worker_count(), len(items))
+    if threads <= 1:
+        return list(map(function, items))
+    with ThreadPoolExecutor(threads, "opalite-beside") as pool:
+        try:
+            return list(pool.map(function, items))
+        except RuntimeError:  # the system has no more threads
+            return list(map(function, items))

@@ -38,10 +38,13 @@ from .heir import Heir, write_will
 
 _log = logging.getLogger(__name__)
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
-_URGENT, _CALM = 5, 15  # niceness of processes that build while others run
+_LINKS, _FIRST, _URGENT, _CALM = 0, 1, 5, 15  # niceness of processes that build while others run
 
 Spec = tuple[str, str, str]
 """Source text, build options, and a name for messages."""
+
+Part = tuple[str, str]
+"""Source text and options of a part of a program that is linked."""
 
 
 @dataclass
@@ -57,7 +60,10 @@ class CacheStats:
 
 
 class ProgramCache:
-    """Built programs by source and options. Thread-safe: equal requests at once build once."""
+    """Built programs by source and options. Thread-safe: equal requests at once build once.
+
+    is_serving: some session runs by the programs made for its model, at full speed, which what is built should spare.
+    """
 
     def __init__(
         self,
@@ -85,6 +91,9 @@ class ProgramCache:
         self._deadly: dict[tuple[str, str], str] = {}  # programs that end the process that compiles them, and how
         self._offered: dict[tuple[str, str], Callable[[], bytes]] = {}  # binaries of bundles
         self._lock = threading.Lock()
+        self.is_serving = False
+        self._has_linked = False
+        self._linking: dict[str, threading.Lock] = {}  # programs that are linked, or were
         self._pool: BuildPool | None = None
         self._link_pool: BuildPool | None = None
         self._behind_pool: BuildPool | None = None
@@ -100,7 +109,7 @@ class ProgramCache:
             # where there is one core, a worker does it.
             if self._pool is not None or may_work_behind():
                 self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
-                self._behind_pool = BuildPool(index, info.version, worker_count(), niceness=_URGENT)
+                self._behind_pool = BuildPool(index, info.version, worker_count(), niceness=_CALM)
 
     def expect_builds(self, count: int | None = None) -> None:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing.
@@ -178,28 +187,25 @@ class ProgramCache:
         stop: Callable[[], bool],
         tally: ProgramTally,
         urgent: bool = False,
-        bequeaths: bool = False,
+        will: Callable[[], Sequence[Spec]] | None = None,
     ) -> None:
         """Compile what is missing, in processes that let others go first where there are any, until `stop`.
 
-        urgent: what runs meanwhile is slow without these programs, so they get a quarter of a busy core, not a
-        thirtieth. bequeaths: at `stop`, a process may build the rest for others (heir.py). What does not compile is
-        left to `get`, which says why.
+        urgent: what runs meanwhile is slow without these programs, so they get as much of a busy core as it (a quarter
+        where `is_serving`), not a thirtieth. will: what a process may build for others at `stop` (heir.py). What does
+        not compile is left to `get`, which says why.
         """
         missing = self.missing(specs)
         if self._behind_pool is not None and missing:
             lost: dict[int, str] = {}
             given = [(text, self._compiler.given(options)) for text, options, _ in missing]
             started = time.perf_counter()
+            self._behind_pool.calm(self._niceness(urgent))
             if self._pool is not None:
                 self._behind_pool.adopt(self._pool)  # which have read the driver's library
-            if not urgent:
-                self._behind_pool.calm(_CALM)
-            bequeath = partial(self._bequeath, missing) if bequeaths and knobs.get("OPALITE_HEIR") else None
+            bequeath = partial(self._bequeath, will) if will is not None and knobs.get("OPALITE_HEIR") else None
             building = self._behind_pool.build(given, waits=True, lost=lost, stop=stop, bequeath=bequeath)
             for number, binary in building:
-                if not urgent:
-                    self._behind_pool.calm(_CALM)  # workers that have started since
                 text, options, name = missing[number]
                 self._delivered[text, options] = binary
                 self.get(text, options, name, tally)
@@ -216,14 +222,44 @@ class ProgramCache:
 
     def bequeath(self, specs: Sequence[Spec]) -> None:
         """Let a process that is idle build what is missing of `specs` for others (heir.py)."""
-        if self._behind_pool is not None:
-            self.build_behind(specs, lambda: True, ProgramTally(), bequeaths=True)
+        if knobs.get("OPALITE_HEIR"):
+            for pool in filter(None, (self._behind_pool, self._link_pool)):
+                pool.leave(partial(self._bequeath, lambda: specs))
 
-    def _bequeath(self, specs: Sequence[Spec], pid: int, path: Path, numbers: Sequence[int]) -> bool:
-        """Let the process `pid` build those of `specs` for the store; whether it may."""
-        if self._heir is None or self._store is None or not self._heir.claim(pid):
+    def expect_behind(self, may_link: bool) -> None:
+        """Get as many processes ready as build urgently, for what is found out to be missing.
+
+        may_link: a program may be linked beside others, which takes one process as long as these take all; it has one
+        that is ready.
+        """
+        if self._behind_pool is None or self._link_pool is None:
+            return
+        self._behind_pool.calm(self._niceness(True))
+        if self._pool is not None:
+            if may_link and not self._has_linked:
+                self._link_pool.calm(self._link_niceness)
+                self._link_pool.adopt(self._pool)
+            self._behind_pool.adopt(self._pool)  # which have read the driver's library
+        self._behind_pool.expect()
+
+    @property
+    def _link_niceness(self) -> int:
+        """Of a process that links: one links what several build meanwhile."""
+        if self._has_linked:
+            return _CALM
+        return _URGENT if self.is_serving else _LINKS
+
+    def _niceness(self, is_urgent: bool) -> int:
+        """Of processes that build: where nothing runs as fast as it may yet, all wait for these."""
+        if not is_urgent:
+            return _CALM
+        return _URGENT if self.is_serving else _FIRST
+
+    def _bequeath(self, will: Callable[[], Sequence[Spec]], pid: int, path: Path) -> bool:
+        """Let the process `pid` build what is missing of `will` for the store; whether it may."""
+        left = self.missing(will())
+        if not left or self._heir is None or self._store is None or not self._heir.claim(pid):
             return False
-        left = [specs[n] for n in numbers]
         try:
             entries = [(self._key(text, options), self._compiler.given(options), text) for text, options, _ in left]
             write_will(path, self._store, self._heir, entries)
@@ -266,29 +302,55 @@ class ProgramCache:
                 raise
         return built
 
-    def link(self, parts: Sequence[tuple[str, str]]) -> cl._Program | None:
+    def link(self, parts: Sequence[Part]) -> cl._Program | None:
         """One program of several (text, options), compiled apart, whose functions may call each other.
 
-        A worker process does the work, one program after the other, and the calling thread waits. None where there is
-        no worker or the parts do not build: the caller has another way.
+        A worker process does the work, one program after the other, and the calling thread waits; who asks for the same
+        waits with it. None where there is no worker or the parts do not build: the caller has another way. The first
+        one of a process is urgent.
         """
-        text, options = PART.join(t for t, _ in parts), PART.join(self._compiler.given(o) for _, o in parts)
-        key = self._key(text, options)
-        program = self._find(key)
-        note("programs", program is not None)
-        if program is not None:
-            self._count(None, loaded=1)
-            return program
-        if self._link_pool is None:
-            return None
-        for _, binary in self._link_pool.build([(text, options)], waits=True):
-            program = self._accept(binary)
+        text, options, key = self._linked(parts)
+        with self._lock:
+            linking = self._linking.setdefault(key, threading.Lock())
+        with linking:
+            program = self._find(key) or self._accept(self._delivered.pop((text, options), b""))
+            note("programs", program is not None)
             if program is not None:
-                self._count(ProgramTally(is_behind=True), built=1)
-                self._save(key, binary)
+                self._count(None, loaded=1)
+                return program
+            program = self._accept(self._link(text, options, key))
         if program is None:
             _log.info("%d sources were not linked into one program", len(parts))
         return program
+
+    def link_early(self, parts: Sequence[Part], stop: Callable[[], bool]) -> None:
+        """Have the program linked that somebody will ask `link` for, until `stop`."""
+        text, options, key = self._linked(parts)
+        with self._lock:
+            linking = self._linking.setdefault(key, threading.Lock())
+        with linking:
+            if self._store is not None and self._store.path(key).exists():
+                return
+            binary = self._link(text, options, key, stop)
+            if binary and (self._store is None or not self._store.path(key).exists()):
+                self._delivered[text, options] = binary
+
+    def _linked(self, parts: Sequence[Part]) -> tuple[str, str, str]:
+        """Text and options of the program that `parts` are linked into, and its key."""
+        text, options = PART.join(t for t, _ in parts), PART.join(self._compiler.given(o) for _, o in parts)
+        return text, options, self._key(text, options)
+
+    def _link(self, text: str, options: str, key: str, stop: Callable[[], bool] | None = None) -> bytes:
+        """The binary of a linked program, stored; b"" if there is none."""
+        if self._link_pool is None:
+            return b""
+        self._link_pool.calm(self._link_niceness)
+        self._has_linked = True
+        for _, binary in self._link_pool.build([(text, options)], waits=True, stop=stop):
+            self._count(ProgramTally(is_behind=True), built=1)
+            self._save(key, binary)
+            return binary
+        return b""
 
     def _build_outside(self, specs: Sequence[Spec], tell: Callable[[int], None]) -> set[tuple[str, str]]:
         """Have worker processes build what is missing, if it is much; returns what they delivered to `get`."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cache.stats import note
 from ..ir.content import content_key
+from .builders import side_by_side
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,7 @@ class WeightStore:
 
         `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
         """
-        name = (key or content_key(array), image)
+        name = (key or content_key(array, side_by_side), image)
         with self._lock:
             found = self._held.get(name)
             note("weights", found is not None)

@@ -7,8 +7,9 @@ step twice: without measured times and with them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node
@@ -102,12 +103,18 @@ class Planned:
             if isinstance(late, StoredArray):
                 late.let_go()
 
-    def take_weights(self) -> None:
-        """Have every weight in memory as an array."""
-        for program in (self.program, *(() if self.template is None else (self.template.program,))):
-            for number, late in program.weights.items():
-                if isinstance(late, StoredArray):
-                    program.weights[number] = late.read()
+    def take_weights(self, each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map) -> None:
+        """Have every weight in memory as an array. each: makes those that are not, perhaps side by side."""
+        programs = (self.program, *(() if self.template is None else (self.template.program,)))
+        late = [
+            (program.weights, number, weight)
+            for program in programs
+            for number, weight in program.weights.items()
+            if isinstance(weight, StoredArray)
+        ]
+        made = each(StoredArray.read, [weight for _, _, weight in late])
+        for (weights, number, _), array in zip(late, made, strict=True):
+            weights[number] = array
 
     @property
     def fallbacks(self) -> Counter[str]:

@@ -118,3 +118,15 @@ def test_cores_are_wanted_while_something_is_built_and_for_a_moment_after_a_wait
     beside_runs.tell_of_waiting()
     assert beside_runs.is_crowded(time.perf_counter())
     assert not beside_runs.is_crowded(now)
+
+
+def test_a_loop_of_calls_pauses_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, naps = [1.0], []
+    monkeypatch.setattr(beside_runs.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(beside_runs.time, "sleep", naps.append)
+    since = 1.0
+    for _ in range(10):
+        now[0] += beside_runs.PAUSE_S / 4
+        since = beside_runs.let_others(since)
+    assert len(naps) == 2
+    assert all(0 < nap < beside_runs.PAUSE_S for nap in naps)

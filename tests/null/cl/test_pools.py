@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.allocator import split_regions
+from opalite.cl.builders import side_by_side
 from opalite.cl.pools import BufferPool
 from opalite.cl.weights import SharedWeight, WeightStore
-from opalite.ir.content import content_key
+from opalite.ir.content import PIECE, content_key
 
 
 class Memory:
@@ -111,5 +112,10 @@ def test_content_keys_tell_types_shapes_and_layouts_apart() -> None:
     }
     assert len(keys) == 6
     assert content_key(np.asfortranarray(a)) == content_key(a)
+    large = np.zeros(PIECE // 4 + 3, np.float32)
+    changed = [large.copy() for _ in range(2)]
+    changed[0][0] = changed[1][-1] = 1
+    assert len({content_key(x) for x in (large, *changed)}) == 3
+    assert content_key(large, side_by_side) == content_key(large)
     ml_dtypes = pytest.importorskip("ml_dtypes")
     assert content_key(np.zeros(2, ml_dtypes.bfloat16)) != content_key(np.zeros(2, np.float16))

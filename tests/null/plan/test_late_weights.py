@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import onnx
 from onnx import helper
+from opalite.cl.builders import side_by_side
 from opalite.ir.device import DeviceInfo
 from opalite.ir.stored import StoredArray
 from opalite.plan import emit
@@ -40,7 +43,14 @@ def test_late_weights_are_the_same(tmp_path: Path) -> None:
     assert len(waiting) == 2
     assert waiting[0].read() is waiting[0].read()  # nothing is made twice yet
     late.let_go_weights()
-    late.take_weights()
+    asked: list[int] = []
+
+    def each(read: Callable[[Any], Any], weights: Iterable[Any]) -> list[Any]:
+        asked.append(len(list(weights)))
+        return side_by_side(read, weights)
+
+    late.take_weights(each)
+    assert asked == [2]  # at once, for they may be made side by side
     assert not any(isinstance(w, StoredArray) for w in late.program.weights.values())
     for number, array in at_once.program.weights.items():
         np.testing.assert_array_equal(late.program.weights[number], array)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.beside_runs import planning
+from ...cl.beside_runs import let_others, planning
 from ...cl.counters import ProgramTally
 from ...cl.forks import keep_in_children
 from ...cl.launch import PreparedLaunch
@@ -58,7 +58,8 @@ _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 class Executable:
     """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
-    launches: by number of their step. build_s: seconds that all this took. is_twin: it has memory of its own beside
+    launches: by number of their step. build_s: seconds that all this took. runs_apart: how many there were whose
+    launches were not joined. is_twin: it has memory of its own beside
     another's weights and step loops. is_released: it has let go of its memory, so
     that it does not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
     """
@@ -92,6 +93,7 @@ class Executable:
         self._loop: Loop | None
         self._repeat: Repeat | None
         self.tier = tier
+        self.runs_apart = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([s.parts for s in program.sources], tell, tally)
@@ -117,6 +119,7 @@ class Executable:
         other = object.__new__(Executable)
         keep_in_children(other)
         other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
+        other.runs_apart = 0
         other.lock = threading.Lock()
         other.is_released, other.is_twin = False, True
         other.memory = self.memory.twin(program)
@@ -135,7 +138,9 @@ class Executable:
         self._outline = Outline(program)
         self._launched: Sized | None = None  # whose arguments the launches have
         first = Sized(program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program))
+        paused = time.perf_counter()
         for i, step, args in first.launches:
+            paused = let_others(paused)
             self.launches[i] = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
             if step.open_group:
                 self.launches[i].fit_group(rt.device)
@@ -229,7 +234,9 @@ class Executable:
         knows = before is not None and not before.prepared.exchange.has_bound and not self.is_random
         changed = sized.changed_since(before, self._outline.slots) if knows and before is not None else sized.launches
         self._launched = None  # until all of them are
+        paused = time.perf_counter()
         for i, step, args in changed:
+            paused = let_others(paused)
             launch = self.launches[i]
             launch.update(args, step.grid, step.group)
             if step.open_group:
@@ -317,6 +324,7 @@ class Executable:
         if recorder is not None:
             return Profiled(self._now.prepared, self.plain.phases, recorder)
         if self._loop is None:
+            self.runs_apart += 1
             builder = self._loop_builder
             if builder.is_idle or not self._join():
                 return self.plain

@@ -15,6 +15,7 @@ from typing import Any
 from ... import knobs
 from ...cl.beside_runs import planning
 from ...cl.launch import PreparedLaunch
+from ...cl.programs import Part
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ...ir.device_family import FRAGILE_COMPILER
@@ -33,6 +34,7 @@ from ...plan.step_text import (
 from ...pocl.loop.host_loop import HostLoop, may_stay
 from ...pocl.loop.step_loop import Addresses, StepTable, make_host_loop
 from ...pocl.loop.step_rows import StepRows
+from .draws import draws
 from .loop_rows import Locate, LoopRows
 from .outline import steps_outside
 
@@ -104,8 +106,8 @@ class LoopBuilder:
         """What the thread does."""
         try:
             with planning():
-                self._plan()
-            linked = self._link()
+                parts = self.plan()
+            linked = self._rt.programs.link(parts) if parts else None
             if linked is not None:
                 with planning():
                     self._made = self._join(linked)
@@ -119,8 +121,8 @@ class LoopBuilder:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _plan(self) -> None:
-        """Which steps become functions, and the text of each."""
+    def plan(self) -> Sequence[Part]:
+        """Find out which steps become functions; what is linked of these, nothing if they are none or too many."""
         sources = self._program.sources
         numbers: dict[tuple[object, ...], int] = {}
         texts: list[tuple[str, str]] = []
@@ -143,17 +145,20 @@ class LoopBuilder:
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
         sleeps = self._stays or FRAGILE_COMPILER not in self._rt.info.quirks
-        self._parts = [(loop_text(len(texts), self._stays, self._rt.info.compute_units, sleeps), ""), *texts]
-
-    def _link(self) -> Any:
-        if 0 < len(self._parts) - 1 <= MOST_FUNCTIONS:
-            return self._rt.programs.link(self._parts)
-        return None
+        if not 0 < len(texts) <= MOST_FUNCTIONS:
+            return ()
+        return [(loop_text(len(texts), self._stays, self._rt.info.compute_units, sleeps), ""), *texts]
 
     def _join(self, linked: Any) -> Joined | None:
         label = f"steps of {self._program.name or 'the model'}"
         joined = Joined(self._rt, linked, self._function, self._stretches, self._constants, label)
         return joined if not self._stays or joined.stay(self._stay_us) else None
+
+
+def loop_parts(rt: Runtime, program: Program) -> Sequence[Part]:
+    """What the program of the step loop of `program` is linked of; nothing where launches stay apart."""
+    builder = LoopBuilder(rt, program)
+    return () if builder.is_over or draws(program) else builder.plan()
 
 
 class Joined:

@@ -15,15 +15,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...cl.beside_runs import planning
 from ...cl.counters import ProgramTally
 from ...cl.forks import is_child
-from ...cl.programs import Spec
+from ...cl.programs import Part, Spec
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
 from ..execute.executable import Executable
+from ..execute.loop_builder import is_worth
 
 if TYPE_CHECKING:
     from .executables import Compiled, ExecutableCache
@@ -40,8 +41,20 @@ LOOK_S = 0.05
 Make: TypeAlias = "Callable[[Callable[[], None]], Compiled]"
 """Makes an Executable; calls what it is given before the weights are in memory."""
 
-Task: TypeAlias = "tuple[Sequence[Spec], Make | None]"
-"""Programs to be built, and what makes an Executable of them: None where they are all that is wanted."""
+SOON_S = 0.05
+"""How long nothing is planned after a first run: a process that ends with it should not have to wait for a plan."""
+
+WORTH_RUNS = 5
+"""By general programs, of an executable that runs often: its step loop is linked beside its other programs."""
+
+
+class Task(NamedTuple):
+    """Programs to be built, and what makes an Executable of them: None where they are all that is wanted. parts: of
+    the program of its step loop, if it may get one."""
+
+    programs: Sequence[Spec]
+    make: Make | None = None
+    parts: Sequence[Part] = ()
 
 
 class Job:
@@ -54,10 +67,13 @@ class Job:
     is_urgent = True
     """Whether runs are slow until it is done."""
 
-    def __init__(self, begin: Callable[[], Task], general: Sequence[Spec] = ()) -> None:
-        """general: programs that other processes may want, too."""
+    def __init__(
+        self, begin: Callable[[], Task], general: Sequence[Spec] = (), then: Callable[[], object] | None = None
+    ) -> None:
+        """general: programs that other processes may want, too. then: to be called when it is done."""
         self.begin: Callable[[], Task] | None = begin
         self.general = general
+        self.then = then
         self.fault = ""
         self._over = threading.Event()
         self._place: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
@@ -78,7 +94,7 @@ class Job:
 
     def end(self) -> None:
         """Nothing more will come of it, and nothing that it held is needed."""
-        self.begin = None
+        self.begin = self.then = None
         self._over.set()
 
     @property
@@ -138,6 +154,7 @@ class Behind:
         self._jobs: deque[Job] = deque()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._links: list[threading.Thread] = []
         self.tally = ProgramTally(is_behind=True)
         self.swaps = 0
         self.gives_up = False
@@ -149,13 +166,16 @@ class Behind:
         with self._lock:
             return list(self._jobs)
 
-    def submit(self, job: Job) -> None:
-        """Have a job done, after those that are there."""
+    def submit(self, *jobs: Job) -> None:
+        """Have jobs done, after those that are there; those that are for other models alone come last."""
         with self._lock:
             if self._is_closed or is_child():
-                job.end()
+                for job in jobs:
+                    job.end()
                 return
-            self._jobs.append(job)
+            self._jobs.extend(jobs)
+            if not self._jobs:
+                return
             if self._thread is not None:
                 self._changed.notify()
                 return
@@ -166,8 +186,9 @@ class Behind:
             except RuntimeError as e:  # the system has no more threads, or the interpreter ends
                 self._thread = None
                 self._jobs.clear()
-                job.fault = f"no thread can be started ({e})"
-                job.end()
+                for job in jobs:
+                    job.fault = f"no thread can be started ({e})"
+                    job.end()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to do; whether nothing is. Jobs that were not due yet are, now."""
@@ -221,7 +242,9 @@ class Behind:
     def _next_job(self) -> Job | None:
         """Wait until one is due, with the lock; None where there is none, or the interpreter ends."""
         while self._jobs and threading.main_thread().is_alive():
-            for job in self._jobs:
+            for job in sorted(self._jobs, key=lambda job: bool(job.general)):
+                if job.general and self._is_linking:  # whose runs are faster with what is linked
+                    continue
                 if job.is_due or job.is_over or not job.is_wanted:
                     return job
             self._changed.wait(LOOK_S)
@@ -231,19 +254,36 @@ class Behind:
         begin = job.begin
 
         def stop() -> bool:
-            return job.is_over or not job.is_wanted or not threading.main_thread().is_alive()
+            return ends() or not job.is_wanted
 
-        if job.general and stop():
-            self._rt.programs.bequeath(job.general)
-        if begin is None or stop():
-            return
-        with planning():
-            programs, make = begin()
-        if stop() and not job.general:
-            return
+        def ends() -> bool:
+            return job.is_over or not threading.main_thread().is_alive()
+
+        build = self._rt.programs
+        general = [spec for other in self.jobs for spec in other.general]
         is_urgent = job.is_urgent and self.swaps == 0
-        self._rt.programs.build_behind(programs, stop, self.tally, urgent=is_urgent, bequeaths=bool(job.general))
-        if make is None or stop():
+        if job.replaces and is_urgent:
+            soon = time.monotonic() + SOON_S
+            while not stop() and time.monotonic() < soon:
+                time.sleep(SOON_S / 5)
+            if not stop():
+                build.expect_behind(may_link=is_worth(self._rt))  # processes start while the plan is made
+        if begin is not None and not stop():
+            with planning():
+                task = begin()
+            if job.replaces and is_urgent and task.parts:
+                self._join_early(job, task.parts)
+            if not stop():
+                will = (lambda: general if ends() else ()) if general else None
+                build.build_behind(task.programs, stop, self.tally, urgent=is_urgent, will=will)
+        if begin is None or stop():
+            if general and ends():
+                build.bequeath(general)
+            return
+        make, then = task.make, job.then
+        if then is not None:
+            then()
+        if make is None:
             return
         released: list[tuple[ExecutableCache, Hashable, Compiled]] = []
         with ExitStack() as locked:
@@ -264,9 +304,9 @@ class Behind:
                 self.gives_up = self.gives_up or bool(released)
                 raise
             finally:
-                for cache, key, general in released:
-                    if general is not swapped:
-                        cache.drop(key, general)
+                for cache, key, old in released:
+                    if old is not swapped:
+                        cache.drop(key, old)
         if swapped is not None:
             self.swaps += 1
             told = self._on_swap()
@@ -275,6 +315,34 @@ class Behind:
         finish, made.when_in_place = made.when_in_place, None
         if finish is not None:
             finish()
+
+    def _join_early(self, job: Job, parts: Sequence[Part]) -> None:
+        """Have the program of the step loop linked while others are built, once the general executable has run often.
+
+        One process links it, which takes as long as all of these; what runs by then finds it (execute/loop_builder.py).
+        """
+
+        def is_closed() -> bool:
+            return self._is_closed or not threading.main_thread().is_alive()
+
+        def link() -> None:
+            while not (is_closed() or job.is_over) and (found := job.find_place()) is not None:
+                if found[2].executable.runs_apart >= WORTH_RUNS:
+                    del found
+                    self._rt.programs.link_early(parts, is_closed)
+                    return
+                del found
+                time.sleep(LOOK_S)
+
+        thread = threading.Thread(target=link, name="opalite-link-early", daemon=True)
+        with suppress(RuntimeError):  # the system has no more threads
+            thread.start()
+            self._links.append(thread)
+
+    @property
+    def _is_linking(self) -> bool:
+        self._links = [thread for thread in self._links if thread.is_alive()]
+        return bool(self._links)
 
     def _tell(self, job: Job, fault: str) -> None:
         warning = job.fail(fault)

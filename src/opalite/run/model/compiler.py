@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...cl.beside_runs import planning
+from ...cl.builders import side_by_side
 from ...cl.counters import ProgramTally
 from ...cl.programs import Spec
 from ...cl.runtime import Runtime
@@ -19,6 +20,7 @@ from ...ir.precision import Precision, PrecisionPolicy
 from ...knobs import LEVELS
 from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
+from ..execute.loop_builder import loop_parts
 from ..execute.trace import RunTrace
 from .behind import RELEASED, Behind, Job, Make, Task
 from .executables import Compiled
@@ -149,7 +151,7 @@ class Compiler:
                 general = None  # and its weights, before the others are made
                 compiled = self._make(graph, plan, trace, sizes, on_built, planned)
                 if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
-                    self.behind.submit(Job(lambda: (lacking, None), lacking))
+                    self.behind.submit(Job(lambda: Task(lacking), lacking))
                 return compiled
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
@@ -157,7 +159,6 @@ class Compiler:
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
-        self._build_general()
         if planned is not None:
             planned.let_go_weights()
         compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned))
@@ -177,11 +178,13 @@ class Compiler:
         if self._takes_general:
             self.rt.programs.expect_general()
 
-    def _build_general(self) -> None:
-        """Have those general programs built behind that no model needed yet: the next one may."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Have special executables made behind, and then those general programs that no model needed yet: the next one
+        may."""
+        assert self.behind is not None
         missing = self._missing_general()
-        if missing and self.behind is not None:
-            self.behind.submit(Job(lambda: (missing, None), missing))
+        general = [Job(lambda: Task(missing), missing, self._missing_general)] if missing else []
+        self.behind.submit(*jobs, *general)
 
     def _missing_general(self) -> list[Spec]:
         """General programs that are not there; that all are is kept for processes to come."""
@@ -195,7 +198,6 @@ class Compiler:
     def _begin_behind(self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None) -> Task:
         """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
         assert self.behind is not None
-        self._missing_general()  # they were built before
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, None)
         if planned is None:
@@ -216,7 +218,8 @@ class Compiler:
             compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
             return compiled
 
-        return self.rt.programs.missing(specs(planned.program)), make
+        parts = loop_parts(self.rt, planned.program)
+        return Task(self.rt.programs.missing(specs(planned.program)), make, parts)
 
     def prepare(
         self,
@@ -294,6 +297,7 @@ class Compiler:
                 notes = (*notes, note)
                 failed, planned = e, None
         trace.build_s += executable.build_s
+        self.rt.programs.is_serving |= executable.tier == "special"
         if template is not None:
             template.program.weights = {}  # the device holds them now
         return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
@@ -394,6 +398,6 @@ def _take_weights(
     """What comes between the programs of an Executable and its memory."""
     if before is not None:
         before()
-    planned.take_weights()
+    planned.take_weights(side_by_side)
     if on_built is not None:
         on_built(planned.template or program, notes)

@@ -82,14 +82,14 @@ class NearerPlan(Job):
         found = self.find_place()
         now = None if found is None else found[2].at(self._sizes)
         if found is None or now is None or draws(now.program) or _weight_bytes(found[2].executable) > LARGEST:
-            return (), None
+            return Task(())
         prepared = self._prepare()
         if prepared is None:
-            return (), None
+            return Task(())
         if same_launches(prepared.program, now.program):
             self._tell_none("has the same kernels")
-            return (), None
-        return prepared.missing, prepared.make
+            return Task(())
+        return Task(prepared.missing, prepared.make)
 
     def put(self, made: Compiled) -> Compiled | None:
         """Measure it, and keep the faster one. Nothing is replaced."""

@@ -100,9 +100,8 @@ class OnnxModel:
             with Turn(request.lock, whole=tunes) as turn:
                 outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last, made)
         finally:
-            if self.compiler.behind is not None:
-                for job in made:
-                    self.compiler.behind.submit(job)
+            if made:
+                self.compiler.submit(made)
         if last:
             ran.steady = self._steady(*last[0], feeds)
         return outputs, trace

@@ -42,7 +42,7 @@ def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
     if not loop_builder.is_worth(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
-    monkeypatch.setattr(rt.programs._link_pool, "_niceness", 1)  # test processes keep all cores busy
+    monkeypatch.setattr("opalite.cl.programs._CALM", 1)  # test processes keep all cores busy
     return rt
 
 
@@ -141,6 +141,25 @@ def test_second_session_takes_the_stored_program(linking: Runtime) -> None:
     _, executable = run_until_linked(opalite.InferenceSession(model, device=linking.info.id), feeds)
     assert launches_of(phases_of(executable)) < launches_of(executable.plain.phases)
     assert linking.counters.programs_built == built
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_was_linked_early_is_not_linked_again(
+    linking: Runtime, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Also where nothing is stored."""
+    if not keeps:
+        monkeypatch.setattr(linking.programs, "_store", None)
+    parts = [
+        ("void step(global float *x); kernel void whole(global float *x) { step(x); }", ""),
+        (f"void step(global float *x) {{ x[0] = {20 + keeps}.0f; }}", ""),
+    ]
+    linking.programs.link_early(parts, lambda: False)
+    before = linking.counters.snapshot()
+    program = linking.programs.link(parts)
+    assert program is not None
+    assert [k.function_name for k in program.all_kernels()] == ["whole"]
+    assert (linking.counters.snapshot() - before).programs_built == 0
 
 
 def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

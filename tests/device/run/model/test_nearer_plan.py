@@ -17,7 +17,7 @@ from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.run.execute.executable import Executable
 from opalite.run.model import beside, far_sizes, nearer_plan
-from opalite.run.model.behind import Job
+from opalite.run.model.behind import Job, Task
 from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.far_sizes import MOST, RETURNS
 from opalite.run.model.nearer_plan import NearerPlan
@@ -252,7 +252,7 @@ def test_it_is_put_off_while_threads_meet(
     session = open_shared(open_session, share)
     assert not begun.wait(0.3)
     assert len(session._behind.jobs) == 1
-    made = Job(lambda: ((), None))
+    made = Job(lambda: Task(()))
     session._behind.submit(made)
     assert made.wait(PATIENCE_S), "others go first"
     assert not begun.is_set()
