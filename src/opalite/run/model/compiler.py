@@ -28,7 +28,7 @@ from .far_sizes import Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
-from .planning import at_sizes, constant_bytes, plan_or_none
+from .planning import at_sizes, constant_bytes, plan_or_none, with_weights
 from .request import AS_OPENED, TuneRequest
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Compiler:
             built: list[tuple[Program | Template, tuple[str, ...]]] = []
 
             def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
-                built.append((_with_weights(program), notes))
+                built.append((with_weights(program), notes))
 
             compiled = self._make(graph, plan, trace, sizes, hold, planned, tally, before_weights)
             compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
@@ -376,11 +376,6 @@ class Compiler:
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
-
-
-def _with_weights(content: Program | Template) -> Program | Template:
-    """A copy that keeps its weights when those of `content` are taken away."""
-    return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))
 
 
 def specs(program: Program) -> list[Spec]:

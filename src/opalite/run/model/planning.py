@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from ...cl.beside_runs import planning
 from ...errors import OpaliteError
 from ...ir.graph import Graph
+from ...plan.program import Program
 from .far_sizes import Sizes
 
 if TYPE_CHECKING:
     from ...plan.planner import Planned
+    from ...plan.template import Template
 
 _log = logging.getLogger(__name__)
 
@@ -48,3 +50,8 @@ def constant_bytes(graph: Graph) -> int:
     """Bytes of the constants that its nodes read."""
     constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
     return sum(v.held.nbytes for v in constants if v.held is not None)
+
+
+def with_weights(content: Program | Template) -> Program | Template:
+    """A copy that keeps its weights when those of `content` are taken away."""
+    return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))
