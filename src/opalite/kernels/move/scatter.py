@@ -39,6 +39,7 @@ class _ScatterKernel(Kernel):
             reduction, stored = _OF_BOOLEANS[reduction], DType.UINT8
         defines["REDUCTION"] = REDUCTIONS.index(reduction)
         defines["STORAGE"] = STORAGE[stored]
+        defines["LAST"], defines["TUPLES"] = int(isinstance(self, _Last)), int(self.op == "ScatterND")
         return Launch(entry, args, (items,), (params["WG"],), defines, read_source("move/index_rows.cl"))
 
 
