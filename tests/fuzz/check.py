@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 import opalite
+from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
+from opalite.plan.general_programs import general_programs
 
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare
@@ -139,10 +141,14 @@ def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[
     raw = case.model.SerializeToString()
     first, want = wanted[0]
     session = guarded("opening", lambda: opalite.InferenceSession(raw, precision="fp32"))
+    general = [s.parts for s in general_programs(session.runtime.info)]
+    is_ready = knobs.get("OPALITE_TIERS") and not session.runtime.programs.missing(general)
     got = attempt(case, oracle, 0, first, "first run", lambda f: session.run(None, f))
     if got is None:
         return
     oracle.judge(first, want, got, "first run")
+    if is_ready and (built := session.stats().programs_built):
+        raise Fault("built", f"the first run waited for {built} programs, though all general ones were there")
     answered, copy = got, [np.array(g) for g in got]
     if not guarded("settling", lambda: session.settle(120)):
         raise Fault("settle", "programs were still being built after 120 s")

@@ -146,7 +146,7 @@ class Kernel:
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
     tier: "special" for a node's sizes and window, or "general": of a few programs that serve any model
-        (docs/tiers.md). A plan is of one of the two, and takes a special kernel where no general one computes the node.
+        (docs/tiers.md). A plan is of one of the two. What no general kernel computes, the host or a special one does.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
     images_only: whether all of its bindings hold images.

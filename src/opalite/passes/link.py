@@ -23,8 +23,10 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 """Integers that an epilogue on integer sums may read."""
 
 
-def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER, tier: Tier = "special") -> Rule:
-    """The rule for `device`; `memory` and `tier` as in `find_options`."""
+def link_epilogues(
+    device: DeviceInfo, memory: Memory | None = Memory.BUFFER, tier: Tier = "special", builds: bool = True
+) -> Rule:
+    """The rule for `device`; `memory`, `tier` and `builds` as in `find_options`."""
 
     fastest: dict[Node, str | None] = {}  # name of each writer's kernel, worked out when something may be linked
 
@@ -49,12 +51,12 @@ def link_epilogues(device: DeviceInfo, memory: Memory | None = Memory.BUFFER, ti
                 reason = linked
                 continue
             if writer not in fastest:
-                before, _ = find_options(writer, device, memory, tier=tier)
+                before, _ = find_options(writer, device, memory, tier=tier, builds=builds)
                 fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
             best = fastest[writer]
             # Where tensors are in buffers, whether a kernel is kept does not depend on what other kernels there are.
             asked = best if memory is Memory.BUFFER else None
-            after, refusals = find_options(linked, device, memory, timed=False, only=asked, tier=tier)
+            after, refusals = find_options(linked, device, memory, timed=False, only=asked, tier=tier, builds=builds)
             kept = {o.kernel.name for o in after if o.kernel is not None}
             if best is not None and best not in kept:
                 reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"

@@ -87,8 +87,9 @@ def optimise(
     graph.prune()
     run_rule(graph, "fold_empty", fold_empty, ctx)
     run_rule(graph, "requantise", requantise, ctx)
-    run_rule(graph, "from_dequantized", from_dequantized(device, policy), ctx)
-    run_rule(graph, "widen", widen(device), ctx)
+    multiplier = device if tier == "special" else None  # general kernels multiply floats alone
+    run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy), ctx)
+    run_rule(graph, "widen", widen(multiplier), ctx)
     for name, rule in PORTABLE:
         if tier == "general" and name in _SPECIAL:
             continue
@@ -125,19 +126,21 @@ def place(
     measured: Measured | None = None,
     ctx: Context | None = None,
     tier: Tier = "special",
+    builds: bool = True,
 ) -> None:
     """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
 
     Nodes keep float32 unless `precision.set_precision` came before.
     `memory` BUFFER makes no images, IMAGE2D makes them wherever a kernel has them, None where they are expected to pay.
-    `measured` times of kernels take the place of the cost model's. `tier`: which kernels are picked.
+    `measured` times of kernels take the place of the cost model's. `tier`: which kernels are picked;
+    `builds`: whether, in the general tier, special ones may be where there is no general one.
     """
     ctx = ctx or Context()
     if tier == "special":
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
     run_rule(graph, "share_concats", share_concats(device), ctx)
-    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier), ctx)
-    pick_kernels(graph, device, strict, memory, measured, tier)
-    insert_casts(graph, device, measured)
+    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds), ctx)
+    pick_kernels(graph, device, strict, memory, measured, tier, builds)
+    insert_casts(graph, device, measured, tier)
     if ctx.check:
         check_graph(graph, "casts")

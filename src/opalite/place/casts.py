@@ -15,7 +15,7 @@ from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value, fresh_value
 from ..ir.place import HOST, OPENCL, Layout, Place, Target
 from ..ir.types import TensorType
-from ..kernels.base import Binding
+from ..kernels.base import Binding, Tier
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
 from ..ops.elementwise import place_cast
@@ -23,8 +23,9 @@ from .options import Choice, Measured, Option, confirm, find_options
 
 
 class _Caster:
-    def __init__(self, graph: Graph, device: DeviceInfo, measured: Measured | None) -> None:
+    def __init__(self, graph: Graph, device: DeviceInfo, measured: Measured | None, tier: Tier) -> None:
         self.graph = graph
+        self.tier = tier
         self.measured = measured
         self.device = device
         self.nodes: list[Node] = []
@@ -70,7 +71,7 @@ class _Caster:
         node = place_cast(v, out)
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:
-            options, refusals = find_options(node, self.device, None, self.measured)
+            options, refusals = find_options(node, self.device, None, self.measured, tier=self.tier)
             fits = (o for o in options if self.graph.trace is None or confirm(node, self.device, o) is None)
             picked = next(fits, None)
             assert picked is not None, f"no kernel casts {v!r} from {v.type.place} to {place}: {refusals}"
@@ -82,9 +83,12 @@ class _Caster:
         return out
 
 
-def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None) -> None:
-    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host."""
-    caster = _Caster(graph, device, measured)
+def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None, tier: Tier = "special") -> None:
+    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host.
+
+    tier: which kernels cast; what no general one does, a special one does.
+    """
+    caster = _Caster(graph, device, measured, tier)
     for node in graph.nodes:
         on_host = bool(node.chosen.host_reason)
         wanted: tuple[Layout | None, ...] = node.chosen.option.binding.inputs

@@ -85,6 +85,7 @@ def find_options(
     timed: bool = True,
     only: str | None = None,
     tier: Tier = "special",
+    builds: bool = True,
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
@@ -97,10 +98,11 @@ def find_options(
     the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse.
 
     Only kernels of `tier` are asked. Where no general one takes the node, a special one does, on row-major tensors if
-    it binds them: what general kernels read and write needs no cast then.
+    it binds them: what general kernels read and write needs no cast then. Without `builds` none does, and the node is
+    left to the host.
     """
     options, refusals = _find_options(node, device, memory, measured, timed, only, tier)
-    if tier == "general" and not options:
+    if tier == "general" and not options and builds:
         options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "special")
         flat = [o for o in options if all(b is None or b.is_row_major for b in (*o.binding.inputs, *o.binding.outputs))]
         return flat or options, refusals | more

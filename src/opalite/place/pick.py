@@ -23,6 +23,7 @@ from ..ops.movement import Reshape
 from .options import Choice, Measured, Option, confirm, find_options, view_options
 from .unlink import unlink
 
+_NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
 HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
 _SWEEPS = 12
 
@@ -73,10 +74,11 @@ def pick_kernels(
     memory: Memory | None = Memory.BUFFER,
     measured: Measured | None = None,
     tier: Tier = "special",
+    builds: bool = True,
 ) -> None:
     """Set `choice` of every node and the Place of every value. PlacementError in strict mode names the host nodes.
 
-    `memory`, `measured` and `tier` as in `find_options`.
+    `memory`, `measured`, `tier` and `builds` as in `find_options`.
     """
     problem = _Problem(graph, device)
     hosted: dict[Node, str] = {}
@@ -84,7 +86,7 @@ def pick_kernels(
 
     def ask(node: Node) -> None:
         """Find the options of a node, or of what it is made of."""
-        options, refused = _options(node, device, memory, measured, tier)
+        options, refused = _options(node, device, memory, measured, tier, builds)
         consider(node, options, refused)
 
     def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
@@ -93,7 +95,7 @@ def pick_kernels(
                 ask(part)
         else:
             refusals[node] = refused
-            problem.options[node] = options or _on_host(node, hosted, refused)
+            problem.options[node] = options or _on_host(node, hosted, refused, builds)
 
     for node in list(graph.nodes):
         ask(node)
@@ -127,19 +129,20 @@ def _options(
     memory: Memory | None,
     measured: Measured | None,
     tier: Tier,
+    builds: bool,
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         return view_options(node, device), {}
-    return find_options(node, device, memory, measured, tier=tier)
+    return find_options(node, device, memory, measured, tier=tier, builds=builds)
 
 
-def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str]) -> list[Option]:
+def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:
     """The one option of a node that no kernel takes."""
     flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
     if isinstance(node.op, HostOp):
         hosted[node] = node.op.reason or "the operator has no canonical form"
     else:
-        hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or "no kernel is registered"
+        hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or _NO_KERNEL[builds]
     return [Option(None, flat, HOST_SECONDS)]
 
 

@@ -20,12 +20,13 @@ from ..ir.stored import StoredArray
 from ..kernels.base import Tier
 from ..kernels.registry import all_kernels
 from ..kernels.setting import Setting
+from ..ops.host import HostOp
 from ..passes.pipeline import optimise, place
 from ..passes.rewrite import Context
 from ..place.options import Measured
 from ..place.precision import set_precision
 from .emit import emit, emit_template
-from .program import LaunchStep, Program, TuningRecord
+from .program import LaunchStep, Program, ReferenceStep, TuningRecord
 from .report import NodeReport
 from .sizes import check_sizes
 from .template import Template
@@ -39,6 +40,7 @@ class PlanOptions:
     run. tries_images: consider images wherever the device has them, for they are going to be measured.
     tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
+    builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
     late_weights: those that are made of what lies in the model's file may be let go by `Planned.let_go_weights` until
     they are wanted; `Planned.take_weights` must come before anything else that reads them.
     """
@@ -49,6 +51,7 @@ class PlanOptions:
     tries_images: bool = False
     tier: Tier = "special"
     late_weights: bool = False
+    builds: bool = True
 
     def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
         """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
@@ -118,12 +121,25 @@ class Planned:
 
     @property
     def fallbacks(self) -> Counter[str]:
-        """Launches of special kernels in a plan of the general tier, which has none for those operators; by kernel."""
+        """What a plan of the general tier has no kernels for: launches of special kernels, by kernel, and nodes that
+        the host computes instead, as 'host: OPERATOR'."""
         if self.tier != "general":
             return Counter()
         special = {k.name for k in all_kernels() if k.tier == "special"}
-        launches = (s.kernel for s in self.program.steps if isinstance(s, LaunchStep))
-        return Counter(name for name in launches if name in special)
+        launches = Counter(s.kernel for s in self.program.steps if isinstance(s, LaunchStep) and s.kernel in special)
+        return launches + Counter(f"host: {r.op}" for r in self._hosted)
+
+    @property
+    def host_work(self) -> float:
+        """Operations and bytes of the nodes that the host computes in place of kernels."""
+        return sum(r.flops + r.nbytes for r in self._hosted)
+
+    @property
+    def _hosted(self) -> list[NodeReport]:
+        """Nodes of operators that have kernels, on the host."""
+        if not any(isinstance(s, ReferenceStep) for s in self.program.steps):
+            return []  # reports of open sizes are made when they are looked at
+        return [r for r in self.report if r.target == "host" and r.op != HostOp.__name__]
 
     @property
     def report(self) -> Sequence[NodeReport]:
@@ -171,6 +187,7 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
         measured=knowledge.measured,
         ctx=replace(prepared.context, applied=dict(prepared.context.applied)),
         tier=options.tier,
+        builds=options.builds,
     )
     settings = _settings(graph.nodes, knowledge)
     if graph.trace is None:

@@ -58,10 +58,12 @@ def bindings(op: str, kernel: Kernel, plain: Node, device: DeviceInfo) -> Iterat
 
 
 def placed_cast(node: Node, binding: Binding) -> Node:
-    """A cast between the layouts of `binding`."""
+    """A cast between the layouts of `binding`; to half where they are the same."""
     x, y = (
         Value("", node.x.type.with_place(OPENCL.with_layout(b))) for b in (binding.inputs[0], binding.outputs[0]) if b
     )
+    if x.type.layout == y.type.layout:
+        y.type = y.type.with_place(y.type.place.with_precision(DType.FLOAT16))
     return Node(PlaceCast(), [x], [y])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...expr.core import Expr, In, Lit, Tmp
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.precision import Precision
 from ..base import Kernel
 
@@ -42,11 +42,16 @@ class GeneralKernel(Kernel):
 def float_refusal(node: Node) -> str | None:
     """Why a kernel that computes float32 from float32 does not take `node`, or None."""
     for v in (*node.inputs, *node.outputs):
-        if v is not None and v.type.storage is not DType.FLOAT32:
-            return f"{v!r} is {v.type.storage}; the general kernel computes float32"
+        if v is not None and held_as(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
     if node.precision not in (Precision.FP32, Precision.WIDE):
         return f"the general kernel stores float32, not {node.precision.value}"
     return None
+
+
+def held_as(node: Node, v: Value) -> DType:
+    """Element type in memory of what `node` reads or writes of `v`, which may be cast for it."""
+    return node.precision.override(v.dtype) or v.type.storage
 
 
 def clamped_refusal(node: Node) -> str | None:

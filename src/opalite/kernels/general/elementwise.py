@@ -10,7 +10,7 @@ from ...ops.elementwise import Elementwise
 from ..base import Arg, Launch, Params, Problem, ceil_div
 from ..elementwise.flat import make_walk
 from ..registry import register
-from .common import Build, GeneralKernel, vector_defines
+from .common import Build, GeneralKernel, held_as, vector_defines
 from .operations import HELD, Code, code_of, program_of
 
 OPERANDS, AXES = 6, 5  # of elementwise.cl
@@ -29,13 +29,8 @@ class ElementwiseGeneral(GeneralKernel):
         if len(node.inputs) > OPERANDS:
             return f"{len(node.inputs)} operands; the general kernel takes {OPERANDS}"
         for v in (*node.inputs, *node.outputs):
-            if v is not None and v.type.storage is not v.dtype:
-                return f"{v!r} is stored as {v.type.storage}"
-            if v is not None and v.dtype not in HELD:
-                return f"{v!r} is of a type that the general kernel does not hold"
-            # What the node will read is stored so, whatever it makes: integers of halves, for one.
-            if v is not None and node.precision.override(v.dtype) is not None:
-                return f"the general kernel reads and stores no {node.precision.value}"
+            if v is not None and held_as(node, v) not in HELD:
+                return f"{v!r}, held as {held_as(node, v)}, is of a type that the general kernel does not hold"
         code = code_of(node.as_(Elementwise).expr)
         if isinstance(code, str):
             return code
@@ -50,13 +45,13 @@ class ElementwiseGeneral(GeneralKernel):
         walk = make_walk([v.shape for v in inputs], node.y.shape)
         extents = (1,) * (AXES - len(walk.extents)) + walk.extents
         columns, rows = extents[-1], math.prod(extents[:-1])
-        args: dict[str, Arg] = {"y": node.y, "ty": HELD[node.y.dtype], "code": code.table, "steps": code.steps}
+        args: dict[str, Arg] = {"y": node.y, "ty": HELD[node.y.type.storage], "code": code.table, "steps": code.steps}
         args |= {"operands": len(inputs), "result": code.result, "columns": columns, "rows": rows}
         args |= {f"e{axis}": extent for axis, extent in enumerate(extents[:-1])}
         for k in range(OPERANDS):
             given = k < len(inputs)
             strides = walk.strides[k] if given else ()
-            args |= {f"x{k}": inputs[k] if given else node.y, f"t{k}": HELD[inputs[k].dtype] if given else 0}
+            args |= {f"x{k}": inputs[k] if given else node.y, f"t{k}": HELD[inputs[k].type.storage] if given else 0}
             args |= {f"s{k}_{axis}": s for axis, s in enumerate((0,) * (AXES - len(strides)) + strides)}
         build = self.build(p.device, code.is_float)
         grid = (ceil_div(columns, build.defines["PACK"] * build.defines["VECTORS"]), rows)

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...expr.core import Expr, In, Instr, Lit, Ref, Tmp
+from ...expr.trace import Builder
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
+from ...ir.precision import NARROW
 from ..base import Array
 from ..codegen.generate import generate
 from ..codegen.vectors import Vec, compute_type
@@ -80,11 +82,38 @@ class Code:
 
 
 def code_of(expr: Expr) -> Code | str:
-    """`expr` as code, or why the interpreter does not compute it."""
+    """`expr` as code, or why the interpreter does not compute it.
+
+    Floats of 16 bits are computed as float32, which they are stored as.
+    """
+    if any(d in NARROW for d in (*expr.dtypes, *(ins.dtype for ins in expr.instrs))):
+        wide = _widened(expr)
+        if isinstance(wide, str):
+            return wide
+        expr = wide
     for dtype in (*expr.dtypes, expr.dtype):
         if dtype not in HELD:
             return f"the general kernel holds no {dtype}"
     return _Assembler(expr).assemble()
+
+
+def _widened(expr: Expr) -> Expr | str:
+    """The same of float32 in place of floats of 16 bits, or why that is another expression."""
+
+    def wide(dtype: DType) -> DType:
+        return _F if dtype in NARROW else dtype
+
+    b = Builder([wide(d) for d in expr.dtypes])
+    made: list[Ref] = []
+
+    def ref(r: Ref) -> Ref:
+        return made[r.k] if isinstance(r, Tmp) else Lit(r.value, wide(r.dtype)) if isinstance(r, Lit) else r
+
+    for ins in expr.instrs:
+        if ins.fn in ("cast", "saturate") and ins.dtype in NARROW and expr.ref_dtype(ins.args[0]) is not _B:
+            return f"the general kernel rounds nothing to {ins.dtype}"
+        made.append(b.emit(ins.fn, [ref(a) for a in ins.args], wide(ins.dtype)))
+    return b.finish(ref(expr.result))
 
 
 class _Assembler:

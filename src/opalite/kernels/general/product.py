@@ -233,9 +233,9 @@ class _Side:
 
 
 def _transposed(held: Array | StoredArray) -> Array:
-    """A stack of matrices with their last axes exchanged."""
+    """A stack of matrices with their last axes exchanged, in float32."""
     *batch, rows, columns = held.shape
-    out = page_empty((*batch, columns, rows), held.dtype)
+    out = page_empty((*batch, columns, rows), np.dtype(np.float32))
     for part, found in read_slices(held):
         out[part if batch else (slice(None), part)] = np.swapaxes(found, -1, -2)
     return out

@@ -13,7 +13,7 @@ from ..base import Params, Problem, Space
 from ..registry import register
 from ..sources import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
-from .common import Build, GeneralKernel, float_refusal
+from .common import Build, GeneralKernel, float_refusal, held_as
 from .move import repeats
 
 
@@ -42,7 +42,7 @@ class ResizeNearestGeneral(_ResizeGeneral):
     nearest = True
 
     def refuse(self, p: Problem) -> str | None:
-        if p.node.y.type.storage.size != 4:
+        if held_as(p.node, p.node.y).size != 4:
             return "the general kernel moves elements of four bytes"
         if repeats(p.node):
             return "general/move.cl repeats elements, a program that most models need anyway"

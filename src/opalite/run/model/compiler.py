@@ -28,7 +28,7 @@ from .far_sizes import Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
-from .planning import at_sizes, constant_bytes, plan_or_none, with_weights
+from .planning import at_sizes, constant_bytes, plan_general, plan_or_none, with_weights
 from .request import AS_OPENED, TuneRequest
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Compiler:
                 general = None  # and its weights, before the others are made
                 compiled = self._make(graph, plan, trace, sizes, on_built, planned)
                 if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
-                    self.behind.submit(Job(lambda: Task(lacking), lacking))
+                    self.submit([])
                 return compiled
         try:
             compiled = self._make(graph, plan_general, trace, sizes, None, general)
@@ -331,11 +331,9 @@ class Compiler:
 
     def plan_general(self, graph: Graph, trace: RunTrace) -> Planned:
         """The Program of `graph`, which is consumed, of the general tier."""
-        from ...plan.planner import Knowledge, plan
-
         started = time.perf_counter()
         with planning():
-            planned = plan(graph, self.plan_options(tier="general"), Knowledge(self.rt.info))
+            planned = plan_general(graph, self.plan_options(tier="general"), self.rt.info)
         trace.import_s += time.perf_counter() - started
         self.ledger.add_plan(made=1)
         return planned

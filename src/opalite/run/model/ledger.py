@@ -15,7 +15,7 @@ class Ledger:
 
     plans_made: Programs planned from a graph; plans_loaded: read from the cache or a bundle. programs: where those came
     from that a caller's thread waited for. waits: by cause, how often callers waited, and how many seconds in all.
-    runs: by tier. fallbacks: by kernel, launches of general executables that no general kernel does.
+    runs: by tier. fallbacks: what general executables have no general kernels for, as stats() tells.
     """
 
     plans_made: int = 0

@@ -9,15 +9,33 @@ from typing import TYPE_CHECKING
 
 from ...cl.beside_runs import planning
 from ...errors import OpaliteError
+from ...ir.device import DeviceInfo
 from ...ir.graph import Graph
 from ...plan.program import Program
 from .far_sizes import Sizes
 
 if TYPE_CHECKING:
-    from ...plan.planner import Planned
+    from ...plan.planner import Planned, PlanOptions
     from ...plan.template import Template
 
 _log = logging.getLogger(__name__)
+
+
+HOST_WORK = 4e8
+"""Operations and bytes that the host's operators, in NumPy, get through in the time that compiling a program takes."""
+
+
+def plan_general(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Planned:
+    """The Program of `graph`, which is consumed, of the general tier.
+
+    The host computes what no general kernel does, unless that is expected to take longer than to compile the special
+    kernels' programs.
+    """
+    from ...plan.planner import Knowledge, lay_out, prepare
+
+    prepared, knowledge = prepare(graph, options, device), Knowledge(device)
+    planned = lay_out(prepared.copy(), replace(options, builds=options.strict), knowledge)
+    return planned if planned.host_work <= HOST_WORK else lay_out(prepared, options, knowledge)
 
 
 def plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:

@@ -27,8 +27,8 @@ class SessionStats:
     plans_made: programs planned from the model; plans_loaded: taken from the cache or a bundle.
     programs_built: compiled while a caller waited; programs_built_behind: compiled while none did; programs_loaded:
         read from the cache folder or a bundle; programs_shared: there already in this process.
-    fallbacks: launches of general executables, as they were made, that special kernels do because the general tier has
-        none for the operator; by kernel.
+    fallbacks: what general executables, as they were made, had no general kernels for: launches of special kernels, by
+        kernel, and nodes that the host computes, as 'host: OPERATOR'.
     nearer_plans: made behind for sizes that came back, far from those that a plan was made for, and faster there.
     swaps: specialised executables that took a general one's place. pending: such that are being made.
     faults: why specialised programs could not be made, where general ones go on.

@@ -22,11 +22,12 @@ def check(
     arrays: list[Array],
     params: dict[str, int] | None = None,
 ) -> None:
-    """The kernel's output equals the reference's."""
-    (kernel,) = kernels_for(op)
+    """The output of each kernel, or of the one that has `params`, equals the reference's."""
     node = make_node(op, attrs, arrays)
-    (got,) = run_node(rt, kernel, node, arrays, params)
-    np.testing.assert_array_equal(got, node.op.reference(arrays)[0])
+    for kernel in kernels_for(op):
+        if params is None or kernel.space.keys() == params.keys():
+            (got,) = run_node(rt, kernel, node, arrays, params)
+            np.testing.assert_array_equal(got, node.op.reference(arrays)[0], kernel.name)
 
 
 def any_indices(size: int, shape: tuple[int, ...], dtype: str = "int64") -> Array:
@@ -88,7 +89,7 @@ def test_gather_nd(rt: Runtime, shape: tuple[int, ...], indices: tuple[int, ...]
 
 
 def test_sizes_build_nothing_new(rt: Runtime) -> None:
-    (kernel,) = kernels_for("Gather")
+    (kernel,) = [k for k in kernels_for("Gather") if k.tier == "special"]
     built = []
     for inner in (8, 31):
         node = make_node("Gather", {"axis": 0}, [np.zeros((5, inner), np.float32), np.zeros(3, np.int64)])

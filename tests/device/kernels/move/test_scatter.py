@@ -23,6 +23,10 @@ NUMBERS = ["uint8", "int8", "int16", "uint16", "int32", "int64", "uint64", "floa
 def check(rt: Runtime, kernel: Kernel, attrs: dict[str, Any], arrays: list[Array], half: bool = False) -> None:
     """Integers agree exactly, floats within their precision; `half` stores float32 in 16 bits."""
     node = make_node(kernel.op, attrs, arrays, precision=DType.FLOAT16 if half else None)
+    why = kernel.refuse(kernel.problem(node, rt.info))
+    if why is not None:
+        assert kernel.tier == "general", why
+        pytest.skip(why)
     (got,) = run_node(rt, kernel, node, arrays)
     (want,) = node.op.reference(arrays)
     if want.dtype.kind != "f":
@@ -94,7 +98,9 @@ def test_booleans(rt: Runtime, kernel: Kernel, reduction: str) -> None:
 def test_nan_is_kept_by_maxima(rt: Runtime) -> None:
     x = np.array([np.nan, 1, 2], np.float32)
     u = np.array([5, np.nan, 1], np.float32)
-    check(rt, kernels_for("ScatterElements")[1], {"axis": 0, "reduction": "max"}, [x, np.arange(3), u])
+    for kernel in kernels_for("ScatterElements"):
+        if not kernel.name.endswith("Last"):
+            check(rt, kernel, {"axis": 0, "reduction": "max"}, [x, np.arange(3), u])
 
 
 def test_no_updates(rt: Runtime) -> None:

@@ -31,7 +31,7 @@ from opalite.plan.general_programs import general_programs
 from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.loop_builder import is_worth
-from opalite.run.model import behind
+from opalite.run.model import behind, planning
 from opalite.run.model.behind import Behind
 from opalite.run.model.compiler import Compiler
 from opalite.run.model.plan_cache import PlanCache
@@ -543,21 +543,37 @@ def test_stats_are_json(open_session: Open, tmp_path: Path, monkeypatch: pytest.
     assert json.loads(line)["device"] == session.device.id
 
 
-def test_special_kernels_of_general_runs_are_counted(open_session: Open, held: threading.Event) -> None:
-    """What the general tier lacks: it has no kernel for ArgMax and GatherElements, and one for Relu."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("ArgMax", ["r"], ["i"], axis=1, keepdims=1),
-        helper.make_node("GatherElements", ["r", "i"], ["y"], axis=1),
-    ]
-    model = make_model(nodes, [port("x", (4, 7))], [port("y", (4, 1))])
-    session = open_session(model)
-    assert session.stats().fallbacks == {}
+def test_what_general_runs_have_no_kernel_for_is_counted(
+    open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the general tier lacks is computed on the host, or by a special kernel where the host would take longer than
+    a compiler; the tier has a kernel for Relu, and none for CumSum."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("CumSum", ["r", "axis"], ["y"])]
+    model = make_model(nodes, [port("x", (4, 7))], [port("y", (4, 7))], {"axis": np.int64(1)})
     x = noise(4, 7)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0).max(1, keepdims=True))
-    assert session.last_timing.tier == "general"
-    assert set(session.stats().fallbacks) == {"ArgReduceRows", "GatherElementwise"}
-    assert "GatherElementwise" in json.loads(session.stats().to_json())["fallbacks"]
+    for work, on_host in ((1e9, True), (100.0, False)):
+        monkeypatch.setattr(planning, "HOST_WORK", work)
+        session = open_session(model)
+        assert session.stats().fallbacks == {}
+        close_to(session.run(None, {"x": x})[0], np.maximum(x, 0).cumsum(1))
+        assert session.last_timing.tier == "general"
+        ((known, _),) = session.stats().fallbacks.items()
+        assert known == "host: Cumulative" if on_host else known.startswith("Cumulative")
+        assert known in json.loads(session.stats().to_json())["fallbacks"]
+        assert bool(session.explain().host_nodes) == on_host
+    held.set()
+
+
+def test_strict_sessions_leave_nothing_to_the_host(open_session: Open, held: threading.Event) -> None:
+    model = make_model(
+        [helper.make_node("CumSum", ["x", "axis"], ["y"])],
+        [port("x", (4, 7))],
+        [port("y", (4, 7))],
+        {"axis": np.int64(1)},
+    )
+    session = open_session(model, strict=True)
+    session.run(None, {"x": noise(4, 7)})
+    assert not session.explain().host_nodes
     held.set()
 
 
