@@ -143,6 +143,19 @@ CASES = (
         }
         """,
     ),
+    Case(
+        "keep_channels_last",
+        "of three axes a turn may be another's turn back",
+        KEEP,
+        """
+        graph g(%x: f32[2,8,7]) {
+            %f = Transpose(%x) {perm=[0, 2, 1]}
+            %n = Elementwise(%f) {expr="neg($0)"}
+            %y = Transpose(%n) {perm=[0, 2, 1]}
+            return %f, %n, %y
+        }
+        """,
+    ),
 )
 
 
