@@ -26,7 +26,7 @@ def use_own_cache() -> None:
     Worker processes have folders within it, so that what the tests of one tune changes no plan of another's.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        _use_folder_of_worker(os.environ["PYTEST_XDIST_WORKER"])
+        os.environ["OPALITE_CACHE_DIR"] = str(folder_within(os.environ["PYTEST_XDIST_WORKER"]))
         return
     _remove_left()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -39,7 +39,8 @@ def use_own_cache() -> None:
     os.environ["OPALITE_CACHE_DIR"] = str(folder)
 
 
-def _use_folder_of_worker(name: str) -> None:
+def folder_within(name: str) -> Path:
+    """A folder `name` of the cache, made where it is missing, that shares the cache's binaries and nothing else."""
     shared = Path(os.environ["OPALITE_CACHE_DIR"])
     folder = shared / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ def _use_folder_of_worker(name: str) -> None:
         with suppress(OSError):
             (shared / part).mkdir(parents=True, exist_ok=True)
             (folder / part).symlink_to(shared / part, target_is_directory=True)
-    os.environ["OPALITE_CACHE_DIR"] = str(folder)
+    return folder
 
 
 def kept_folder() -> Path | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
-from .build_cache import use_own_cache
+from .build_cache import folder_within, use_own_cache
 
 use_own_cache()
 
@@ -23,3 +25,11 @@ pytest_plugins = ["tests.onnx.figures"]
 
 settings.register_profile("opalite", deadline=None)  # no test is timed: machines are shared
 settings.load_profile("opalite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_tuning_of_other_modules(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the tests of a module measure and choose changes no plan of another's: it lies in its own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPALITE_CACHE_DIR", str(folder_within(request.module.__name__)))
+        yield

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from opalite.cache.folder import cache_folder
+from opalite.tune.files import database_path
 
 from .. import build_cache
 
@@ -38,8 +39,20 @@ def start(tmp_path: Path, **environment: str) -> tuple[Path, str]:
 
 def test_this_run_has_a_cache_of_its_own() -> None:
     """Within the run's, where a worker has a folder too."""
-    folder = cache_folder()
-    assert any(path.name.startswith("opalite-tests-") for path in (folder, folder.parent))
+    assert any(path.name.startswith("opalite-tests-") for path in cache_folder().parents)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are linked")
+def test_modules_share_binaries_and_no_tuning() -> None:
+    """Else what the tests of one measure decides on the kernels of another's, in the order that a worker meets them."""
+    own = cache_folder()
+    assert own.name == __name__
+    assert database_path() == own / "tuning.sqlite"
+    (own / "tuning.sqlite").touch()
+    other = build_cache.folder_within("test")  # as for a module whose tests run next
+    assert not (other / "tuning.sqlite").exists()
+    assert (other / "programs").resolve() == (own / "programs").resolve()
+    (own / "tuning.sqlite").unlink()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders are linked")
