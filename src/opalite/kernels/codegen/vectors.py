@@ -162,7 +162,7 @@ def load(storage: DType, dtype: DType, width: int, pointer: str, index: str, *, 
     stored = compute_type(storage, width)
     wanted = compute_type(dtype, width)
     if storage is DType.FLOAT16:
-        text = f"vload_half({index}, {pointer})" if width == 1 else f"vload_half{width}(0, {pointer} + {index})"
+        text = f"vload_half({index}, {pointer})" if width == 1 else f"HLOAD_{width}({index}, {pointer})"
         if aligned and width == 4:
             text = f"load_half4({pointer} + {index})"
     elif aligned and storage in (DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8) and width == 4:
@@ -188,7 +188,7 @@ def store(storage: DType, dtype: DType, width: int, pointer: str, index: str, va
     if storage is DType.FLOAT16:
         if width == 1:
             return f"vstore_half({value}, {index}, {pointer});"
-        return f"vstore_half{width}({value}, 0, {pointer} + {index});"
+        return f"HSTORE_{width}({value}, {index}, {pointer});"
     if storage is DType.BFLOAT16:
         value = f"bf16_bits_{stored}({value})"
     elif storage is DType.BOOL:

@@ -72,6 +72,44 @@ UNALIGNED(uint, 4)
 UNALIGNED(float, 4)
 #define VLOAD_AT(t, n, p) (*(const global t##n##_at *)(p))
 #define VSTORE_AT(t, n, v, p) (*(global t##n##_at *)(p) = (v))
+#if defined(__clang_major__) && __clang_major__ > 14
+// PoCL 5 and 6 take the address of vload_half and vstore_half for a multiple of the whole vector.
+#define HALVES_IN(n, space) \
+    static inline float##n __attribute__((overloadable)) hload_##n(space const half *p) { \
+        const ushort##n raw = *(space const ushort##n##_at *)p; \
+        return vload_half##n(0, (const half *)&raw); \
+    } \
+    static inline void __attribute__((overloadable)) hstore_##n(float##n v, space half *p) { \
+        ushort##n raw; \
+        vstore_half##n(v, 0, (half *)&raw); \
+        *(space ushort##n##_at *)p = raw; \
+    }
+#ifdef LOCAL_IS_PRIVATE // in step loops (plan/step_text.py)
+#define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, private)
+#else
+#define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, local) HALVES_IN(n, private)
+#endif
+HALVES(2)
+HALVES(4)
+HALVES(8)
+HALVES(16)
+#undef HLOAD_2
+#undef HLOAD_4
+#undef HLOAD_8
+#undef HLOAD_16
+#undef HSTORE_2
+#undef HSTORE_4
+#undef HSTORE_8
+#undef HSTORE_16
+#define HLOAD_2(i, p) hload_2((p) + (i))
+#define HLOAD_4(i, p) hload_4((p) + (i))
+#define HLOAD_8(i, p) hload_8((p) + (i))
+#define HLOAD_16(i, p) hload_16((p) + (i))
+#define HSTORE_2(v, i, p) hstore_2(v, (p) + (i))
+#define HSTORE_4(v, i, p) hstore_4(v, (p) + (i))
+#define HSTORE_8(v, i, p) hstore_8(v, (p) + (i))
+#define HSTORE_16(v, i, p) hstore_16(v, (p) + (i))
+#endif
 #else
 #define VLOAD_AT(t, n, p) VLOAD(n, 0, p)
 #define VSTORE_AT(t, n, v, p) VSTORE(n, v, 0, p)
