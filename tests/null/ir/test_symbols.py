@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from opalite.ir.symbols import (
     may_leave_rest,
     runs_along,
 )
+from opalite.ir.symbols.bounds import KnownBounds
 from opalite.ops.movement import Slice
 
 
@@ -240,6 +242,37 @@ def test_what_earlier_guards_say_is_no_guard_again():
     assert h != 2
     assert h > 2
     assert only(trace) == ["s0*s1*4 - 8000 <= 0", "s0 - 2 != 0"]
+
+
+def test_a_product_below_zero_says_of_a_factor_that_it_is_negative():
+    """The text of a half rounded up is -(-a // 2): a product with it is one with a negative number."""
+    trace = Trace()
+    a, b = trace.symbol(2), trace.symbol(17)
+    even = -((-a) // 2) * 2
+    assert even == 2
+    assert a * a * b * even >= 130  # of 136: -(-a // 2) is 130 / 2 / (a * a * b) at least, not where those are least
+    assert even == 2 and trace.holds((2, 17)) and not trace.holds((3, 17))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_learnt_hold_for_the_numbers_they_were_learnt_of(seed):
+    rng = random.Random(seed)
+    numbers = [rng.choice([-9, -4, -1, 0, 1, 2, 3, 17]) for _ in range(4)]
+    known = KnownBounds()
+    for n in numbers:
+        known.add_atom(rng.choice([(None, None), (min(n, 1), None), (None, max(n, -1)), (n, n + 2)]))
+    for _ in range(12):
+        monomial = tuple(sorted(rng.choices(range(4), k=rng.randint(1, 4))))
+        value, by = math.prod(numbers[a] for a in monomial), rng.choice([-3, -1, 1, 2])
+        sign, rest = rng.choice([("<=", -1), (">=", 1), ("<", -1), (">", 1), ("!=", 1)])
+        poly = (((), -by * value + rest * rng.randint(1, 40)), (monomial, by))
+        known.learn(poly, sign, "")
+        for size in (1, 2, 3):
+            for part in combinations_with_replacement(range(4), size):
+                low, high = known.of(((part, 1),))
+                there = math.prod(numbers[a] for a in part)
+                assert low is None or low <= there, (numbers, poly, sign, part)
+                assert high is None or there <= high, (numbers, poly, sign, part)
 
 
 def test_equality_that_nothing_depends_on_is_no_guard():

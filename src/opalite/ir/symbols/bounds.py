@@ -95,13 +95,21 @@ class KnownBounds:
         return follows
 
     def _learn_parts(self, monomial: Monomial, limit: int) -> None:
-        """The product of some factors of what is at most `limit` is so all the more, if the others are at least 1."""
+        """What `monomial <= limit` says of the product of some of its factors, if the others are at least 1.
+
+        That product is at most `limit` / others. Of a limit of 0 or more that is the most where the others are least; of
+        one below 0, where they are largest, and if nothing bounds them, the product is known to be negative only.
+        """
         for size in range(1, len(monomial)):
             for part in combinations(monomial, size):
-                others, _ = self._monomial_bounds(_without(monomial, part))
+                least, most = self._monomial_bounds(_without(monomial, part))
+                if least is None or least <= 0:
+                    continue
+                others = least if limit >= 0 else most
+                most_of_part = -1 if others is None else limit // others
                 low, high = self._monomial_bounds(part)
-                if others is not None and others > 0 and (high is None or limit // others < high):
-                    self._learnt[part] = low, limit // others
+                if high is None or most_of_part < high:
+                    self._learnt[part] = low, most_of_part
 
     def _learn_end(self, term: tuple[Monomial, int], rest: int) -> None:
         """`term + rest != 0` moves a bound that is excluded."""
