@@ -140,6 +140,9 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
     """Labels [N] and float32 scores [N, classes]. One row of coefficients decides between two classes by its sign."""
     labels = labels_of(ctx, "classlabels_ints")
     count = len(ctx.attr("intercepts", ())) or (1 if labels is None else len(labels))
+    given = len(ctx.attr("coefficients", ()))
+    if given % count:
+        raise ShapeError(f"{ctx.label} has {given} coefficients, which is no multiple of its {count} classes")
     scores, name = _product(ctx, count), transform_of(ctx)
     if count > 1:
         found = np.arange(count) if labels is None else labels
@@ -158,12 +161,20 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
 
 
 def _product(ctx: NodeContext, targets: int) -> Value:
-    """x [N, F] times the coefficients [targets, F], plus intercepts: [N, targets]."""
+    """x [N, F] times the coefficients [targets, F], plus intercepts: [N, targets].
+
+    As onnxruntime has it, coefficients beyond these are not read.
+    """
     rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
     coefficients: Array = ctx.memo("coefficients", lambda a: np.asarray(a.get("coefficients", ()), np.float32))
-    if coefficients.size != targets * rows.shape[1]:
-        raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {targets} targets; x is {rows.type}")
-    product = matmul(ctx, rows, ctx.constant(coefficients.reshape(targets, -1)), trans_b=True)
+    needed = targets * rows.shape[1]
+    if coefficients.size < needed:
+        raise ShapeError(
+            f"{ctx.label} has {coefficients.size} coefficients for {targets} targets; "
+            f"x is {rows.type}, which takes {needed}"
+        )
+    weights = ctx.constant(coefficients[:needed].reshape(targets, -1))
+    product = matmul(ctx, rows, weights, trans_b=True)
     intercepts = np.asarray(ctx.attr("intercepts", ()), np.float32)
     if not intercepts.size:
         return product

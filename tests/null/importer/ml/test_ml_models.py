@@ -115,6 +115,16 @@ def test_linear_classifier_and_regressor(classes: int, transform: str) -> None:
     check("LinearRegressor", [Z], targets=classes, post_transform=transform, **numbers)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_linear_models_take_as_many_coefficients_as_there_are_columns(targets: int, columns: int) -> None:
+    """Row by row from the front, as onnxruntime does: what is left over is not read."""
+    numbers = {"coefficients": [1.0, 10.0, 100.0, -1.0, 2.0, 4.0, 8.0, 16.0], "intercepts": [0.5, 0.25][:targets]}
+    x = np.ascontiguousarray(X[:, :columns])
+    check("LinearClassifier", [x], (0, 1), classlabels_ints=[4, 7], **numbers)
+    check("LinearRegressor", [x], targets=targets, **numbers)
+
+
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
 @pytest.mark.parametrize("x", [Z, Z[0], Z[:0], Z.astype(np.float64), np.nan_to_num(Z).astype(np.int64)])
 def test_normalizer(x: Array, norm: str) -> None:
@@ -141,16 +151,11 @@ def test_imputer_and_binarizer() -> None:
 def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ShapeError, match="3 features"):
         imported("Scaler", [X], domain=ML, offset=[1.0, 2.0], scale=[1.0])
-    with pytest.raises(ShapeError, match="6 coefficients"):
-        imported(
-            "LinearClassifier",
-            [X],
-            (0, 1),
-            domain=ML,
-            coefficients=[0.0] * 6,
-            intercepts=[0.0],
-            classlabels_ints=[0, 1],
-        )
+    labels = {"classlabels_ints": [0, 1]}
+    with pytest.raises(ShapeError, match="2 coefficients for 1 targets.*takes 3"):
+        imported("LinearClassifier", [X], (0, 1), domain=ML, coefficients=[0.0] * 2, intercepts=[0.0], **labels)
+    with pytest.raises(ShapeError, match="7 coefficients, which is no multiple of its 2 classes"):
+        imported("LinearClassifier", [X], (0, 1), domain=ML, coefficients=[0.0] * 7, intercepts=[0.0] * 2, **labels)
     with pytest.raises(ModelError, match="imputed_value_int64s"):
         imported("Imputer", [X.astype(np.int64)], domain=ML, imputed_value_floats=[1.0])
     with pytest.raises(OpaliteError, match="support_vectors"):
