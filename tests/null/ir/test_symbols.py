@@ -251,7 +251,9 @@ def test_a_product_below_zero_says_of_a_factor_that_it_is_negative():
     even = -((-a) // 2) * 2
     assert even == 2
     assert a * a * b * even >= 130  # of 136: -(-a // 2) is 130 / 2 / (a * a * b) at least, not where those are least
-    assert even == 2 and trace.holds((2, 17)) and not trace.holds((3, 17))
+    assert even == 2
+    assert trace.holds((2, 17))
+    assert not trace.holds((3, 17))
 
 
 @pytest.mark.parametrize("seed", range(20))
