@@ -97,8 +97,8 @@ class KnownBounds:
     def _learn_parts(self, monomial: Monomial, limit: int) -> None:
         """What `monomial <= limit` says of the product of some of its factors, if the others are at least 1.
 
-        That product is at most `limit` / others. Of a limit of 0 or more that is the most where the others are least; of
-        one below 0, where they are largest, and if nothing bounds them, the product is known to be negative only.
+        That product is at most `limit` / others. Of a limit of 0 or more that is the most where the others are least;
+        of one below 0, where they are largest, and if nothing bounds them, the product is only known to be negative.
         """
         for size in range(1, len(monomial)):
             for part in combinations(monomial, size):

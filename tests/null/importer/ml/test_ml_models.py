@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ShapeError, match="3 features"):
         imported("Scaler", [X], domain=ML, offset=[1.0, 2.0], scale=[1.0])
     labels = {"classlabels_ints": [0, 1]}
-    with pytest.raises(ShapeError, match="2 coefficients for 1 targets.*takes 3"):
+    with pytest.raises(ShapeError, match=r"2 coefficients for 1 targets.*takes 3"):
         imported("LinearClassifier", [X], (0, 1), domain=ML, coefficients=[0.0] * 2, intercepts=[0.0], **labels)
     with pytest.raises(ShapeError, match="7 coefficients, which is no multiple of its 2 classes"):
         imported("LinearClassifier", [X], (0, 1), domain=ML, coefficients=[0.0] * 7, intercepts=[0.0] * 2, **labels)
