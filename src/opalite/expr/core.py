@@ -125,14 +125,15 @@ def result_dtype(fn: str, args: Sequence[DType]) -> DType:
 def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """The value of `expr` in NumPy, broadcast to `shape`.
 
-    As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end.
+    As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end;
+    literals are not: an attribute of 1.2 is no half.
     """
     results: list[Array] = []
 
     def value(ref: Ref) -> Array:
         if isinstance(ref, In):
             return _widened(arrays[ref.i])
-        return results[ref.k] if isinstance(ref, Tmp) else _widened(np.asarray(ref.value, ref.dtype.np))
+        return results[ref.k] if isinstance(ref, Tmp) else np.asarray(ref.value, _held(ref.dtype))
 
     with np.errstate(all="ignore"):
         for ins in expr.instrs:
@@ -145,10 +146,14 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
             else:
                 given = (ins.dtype,) if FUNCTIONS[ins.fn].result is Result.GIVEN else ()
                 out = FUNCTIONS[ins.fn].numpy(*(value(a) for a in ins.args), *given)
-            held = np.float32 if ins.dtype in _WIDENED else ins.dtype.np
-            results.append(np.asarray(out).astype(held, copy=False))
+            results.append(np.asarray(out).astype(_held(ins.dtype), copy=False))
         final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
     return np.array(np.broadcast_to(final, shape))
+
+
+def _held(dtype: DType) -> Any:
+    """NumPy's type in which values of `dtype` are computed."""
+    return np.float32 if dtype in _WIDENED else dtype.np
 
 
 _WIDENED = (DType.FLOAT16, DType.BFLOAT16)

@@ -52,6 +52,17 @@ def test_trace_shares_equal_instructions_and_folds_constants() -> None:
     assert not b.instrs
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(F16, 1.2), (BF16, 1.203)])
+def test_literals_beside_halves_are_not_rounded(dtype: DType, bound: float) -> None:
+    """They are attributes of float32, and constants of 16 bits need no rounding. General programs have them so, too."""
+    expr = trace(lambda x: where(x > bound, x, 0), dtype)
+    nearest = np.asarray([bound], dtype.np)
+    assert float(nearest[0]) > bound
+    assert apply(expr, nearest) == list(nearest)
+    code = generate(expr, 1, ["x"], device=CPU)
+    assert any(number(bound, "float") in s for s in code.statements)
+
+
 def test_finish_drops_what_nothing_reads() -> None:
     b = Builder([F32])
     x = Sym(b, In(0))

@@ -84,7 +84,7 @@ class _Emitter:
         """Variable or literal of a reference."""
         if isinstance(ref, In):
             return self.operands[ref.i]
-        return f"t{ref.k}" if isinstance(ref, Tmp) else self.vec(ref).literal(_rounded(ref))
+        return f"t{ref.k}" if isinstance(ref, Tmp) else self.vec(ref).literal(ref.value)
 
     def call(self, name: str, t: Vec, *args: str) -> str:
         """A call of the helper `name` for type `t`."""
@@ -286,13 +286,6 @@ class _Emitter:
             return dst.convert_sat(f"{a} == {a} ? {a} : {src.literal(0.0)}")
         clamped = f"clamp({a}, {src.literal(low)}, {src.literal(high)})"
         return dst.convert(dst.of("int").convert(f"{a} == {a} ? {clamped} : {src.literal(0.0)}"))
-
-
-def _rounded(lit: Lit) -> float | int | bool:
-    """A literal's value as its element type holds it."""
-    if lit.dtype in (DType.FLOAT16, DType.BFLOAT16):
-        return float(lit.dtype.np.type(lit.value))
-    return lit.value
 
 
 def _is_number(ref: Ref) -> bool:
