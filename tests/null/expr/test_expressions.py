@@ -290,7 +290,7 @@ def test_vector_types() -> None:
 
 
 def test_loads_and_stores() -> None:
-    assert load(F16, F32, 4, "p", "i") == "vload_half4(0, p + i)"
+    assert load(F16, F32, 4, "p", "i") == "HLOAD_4(i, p)"
     assert load(F32, F32, 1, "p", "i") == "*(p + i)"
     assert load(BOOL, BOOL, 8, "p", "i") == "convert_int8(VLOAD_AT(uchar, 8, p + i))"
     assert load(F32, F64, 2, "p", "i") == "convert_double2(VLOAD_AT(float, 2, p + i))"
