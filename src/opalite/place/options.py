@@ -215,7 +215,7 @@ def _with_times(node: Node, options: list[Option], measured: Measured) -> list[O
 
 
 def view_options(node: Node, device: DeviceInfo) -> list[Option]:
-    """Layouts in which a Reshape moves nothing: flat always, packed where batch and channels stay.
+    """Layouts in which a Reshape moves nothing: flat always, which comes first, packed where batch and channels stay.
 
     Packed only where the device computes with the type: nothing there could pack or unpack it.
     """

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from opalite.ir import DeviceInfo, Graph
+from opalite.ir import DeviceInfo, DType, Graph
+from opalite.ir.symbols import Trace
 from opalite.kernels.registry import all_kernels, kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.plan.general_programs import general_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.node import make_node
+from opalite.run.model.planning import plan_general
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
@@ -78,6 +80,25 @@ def test_a_special_kernel_takes_what_no_general_one_does(device: DeviceInfo) -> 
     (special,) = [r for r in found.placement if r.op == "Cumulative"]
     assert special.kernel not in GENERAL
     assert not [r for r in found.placement if r.op == "PlaceCast" and r.target == "opencl"]
+
+
+@each_device
+def test_views_stay_row_major_between_the_host_and_the_device(device: DeviceInfo) -> None:
+    """Integers of open sizes that the host turns into floats: nothing is packed for their view, or unpacked after it.
+
+    At the sizes at hand that would be free; at others it takes a program, which the first run would wait for.
+    """
+    g, trace = GraphMaker(), Trace()
+    n, channels = (trace.symbol(size, name) for size, name in ((2, "n"), (32, "c")))
+    x = g.input("x", n, channels, 1, dtype=DType.INT64)
+    wide = g.add("wide", "Reshape", x, shape=(n, channels, 1, 1))
+    y = g.map("y", lambda v: v.cast(DType.FLOAT32), wide)
+    graph = g.done(wide, y)
+    graph.trace = trace
+    found = plan_general(graph, PlanOptions(tier="general"), device)
+    known = {(s.text, s.options) for s in general_programs(device)}
+    assert {(s.text, s.options) for s in found.program.sources} <= known
+    assert found.fallbacks == {"host: Elementwise": 1}
 
 
 @each_device
