@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .known import inner_nodes
+from .protos import scales_of
 from .steps import Steps, Values
 
 Array = np.ndarray[Any, Any]
@@ -58,20 +59,24 @@ APPROXIMATION = {"float64": 1e-7, "float32": 1e-7, "float16": 1e-4}
 EXACT = ("Constant", "Identity", "ConstantOfShape")
 
 
-def noisy_runs(steps: Steps, feeds: Mapping[str, Array], half: bool) -> list[list[Any]]:
-    """Outputs of up to TRIES runs with noise; [] where noise makes the model invalid. half: values lie in halves."""
+def noisy_runs(steps: Steps, feeds: Mapping[str, Array], half: bool, scales: bool = False) -> list[list[Any]]:
+    """Outputs of up to TRIES runs with noise; [] where noise makes the model invalid. half: values lie in halves.
+    scales: with noise on the scales, too, by which operators compute between integers."""
     rng = np.random.default_rng(1)
     found = []
     for number in range(TRIES):
         try:
-            found.append(steps.outputs(noisy_run(steps, feeds, rng, half, number % 2 == 1)))
+            found.append(steps.outputs(noisy_run(steps, feeds, rng, half, number % 2 == 1, scales)))
         except Exception:  # whatever onnxruntime raises: with noise an index or shape may not fit
             continue
     return found
 
 
-def noisy_run(steps: Steps, feeds: Mapping[str, Array], rng: Any, half: bool, other: bool) -> Values:
-    """One run. other: halves of the model are kept in float32; or if `half`, what is float32 is rounded to halves."""
+def noisy_run(
+    steps: Steps, feeds: Mapping[str, Array], rng: Any, half: bool, other: bool, scales: bool = False
+) -> Values:
+    """One run. other: halves of the model are kept in float32; or if `half`, what is float32 is rounded to halves.
+    scales: as noisy_runs has it."""
     exact = {i for step in steps.steps for n in step.nodes if n.op_type in ("Resize", "Upsample") for i in n.input[1:]}
 
     def kind(name: str, a: Array) -> str:
@@ -83,6 +88,9 @@ def noisy_run(steps: Steps, feeds: Mapping[str, Array], rng: Any, half: bool, ot
             return np.asarray(a * (1 + eps * rng.standard_normal(a.shape))).astype(a.dtype)
 
     def before(node: Any, name: str, a: Array) -> Array:
+        # Between integers an operator rounds in float32, too: beside a half, the last bits decide on the result.
+        if scales and name in scales_of(node) and a.dtype.kind == "f":
+            return scaled(a, ROUNDING["float32"])
         # What reads a tensor twice may read it rounded and, where it is fused, not yet rounded: x - x need not be 0.
         if a.dtype.kind != "f" or name in exact or node.op_type not in ADDS | NORMS:
             return a

@@ -8,6 +8,20 @@ from typing import Any
 import onnx
 from onnx import helper
 
+SCALES = {
+    "QLinearAdd": (1, 4, 6),
+    "QLinearMul": (1, 4, 6),
+    "QLinearMatMul": (1, 4, 6),
+    "QLinearConv": (1, 4, 6),
+    "QLinearSigmoid": (1, 3),
+    "QLinearLeakyRelu": (1, 3),
+    "QLinearAveragePool": (1, 3),
+    "QLinearGlobalAveragePool": (1, 3),
+    "QLinearReduceMean": (1, 3),
+    "QLinearSoftmax": (1, 3),
+}
+"""Where the scales stand among the inputs of operators that compute in floats from integers to integers."""
+
 
 def reads(node: Any) -> list[str]:
     """Names that a node reads, those that its subgraphs capture included."""
@@ -61,3 +75,8 @@ def opset_ids(version: int) -> list[Any]:
     """What a model of the fuzzer imports: `version` of ai.onnx, and the other domains that graphs draw from."""
     domains = (("", version), ("com.microsoft", 1), ("ai.onnx.ml", 3))
     return [helper.make_opsetid(*d) for d in domains]
+
+
+def scales_of(node: Any) -> list[str]:
+    """Scales that an operator on quantised tensors reads, which it dequantises and quantises by within."""
+    return [node.input[i] for i in SCALES.get(node.op_type, ()) if i < len(node.input) and node.input[i]]

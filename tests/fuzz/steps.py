@@ -17,7 +17,7 @@ from onnx import helper
 
 from .known import find_quirk
 from .oracle import open_session
-from .protos import copy_model, reads, subgraphs
+from .protos import copy_model, reads, scales_of, subgraphs
 from .step import Step
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +86,9 @@ class Steps:
         made = {o for n in nodes for o in n.output if o}
         names = [i for i in dict.fromkeys(i for n in nodes for i in reads(n)) if i not in made]
         outputs = [o for n in nodes for o in n.output if o and self.types.get(o) in NUMPY_TYPES]
-        constants = {i: self._constants[i] for i in names if i in self._constants}
+        # Inputs, as noise is put on them: it moves what is rounded to the integers of the result.
+        scales = {i for n in nodes for i in scales_of(n)}
+        constants = {i: self._constants[i] for i in names if i in self._constants and i not in scales}
         return Step(list(nodes), [i for i in names if i not in constants], outputs, constants, self._model)
 
     def run(
@@ -102,6 +104,9 @@ class Steps:
         for name, a in feeds.items():
             values[name] = a.astype(np.float32) if wide and a.dtype == np.float16 else a
         for step in self.steps:
+            for name in step.inputs:
+                if name not in values:
+                    values[name] = nph.to_array(self._constants[name])
             inputs = {i: before(step.nodes[0], i, values[i]) for i in step.inputs}
             found = self._compute(step, inputs, wide)
             reason = next((values.tainted[i] for i in step.inputs if i in values.tainted), "")

@@ -63,6 +63,29 @@ def test_what_halves_make_equal_is_equal() -> None:
             oracle.judge({"x": x}, want, [np.int64(got)], "here", half=half)
 
 
+def test_operators_between_integers_may_round_a_half_either_way() -> None:
+    """Sums 2.5 and 1 at a scale of which 0.1 is no multiple in float32: the first may be 2 or 3, the other is 1."""
+    a, b = array([20, 8], "u1"), array([5, 2], "u1")
+    scales = {"s": array(0.1, "f4"), "t": array(1.0, "f4"), "z": array(0, "u1")}
+    one = case(
+        opset=17,
+        inputs={"a": [2], "b": [2]},
+        feeds=[{"a": a, "b": b}],
+        nodes=[node("QLinearAdd", ["a", "s", "z", "b", "s", "z", "t", "z"], ["y"], domain="com.microsoft")],
+        outputs=["y"],
+        constants=scales,
+    )
+    oracle, feeds = Oracle(one.model), {"a": a, "b": b}
+    want = oracle.run(feeds)
+    low, high = 2, 3
+    assert want[0].tolist() in ([low, 1], [high, 1])
+    for first in (low, high):
+        oracle.judge(feeds, want, [array([first, 1], "u1")], "here")
+    for wrong in ([low, 2], [high, 0], [high + 1, 1], [low - 1, 1]):
+        with pytest.raises(Fault, match="value"):
+            oracle.judge(feeds, want, [array(wrong, "u1")], "here")
+
+
 def test_a_mask_does_not_forgive_everything_beside_it() -> None:
     masked = np.concatenate([X.reshape(-1), [-1e30]]).astype("f4")
     wrong = masked.copy()
