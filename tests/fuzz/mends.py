@@ -316,4 +316,16 @@ MENDS = (
         ("SVMClassifier",),
         ("importer.ml.svm", '@onnx_op("SVMClassifier", domain=ML)\n', ""),
     ),
+    _mend(
+        "literals_beside_halves",
+        "an attribute beside halves is rounded to a half",
+        "attribute_that_is_no_half",
+        Focus(("function",)),
+        ("ThresholdedRelu", "HardSwish"),
+        (
+            "expr.core",
+            "np.asarray(ref.value, _held(ref.dtype))",
+            "_widened(np.asarray(ref.value, ref.dtype.np))",
+        ),
+    ),
 )
