@@ -25,7 +25,7 @@ from threading import Lock
 from typing import TypeAlias
 
 from ..errors import DeviceError
-from ..pocl.linker import finds_linker, prepare_linker
+from ..pocl.linker import prepare_linker
 from ..pocl.repair import folder_lock, make_build_folder, worker_environment
 from .beside_runs import building
 from .build_worker import ANSWER, READY, REQUEST
@@ -217,7 +217,7 @@ class _Worker:
         self._folder = folder
         lock = folder_lock()
         # It lasts as long as this process or the worker, so that nobody takes the folder from a worker that is left.
-        self._keeps_folder = lock is not None and finds_linker()
+        self._keeps_folder = lock is not None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
             command,

@@ -3,7 +3,8 @@
 A process that ends with its first result leaves most general programs unbuilt, and the next model would wait for a
 compiler to start. The process that compiles is ready and has begun: it is left a list of what is missing, its will,
 stores that within LASTS_S, and ends. There is one for a device and a cache folder; a file tells which,
-so that a process which needs such a program meanwhile waits for that rather than start a compiler of its own.
+so that a process which needs such a program meanwhile waits for that rather than start a compiler of its own, and
+writes beside it what should come first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Entry = tuple[str, str, str]
 
 
 class Heir:
-    """The heir of a device, seen from other processes: the one whose number a file holds."""
+    """The heir of a device, seen from other processes: the one whose number a file holds, and what it builds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,29 +42,58 @@ class Heir:
     @property
     def is_alive(self) -> bool:
         """Whether there is one at work."""
-        try:
-            pid, age = int(self.path.read_text()), time.time() - self.path.stat().st_mtime
-            os.kill(pid, 0)
-        except (OSError, ValueError, OverflowError):
-            return False
-        return abs(age) < LASTS_S
+        return self._builds() is not None
 
-    def claim(self, pid: int) -> bool:
-        """Let the process `pid` be it; False if there is one, or the folder cannot be written."""
+    def claim(self, pid: int, keys: Sequence[str]) -> bool:
+        """Let the process `pid` be it and build `keys`; False if there is one, or the folder cannot be written."""
         if self.is_alive:
             return False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(str(pid))
+            self._wishes.unlink(missing_ok=True)
+            self.path.write_text("\n".join((str(pid), *keys)))
         except OSError:
             return False
         return True
 
-    def wait(self, is_done: Callable[[], bool]) -> None:
-        """Wait until `is_done`, as long as there is an heir at work, and not for long."""
+    def wait(self, keys: Sequence[str], is_there: Callable[[str], bool]) -> None:
+        """Wait until what it builds of `keys`, from now on before all else, is there, but not for long, and only as
+        long as it works."""
+        wanted = [key for key in keys if key in (self._builds() or ())]
+        if not wanted:
+            return
+        with suppress(OSError), self._wishes.open("a") as f:
+            f.write("".join(f"{key}\n" for key in wanted))
         end = time.monotonic() + WAITS_S
-        while not is_done() and self.is_alive and time.monotonic() < end:
+        while not all(map(is_there, wanted)) and self.is_alive and time.monotonic() < end:
             time.sleep(_LOOKS_S)
+
+    def wishes(self) -> Sequence[str]:
+        """Keys of what others wait for, if they have said so."""
+        try:
+            return self._wishes.read_text().split()
+        except (OSError, ValueError):
+            return ()
+
+    def release(self) -> None:
+        """There is none any more."""
+        for path in (self.path, self._wishes):
+            with suppress(OSError):
+                path.unlink()
+
+    def _builds(self) -> Sequence[str] | None:
+        """Keys of what it was to build; None if there is none at work."""
+        try:
+            pid, *keys = self.path.read_text().split()
+            age = time.time() - self.path.stat().st_mtime
+            os.kill(int(pid), 0)
+        except (OSError, ValueError, OverflowError):
+            return None
+        return keys if abs(age) < LASTS_S else None
+
+    @property
+    def _wishes(self) -> Path:
+        return self.path.with_suffix(".wishes")
 
 
 def write_will(path: Path, store: BinaryStore, heir: Heir, programs: Sequence[Entry]) -> None:
@@ -75,7 +105,7 @@ def write_will(path: Path, store: BinaryStore, heir: Heir, programs: Sequence[En
 def fulfil(path: Path, build: Callable[[str, str], bytes], built: Mapping[tuple[str, str], bytes]) -> None:
     """Build what a will lists and nobody has stored yet, by `build(options, text)`, and remove the will's folder.
 
-    built: what is there already. It ends where the cache folder has gone.
+    What others wait for comes first. built: what is there already. It ends where the cache folder has gone.
     """
     import shutil
 
@@ -83,9 +113,13 @@ def fulfil(path: Path, build: Callable[[str, str], bytes], built: Mapping[tuple[
         signal.alarm(LASTS_S)
     will = json.loads(path.read_text(encoding="utf-8"))
     store = BinaryStore(Path(will["store"]), will["cap"])
+    heir = Heir(Path(will["heir"]))
+    left = {key: (options, text) for key, options, text in will["programs"]}
     os.chdir("/")
     try:
-        for key, options, text in will["programs"]:
+        while left:
+            key = next((k for k in heir.wishes() if k in left), next(iter(left)))
+            options, text = left.pop(key)
             if not store.folder.is_dir():
                 break
             if store.path(key).exists():
@@ -94,6 +128,5 @@ def fulfil(path: Path, build: Callable[[str, str], bytes], built: Mapping[tuple[
             if binary and store.folder.is_dir():
                 store.put(key, binary)
     finally:
-        with suppress(OSError):
-            Path(will["heir"]).unlink()
+        heir.release()
         shutil.rmtree(path.parent, ignore_errors=True)

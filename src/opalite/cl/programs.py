@@ -222,8 +222,8 @@ class ProgramCache:
 
     def bequeath(self, specs: Sequence[Spec]) -> None:
         """Let a process that is idle build what is missing of `specs` for others (heir.py)."""
-        if knobs.get("OPALITE_HEIR"):
-            for pool in filter(None, (self._behind_pool, self._link_pool)):
+        if knobs.get("OPALITE_HEIR"):  # a process that ends with its first result has used no pool but the last
+            for pool in filter(None, (self._behind_pool, self._link_pool, self._pool)):
                 pool.leave(partial(self._bequeath, lambda: specs))
 
     def expect_behind(self, may_link: bool) -> None:
@@ -258,11 +258,15 @@ class ProgramCache:
     def _bequeath(self, will: Callable[[], Sequence[Spec]], pid: int, path: Path) -> bool:
         """Let the process `pid` build what is missing of `will` for the store; whether it may."""
         left = self.missing(will())
-        if not left or self._heir is None or self._store is None or not self._heir.claim(pid):
+        entries = [(self._key(text, options), self._compiler.given(options), text) for text, options, _ in left]
+        if not left or self._heir is None or self._store is None:
+            return False
+        if not self._heir.claim(pid, [key for key, _, _ in entries]):
             return False
         try:
-            entries = [(self._key(text, options), self._compiler.given(options), text) for text, options, _ in left]
             write_will(path, self._store, self._heir, entries)
+            if os.getpriority(os.PRIO_PROCESS, pid) < _URGENT:
+                os.setpriority(os.PRIO_PROCESS, pid, _URGENT)
         except OSError:
             return False
         return True
@@ -359,7 +363,8 @@ class ProgramCache:
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
         if missing and self._heir is not None and self._heir.is_alive:
-            self._heir.wait(lambda: all(map(self._is_at_hand, missing)))
+            programs = {self._key(*program): program for program in missing}
+            self._heir.wait(list(programs), lambda key: self._is_at_hand(programs[key]))
             missing = [k for k in missing if not self._is_at_hand(k)]
         if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,9 +49,18 @@ def prepare_linker() -> None:
             _ready = True
 
 
-def finds_linker() -> bool:
-    """Whether PoCL finds a linker without this process's help, and so after it has ended."""
-    return _ready and not _own
+def linker_in(folder: str) -> Mapping[str, str]:
+    """Settings by which another process's PoCL finds a linker, also after this one has ended: Opalite's own, if the
+    system's is of no use, as a file in `folder`. OSError if that cannot be written."""
+    if not _own:
+        return {}
+    put = Path(folder) / "linker"
+    put.mkdir(exist_ok=True)
+    script = put / "ld"
+    if not script.exists():
+        script.write_text(_script(sys.executable, Path(__file__).parent))
+        script.chmod(0o700)
+    return {"COMPILER_PATH": ":".join(filter(None, (str(put), knobs.foreign("COMPILER_PATH"))))}
 
 
 def is_needed() -> bool:

@@ -26,7 +26,7 @@ from ..errors import DeviceError
 from . import cores, limits
 from .binary import without_bitcode
 from .folder import BUILDS, PoclFolder, open_folder
-from .linker import prepare_linker
+from .linker import linker_in, prepare_linker
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
@@ -162,9 +162,13 @@ def _has_all_cores() -> bool:
 
 
 def worker_environment(folder: str) -> dict[str, str]:
-    """Environment of a process that only builds: this one's packages, PoCL's files in `folder`, one thread."""
+    """Environment of a process that only builds: this one's packages, PoCL's files in `folder`, one thread.
+
+    OSError if `folder` cannot be written.
+    """
     return knobs.environment(
         **{
+            **linker_in(folder),
             "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
             "POCL_CACHE_DIR": folder,
             "POCL_KERNEL_CACHE": "0",

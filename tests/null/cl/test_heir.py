@@ -41,17 +41,17 @@ def no_alarm(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def test_there_is_one_at_a_time(heir: Heir) -> None:
     assert not heir.is_alive
-    assert heir.claim(os.getpid())
+    assert heir.claim(os.getpid(), KEYS)
     assert heir.is_alive
-    assert not heir.claim(os.getpid())
+    assert not heir.claim(os.getpid(), KEYS)
 
 
 def test_one_that_has_ended_or_is_old_is_none(heir: Heir) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert heir.claim(ended.pid)
+    assert heir.claim(ended.pid, KEYS)
     assert not heir.is_alive
-    assert heir.claim(os.getpid())
+    assert heir.claim(os.getpid(), KEYS)
     then = time.time() - LASTS_S - 1
     os.utime(heir.path, (then, then))
     assert not heir.is_alive, "another process may have its number now"
@@ -61,27 +61,55 @@ def test_one_that_has_ended_or_is_old_is_none(heir: Heir) -> None:
 
 def test_none_where_the_folder_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert not Heir(tmp_path / "file" / "general.heir").claim(os.getpid())
+    assert not Heir(tmp_path / "file" / "general.heir").claim(os.getpid(), KEYS)
 
 
 def test_who_needs_a_program_waits_for_it_while_somebody_builds(heir: Heir, monkeypatch: pytest.MonkeyPatch) -> None:
     there = threading.Event()
-    heir.claim(os.getpid())
+    heir.claim(os.getpid(), KEYS)
     threading.Timer(0.05, there.set).start()
-    heir.wait(there.is_set)
+    heir.wait(KEYS[:1], lambda key: there.is_set())
     assert there.is_set()
     monkeypatch.setattr(heir_module, "WAITS_S", 0.05)
     started = time.monotonic()
-    heir.wait(lambda: False)
+    heir.wait(KEYS, lambda key: False)
     assert 0.05 <= time.monotonic() - started < 1
     monkeypatch.setattr(heir_module, "WAITS_S", 60)
     threading.Timer(0.05, heir.path.unlink).start()
-    heir.wait(lambda: False)  # until it has ended
+    heir.wait(KEYS, lambda key: False)  # until it has ended
+
+
+def test_nobody_waits_for_what_it_does_not_build(heir: Heir) -> None:
+    heir.claim(os.getpid(), KEYS[:1])
+    asked: list[str] = []
+    heir.wait(KEYS, lambda key: not asked.append(key))  # type: ignore[func-returns-value]
+    assert asked == KEYS[:1]
+    assert list(heir.wishes()) == KEYS[:1]
+
+
+def test_what_somebody_waits_for_comes_next(
+    heir: Heir, store: BinaryStore, tmp_path: Path, no_alarm: list[int]
+) -> None:
+    folder = tmp_path / "build-1"
+    folder.mkdir()
+    write_will(folder / "will", store, heir, [(key, "", key[0]) for key in KEYS])
+    heir.claim(os.getpid(), KEYS)
+    built: list[str] = []
+
+    def build(options: str, text: str) -> bytes:
+        if not built:  # another process needs the last one while the first is being built
+            heir.wait(KEYS[2:], lambda key: True)
+        built.append(text)
+        return b"built"
+
+    fulfil(folder / "will", build, {})
+    assert built == ["a", "c", "b"]
+    assert list(heir.path.parent.iterdir()) == []
 
 
 def test_it_builds_what_is_missing(heir: Heir, store: BinaryStore, tmp_path: Path, no_alarm: list[int]) -> None:
     store.put(KEYS[0], b"there")
-    heir.claim(os.getpid())
+    heir.claim(os.getpid(), KEYS)
     folder = tmp_path / "build-1"
     folder.mkdir()
     keys = [*KEYS, "d" * 64]
