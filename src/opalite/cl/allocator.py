@@ -11,6 +11,7 @@ import pyopencl as cl
 from ..errors import DeviceError, DeviceMemoryError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
+from .addresses import Region
 from .counters import Counters
 from .failures import code_name, translate
 from .subbuffers import Block, drop_blocks
@@ -128,10 +129,18 @@ class Arena:
     the device's largest buffer.
     """
 
-    def __init__(self, allocator: Allocator, regions: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        allocator: Allocator,
+        regions: Sequence[tuple[int, int]],
+        address: Callable[[cl.Buffer], int] | None = None,
+    ) -> None:
+        """address: where a buffer begins on the device, if kernels take regions by their address."""
         self._allocator = allocator
+        self._address = address
+        self._starts: dict[int, int] = {}  # on the device, by where a part starts
         self._parts: list[tuple[int, int, Block]] = []
-        self._cut: dict[tuple[int, int], cl.Buffer] = {}
+        self._cut: dict[tuple[int, int], cl.Buffer | Region] = {}
         limit = allocator.info.max_alloc
         for start, end in split_regions(regions, limit):
             self._parts.append((start, end, Block(allocator.buffer(end - start))))
@@ -144,15 +153,22 @@ class Arena:
     @property
     def cuts(self) -> int:
         """Sub-buffers made so far, which live as long as the arena."""
-        return len(self._cut)
+        return len(self._cut) if self._address is None else 0
 
-    def region(self, offset: int, nbytes: int) -> cl.Buffer:
-        """Memory of a region; equal regions share one sub-buffer. `offset` must be a multiple of base_align."""
+    def region(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+        """Memory of a region; equal regions share it. `offset` must be a multiple of base_align for a sub-buffer."""
         found = self._cut.get((offset, nbytes))
         if found is None:
-            start, block = self._part(offset, nbytes)
-            found = self._cut[offset, nbytes] = self._allocator.sub_buffer(block, offset - start, nbytes)
+            found = self._cut[offset, nbytes] = self._make(offset, nbytes)
         return found
+
+    def _make(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+        start, block = self._part(offset, nbytes)
+        if self._address is None:
+            return self._allocator.sub_buffer(block, offset - start, nbytes)
+        if start not in self._starts:
+            self._starts[start] = self._address(block.buffer)
+        return Region(block.buffer, self._starts[start], offset - start, nbytes)
 
     def locate(self, offset: int, nbytes: int) -> tuple[cl.Buffer, int]:
         """The buffer that a region is a part of, and at which byte it begins there."""

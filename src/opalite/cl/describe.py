@@ -18,8 +18,18 @@ import pyopencl as cl
 from ..cache.folder import kept_folder
 from ..cache.keys import digest
 from ..ir.device import DeviceInfo
-from ..ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, find_family
+from ..ir.device_family import (
+    ADDRESSES,
+    FP16_UNLISTED,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PTX_DOT,
+    PTX_MMA,
+    SLOW_SUB_BUFFERS,
+    find_family,
+)
 from ..pocl import repair as pocl
+from .addresses import takes_addresses
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -141,7 +151,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX.
+    inline PTX; and, where sub-buffers are slow, arguments by address.
     """
     if info.kind != "gpu":
         return info
@@ -150,6 +160,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
         trials[PTX_DOT] = _DOT_TRIAL
+    if SLOW_SUB_BUFFERS in info.quirks:
+        trials[ADDRESSES] = ""
     if not trials:
         return info
     kept = kept_folder()
@@ -159,10 +171,12 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     found = facts.get(key, {})
     missing = [quirk for quirk in trials if quirk not in found]
     if missing:
-        facts[key] = {"name": info.name, **found, **{quirk: _builds(device, trials[quirk]) for quirk in missing}}
+        facts[key] = {"name": info.name, **found, **{quirk: _holds(device, quirk, trials[quirk]) for quirk in missing}}
         _write_facts(known, facts)
     quirks = tuple(quirk for quirk in trials if facts[key].get(quirk))
-    return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*info.quirks, *quirks))
+    # What takes addresses needs no sub-buffers.
+    own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
+    return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
 
 
 def fingerprint(info: DeviceInfo) -> str:
@@ -193,6 +207,10 @@ class _Asker:
 def _wave_size(ask: _Asker, by_name: int) -> int:
     """What vendor extensions say, else what the name tells."""
     return int(ask(lambda d: d.warp_size_nv, 0) or ask(lambda d: d.wavefront_width_amd, 0) or by_name)
+
+
+def _holds(device: cl.Device, quirk: str, source: str) -> bool:
+    return takes_addresses(device) if quirk == ADDRESSES else _builds(device, source)
 
 
 @cache

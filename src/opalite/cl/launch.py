@@ -16,9 +16,10 @@ import numpy as np
 import pyopencl as cl
 
 from ..errors import DeviceError
+from .addresses import Region
 from .counters import Counters
 from .failures import cl_errors, describe_code, translate
-from .rawcalls import arg_bytes, enqueue_args, find_enqueue, find_set_arg
+from .rawcalls import arg_bytes, enqueue_args, find_enqueue, find_set_arg, find_set_pointer
 from .replay import CommandBuffer, Replay
 
 _log = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ class LocalBytes:
         return hash(self.nbytes)
 
 
-KernelArg: TypeAlias = "cl.MemoryObjectHolder | LocalBytes | np.generic"
-"""Memory, local memory, or a number of its exact NumPy type."""
+KernelArg: TypeAlias = "cl.MemoryObjectHolder | Region | LocalBytes | np.generic"
+"""Memory, a part of it, local memory, or a number of its exact NumPy type."""
 
 
 class PreparedLaunch:
@@ -86,7 +87,9 @@ class PreparedLaunch:
     def set_arg(self, index: int, arg: KernelArg) -> None:
         """Set argument `index`; its memory must not be in use by an enqueued launch of another thread."""
         is_local = isinstance(arg, LocalBytes)
-        if self._set is None:
+        if isinstance(arg, Region):
+            self._point(index, arg)
+        elif self._set is None:
             with cl_errors(f"Setting argument {index} of {self.label}", self._device):
                 self.kernel.set_arg(index, cl.LocalMemory(arg.nbytes) if is_local else arg)
         else:
@@ -96,6 +99,13 @@ class PreparedLaunch:
                 raise describe_code(code, "clSetKernelArg", doing, self._device)
         self._args[index] = arg
         self._counters.args_set += 1
+
+    def _point(self, index: int, region: Region) -> None:
+        point = find_set_pointer()
+        assert point is not None, "regions are made where pointers can be set"
+        if code := point(self._handle, ctypes.c_uint32(index), ctypes.c_void_p(region.address)):
+            doing = f"Setting argument {index} of {self.label}"
+            raise describe_code(code, "clSetKernelArgSVMPointer", doing, self._device)
 
     def update(self, args: Sequence[KernelArg], grid: Grid, group: Grid | None) -> None:
         """Take other arguments, of which only those are set that differ, and other sizes. As `set_arg`."""

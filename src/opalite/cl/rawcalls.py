@@ -26,6 +26,8 @@ def find_loader() -> ctypes.CDLL | None:
         library.clEnqueueNDRangeKernel.restype = ctypes.c_int32
         library.clGetDeviceInfo.restype = ctypes.c_int32
         library.clSetKernelArg.restype = ctypes.c_int32
+        if hasattr(library, "clSetKernelArgSVMPointer"):
+            library.clSetKernelArgSVMPointer.restype = ctypes.c_int32
     except (OSError, AttributeError):
         return None
     return library
@@ -41,6 +43,11 @@ def find_set_arg() -> Callable[..., int] | None:
     """The loader's clSetKernelArg, or None if it cannot be had."""
     loader = find_loader()
     return None if loader is None else loader.clSetKernelArg
+
+
+def find_set_pointer() -> Callable[..., int] | None:
+    """The loader's clSetKernelArgSVMPointer of OpenCL 2.0, or None if it cannot be had."""
+    return getattr(find_loader(), "clSetKernelArgSVMPointer", None)
 
 
 def arg_bytes(value: Any) -> tuple[int, Any]:

@@ -17,11 +17,12 @@ from .. import knobs
 from ..cache.folder import is_writable, kept_folder
 from ..cache.store import BinaryStore
 from ..ir.device import DeviceInfo
-from ..ir.device_family import SOFTWARE, UNBUILT
+from ..ir.device_family import ADDRESSES, SOFTWARE, UNBUILT
 from ..ir.dtype import DType
 from ..pocl import repair as pocl
 from ..pocl.pages import release_pages
 from . import tensor, transfer
+from .addresses import Region, Teller, place_of
 from .allocator import Allocator, Arena
 from .counters import Counters, ProgramTally
 from .describe import fingerprint
@@ -197,7 +198,15 @@ class Runtime:
 
     def make_arena(self, regions: Sequence[tuple[int, int]]) -> Arena:
         """Memory for regions (offset, nbytes) of one address space; `Arena.region` gives each."""
-        return Arena(self.allocator, regions)
+        return Arena(self.allocator, regions, self._address_of if ADDRESSES in self.info.quirks else None)
+
+    def _address_of(self, buffer: cl.Buffer) -> int:
+        with cl_errors("Asking for an address", self.info.name):
+            return self._teller.find(buffer)
+
+    @cached_property
+    def _teller(self) -> Teller:
+        return Teller(self.queue)
 
     def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
         """A pool of buffers of this device."""
@@ -229,7 +238,7 @@ class Runtime:
 
     def write(
         self,
-        buffer: cl.Buffer,
+        buffer: cl.Buffer | Region,
         array: Array,
         offset: int = 0,
         wait: bool = True,
@@ -237,11 +246,11 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        return transfer.write_buffer(queue or self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.write_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
 
     def read(
         self,
-        buffer: cl.Buffer,
+        buffer: cl.Buffer | Region,
         array: Array,
         offset: int = 0,
         wait: bool = True,
@@ -249,19 +258,26 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        return transfer.read_buffer(queue or self.queue, buffer, array, offset, wait, self.info.name)
+        return transfer.read_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
 
-    def fill(self, buffer: cl.Buffer, byte: int, nbytes: int, offset: int = 0) -> None:
+    def fill(self, buffer: cl.Buffer | Region, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""
         self.counters.transfers += 1
-        transfer.fill_buffer(self.queue, buffer, byte, nbytes, offset, self.info.name)
+        transfer.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
 
     def copy(
-        self, source: cl.Buffer, target: cl.Buffer, nbytes: int, source_offset: int = 0, target_offset: int = 0
+        self,
+        source: cl.Buffer | Region,
+        target: cl.Buffer | Region,
+        nbytes: int,
+        source_offset: int = 0,
+        target_offset: int = 0,
     ) -> None:
         """Copy bytes from buffer to buffer on the device."""
         self.counters.transfers += 1
-        transfer.copy_buffer(self.queue, source, target, nbytes, source_offset, target_offset, self.info.name)
+        transfer.copy_buffer(
+            self.queue, *place_of(source, source_offset), *place_of(target, target_offset), nbytes, self.info.name
+        )
 
     def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy `texels` [height, width, 4] of the image's channel type into it."""

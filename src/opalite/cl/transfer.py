@@ -24,7 +24,7 @@ PAGE = 4096
 
 
 def write_buffer(
-    queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, offset: int, wait: bool, device: str
+    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
 ) -> cl.Event | None:
     """Copy `array` into `buffer` at `offset`. Without `wait` the array must stay unchanged until the queue finishes."""
     if array.nbytes == 0:
@@ -36,7 +36,7 @@ def write_buffer(
 
 
 def read_buffer(
-    queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, offset: int, wait: bool, device: str
+    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
 ) -> cl.Event | None:
     """Copy `array.nbytes` bytes of `buffer` from `offset` on into `array`."""
     if array.nbytes == 0:
@@ -47,7 +47,7 @@ def read_buffer(
         raise translate(e, f"Reading {array.nbytes} bytes", device) from e
 
 
-def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, byte: int, nbytes: int, offset: int, device: str) -> None:
+def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, byte: int, nbytes: int, device: str) -> None:
     """Set `nbytes` bytes from `offset` on to `byte`."""
     if nbytes == 0:
         return
@@ -58,10 +58,10 @@ def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, byte: int, nbytes: in
 def copy_buffer(
     queue: cl.CommandQueue,
     source: cl.Buffer,
-    target: cl.Buffer,
-    nbytes: int,
     source_offset: int,
+    target: cl.Buffer,
     target_offset: int,
+    nbytes: int,
     device: str,
 ) -> None:
     """Copy `nbytes` bytes from buffer to buffer on the device."""

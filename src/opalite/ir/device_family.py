@@ -16,6 +16,7 @@ FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is 
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
+ADDRESSES = "addresses"  # launches take parts of buffers by address: cl/addresses.py, found by a trial run
 PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run wrongly (Oclgrind: noalias, abs, freeze)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import BundleError
 from ..ir.content import content_key
 from ..ir.device import DeviceInfo
-from ..ir.device_family import PTX_MMA
+from ..ir.device_family import ADDRESSES, PTX_MMA
 from .codec import Encoder, decode
 from .lazy import LazyList
 from .program import Program
@@ -228,6 +228,7 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         device.fp64,
         device.image_support,
         device.base_align,
+        ADDRESSES in device.quirks,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import knobs
 from ..ir.device import DeviceInfo
-from ..ir.device_family import SLOW_SUB_BUFFERS
+from ..ir.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.hinted import hinted
@@ -275,7 +275,8 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
                 e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
-    e.nesting = find_nesting(graph, e.launches, alignment(device), _nesting_refusal(device))
+    refusal, part = _nesting_refusal(device), part_alignment(device)
+    e.nesting = find_nesting(graph, e.launches, alignment(device), refusal, part_align=part)
     for node in graph.nodes:
         e.counts.append(_emit_node(e, node))
         e.now += 1
@@ -295,9 +296,17 @@ def _stores_halves(node: Node) -> bool:
     return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
 
 
+WIDEST_VECTOR = 16  # bytes that a work-item reads at once on the devices that take addresses
+
+
 def alignment(device: DeviceInfo) -> int:
     """What offsets in the arena are multiples of: what sub-buffers need, and the widest vectors."""
     return max(device.base_align, 64)
+
+
+def part_alignment(device: DeviceInfo) -> int:
+    """What offsets of tensors inside others are multiples of: `alignment`, or the widest vectors for addresses."""
+    return WIDEST_VECTOR if ADDRESSES in device.quirks else alignment(device)
 
 
 def _nesting_refusal(device: DeviceInfo) -> str | None:

@@ -116,13 +116,19 @@ def stretch_start(node: Node) -> int | None:
 
 
 def find_nesting(
-    graph: Graph, launches: Mapping[Node, Sequence[Launch]], align: int, refusal: str | None = None
+    graph: Graph,
+    launches: Mapping[Node, Sequence[Launch]],
+    align: int,
+    refusal: str | None = None,
+    *,
+    part_align: int | None = None,
 ) -> Nesting:
     """The nesting of a placed graph, whose nodes take `launches` where nothing is nested.
 
     align: what the offsets of values' memory are multiples of, in bytes. refusal: why every Concat and Slice copies.
+    part_align: what the offsets of tensors inside others are multiples of, if less.
     """
-    finder = _Finder(graph, launches, align)
+    finder = _Finder(graph, launches, align, part_align or align)
     for node in graph.nodes:
         if not launches.get(node) or node.y.type.layout.is_image or not isinstance(node.op, Concat | Slice):
             continue
@@ -134,9 +140,10 @@ def find_nesting(
 class _Finder:
     """Nests one value after another and keeps account of the bytes alive at each step."""
 
-    def __init__(self, graph: Graph, launches: Mapping[Node, Sequence[Launch]], align: int) -> None:
+    def __init__(self, graph: Graph, launches: Mapping[Node, Sequence[Launch]], align: int, part_align: int) -> None:
         self.nesting = Nesting()
         self._align = align
+        self._part_align = part_align
         self._apart: dict[Value, str] = {}  # roots whose memory is no part of the arena, and why
         self._lives: dict[Value, tuple[int, int]] = {}  # steps of first and last use, by root
         self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step, at the sizes at hand
@@ -224,8 +231,8 @@ class _Finder:
             return "it is stored otherwise"
         return (
             None
-            if is_multiple(offset, self._align)
-            else f"byte {offset!r} of the output is not a multiple of {self._align}"
+            if is_multiple(offset, self._part_align)
+            else f"byte {offset!r} of the output is not a multiple of {self._part_align}"
         )
 
     def cut(self, node: Node) -> dict[int, str] | str:
@@ -236,8 +243,8 @@ class _Finder:
                 return f"of the {what}, {self._apart[v]}"
         if start is None or node.x.type.place != node.y.type.place:
             return "it is not one contiguous part of the input's memory"
-        if not is_multiple(start, self._align):
-            return f"byte {start!r} of the input is not a multiple of {self._align}"
+        if not is_multiple(start, self._part_align):
+            return f"byte {start!r} of the input is not a multiple of {self._part_align}"
         if not self._nest({node.y: Spot(container.root, container.offset + start)}, container.root):
             return "the input would hold its memory longer"
         return {}

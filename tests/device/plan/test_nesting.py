@@ -61,7 +61,7 @@ def test_nested_tensors_hold_what_copies_hold(nesting: Runtime, monkeypatch: pyt
     check_same(run_graph(make(), feeds), got)
     monkeypatch.setenv("OPALITE_NESTING", "0")
     plain = planned(nesting, make())
-    assert copies(plain) >= 2
+    assert copies(plain) >= 1  # GPUs join all inputs in one launch
     for a, b in zip(run(nesting, plain, feeds), got, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from opalite.ir.place import OPENCL, Memory, packed
 from opalite.passes.pipeline import place
 from opalite.plan import emit as emission
@@ -102,9 +103,20 @@ def test_nothing_is_nested_without_the_setting(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_drivers_that_are_slow_on_parts_of_buffers_copy() -> None:
-    program = planned(fire(), NVIDIA)
+    slow = dataclasses.replace(NVIDIA, quirks=(*set(NVIDIA.quirks) - {ADDRESSES}, SLOW_SUB_BUFFERS))
+    program = planned(fire(), slow)
     assert all(s.within < 0 for s in program.slots)
     assert "launches on parts of buffers are slow on this device" in report(program, "join").why
+
+
+def test_tensors_given_by_address_start_at_any_vector() -> None:
+    """A sub-buffer of the H200 would have to start at a multiple of 512 bytes."""
+    assert NVIDIA.base_align == 512
+    program = planned(fire(size=3), NVIDIA)
+    parts = [s.offset - program.slots[s.within].offset for s in program.slots if s.within >= 0]
+    assert len(parts) == 2
+    assert any(offset % 512 for offset in parts)
+    assert not any(offset % 16 for offset in parts)
 
 
 @pytest.mark.parametrize("device", [ADRENO, MALI, CPU], ids=lambda d: d.family)
