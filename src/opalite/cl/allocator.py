@@ -30,13 +30,16 @@ class Allocator:
         self.info = info
         self.counters = counters
 
-    def buffer(self, nbytes: int) -> cl.Buffer:
-        """A read-write buffer of at least `nbytes`. DeviceMemoryError if the device has no room for it."""
+    def buffer(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
+        """A read-write buffer of at least `nbytes`. DeviceMemoryError if the device has no room for it.
+
+        mapped: where the host reaches it best.
+        """
         size = max(nbytes, _SMALLEST)
         if size > self.info.global_mem:
             # NVIDIA's driver takes memory at the first use only and accepts any size here.
             raise self._refused(f"a buffer of {size} bytes", size, None)
-        flags = cl.mem_flags.READ_WRITE
+        flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if mapped else 0)
         return self._made(lambda: cl.Buffer(self.context, flags, size), f"a buffer of {size} bytes", size)
 
     def wrapped(self, array: Array, *, writable: bool = False) -> cl.Buffer | None:

@@ -184,9 +184,11 @@ class Runtime:
 
     # Memory
 
-    def allocate(self, nbytes: int) -> cl.Buffer:
-        """A read-write buffer of at least `nbytes`. DeviceMemoryError if there is no room."""
-        return self.allocator.buffer(nbytes)
+    def allocate(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
+        """A read-write buffer of at least `nbytes`, `mapped` for the host to reach. DeviceMemoryError if there is no
+        room.
+        """
+        return self.allocator.buffer(nbytes, mapped=mapped)
 
     def pinned(self, nbytes: int) -> Array:
         """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
@@ -233,6 +235,11 @@ class Runtime:
     def shares_memory(self) -> bool:
         """Whether the device works on host memory itself, so that values cross without a command on the queue."""
         return tensor.shares_memory(self.context, self.queue, self.info.on_host)
+
+    @property
+    def maps_memory(self) -> bool:
+        """Whether the device is a GPU that works in the host's memory, where mapping a buffer copies nothing."""
+        return self.info.unified_memory and not self.info.on_host
 
     # Transfers; on the queue, in order with launches, unless another is named
 

@@ -71,6 +71,31 @@ def copy_buffer(
         cl.enqueue_copy(queue, target, source, byte_count=nbytes, src_offset=source_offset, dst_offset=target_offset)
 
 
+def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], device: str) -> None:
+    """Store `source` as `dtype`, row by row, in `buffer`, which the host reaches while it is mapped."""
+    nbytes = source.size * dtype.itemsize
+    with cl_errors(f"Mapping {nbytes} bytes", device):
+        mapped = _map(queue, buffer, cl.map_flags.WRITE_INVALIDATE_REGION, nbytes)
+        try:
+            np.copyto(mapped.view(dtype).reshape(source.shape), source, casting="unsafe")
+        finally:
+            mapped.base.release(queue)
+
+
+def read_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, device: str) -> None:
+    """Fill the C-contiguous `array` from `buffer`. Waits for what is on the queue."""
+    with cl_errors(f"Mapping {array.nbytes} bytes", device):
+        mapped = _map(queue, buffer, cl.map_flags.READ, array.nbytes)
+        try:
+            np.copyto(array, mapped.view(array.dtype).reshape(array.shape))
+        finally:
+            mapped.base.release(queue)
+
+
+def _map(queue: cl.CommandQueue, buffer: cl.Buffer, flags: int, nbytes: int) -> Any:
+    return cl.enqueue_map_buffer(queue, buffer, flags, 0, (nbytes,), np.uint8, is_blocking=True)[0]
+
+
 def write_image(queue: cl.CommandQueue, image: cl.Image, texels: Array, wait: bool, device: str) -> None:
     """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
     with cl_errors(f"Writing an image of {image.width}×{image.height}", device):
@@ -115,7 +140,7 @@ class Crossing:
     The caller sees to it that no enqueued launch uses the buffer at that time.
     """
 
-    __slots__ = ("__weakref__", "_host", "_rt", "buffer", "nbytes")
+    __slots__ = ("__weakref__", "_host", "_maps", "_rt", "buffer", "nbytes")
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
@@ -129,7 +154,9 @@ class Crossing:
             buffer = rt.allocator.wrapped(self._host, writable=True)
             if buffer is None:
                 self._host = None
-        self.buffer = rt.allocate(nbytes) if buffer is None else buffer
+        # A GPU that works in the host's memory: what is written to mapped memory is not copied once more.
+        self._maps = buffer is None and nbytes > 0 and rt.maps_memory
+        self.buffer = rt.allocate(nbytes, mapped=self._maps) if buffer is None else buffer
 
     @property
     def address(self) -> int | None:
@@ -140,6 +167,10 @@ class Crossing:
         """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished."""
         source = np.asarray(array)
         if source.size == 0:
+            return None
+        if self._maps:
+            self._rt.counters.transfers += 1
+            write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
             return None
         if self._host is None:
             return self._rt.write(self.buffer, np.ascontiguousarray(source, dtype), wait=False, queue=queue)
@@ -159,6 +190,10 @@ class Crossing:
     def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
         """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""
         if array.size == 0:
+            return None
+        if self._maps:
+            self._rt.counters.transfers += 1
+            read_mapped(queue or self._rt.queue, self.buffer, array, self._rt.info.name)
             return None
         if self._host is None:
             return self._rt.read(self.buffer, array, wait=False, queue=queue)
