@@ -66,10 +66,17 @@ before it does, and how many may be reading tables."""
 TICKS = 1024
 """Of the processor's clock, in which workers measure how long they stay."""
 
-CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK")
+CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED")
 """What a worker that stays is given, an ulong each: where the present TABLE lies and the words of CONTROL, and how many
-workers share a run, 1 where the host walks alone. serve_steps writes the others: where the host's function lies, how
-workers round, and the processor's clock."""
+workers share a run, 1 where the host walks alone. serve_steps writes CODE, MODE and CLOCK: where the host's function
+lies, how workers round, and the processor's clock. The others are for a run that repeats its steps: how many TRIPS
+there are at most, how many were MADE, where the byte lies that says whether another one follows (0: it does), and where
+the MOVEs between them lie, and how many."""
+
+MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
+"""Bytes that the host copies after each trip, an ulong each: where to and from, how many, and by how much both places
+move on after it. WHEN is 0 for what a trip leaves behind, and 1 for what the next one needs, which comes only before
+that; those of 0 stand first."""
 
 TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
 """The steps for one set of sizes, an ulong each: where their arguments, shapes and counters lie, how many steps there
@@ -206,7 +213,7 @@ static void walk_steps(global const ulong *args, global const uint *shapes, glob
         patience = turns > patience ? max(patience / 4, LEAST_SPINS) : min(patience + patience / 4, SPINS);
     }}
 }}
-{_numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _STAY if stays else _RUN}
+{_stay_text() if stays else _RUN}
 kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
 """
 
@@ -249,12 +256,29 @@ kernel void clear_steps(global uint *counters, uint first, uint last) {
 """
 
 _STAY = """
+// After a trip: what it leaves behind and what the next one needs goes where it belongs. Whether there is another one.
+static bool goes_on(global ulong *call) {
+    const bool more = ++call[MADE] < call[TRIPS] && (!call[GOES] || *(global const uchar *)call[GOES]);
+    global ulong *m = (global ulong *)call[MOVES];
+    for (ulong k = 0; k < call[MOVED]; ++k, m += MOVE) {
+        if (m[WHEN] && !more) break;
+        global uchar *to = (global uchar *)m[TO];
+        global const uchar *from = (global const uchar *)m[FROM];
+        const ulong bytes = m[BYTES];
+        for (ulong i = 0; i < bytes / 16; ++i) vstore16(vload16(i, from), i, to);
+        for (ulong i = bytes / 16 * 16; i < bytes; ++i) to[i] = from[i];
+        m[TO] += m[TO_STEP];
+        m[FROM] += m[FROM_STEP];
+    }
+    return more;
+}
 void take_part(global ulong *call, bool leads, uint me) {
     global uint *control = (global uint *)call[WORDS];
     uint asked, served, mode = 0;
     if (leads) {  // numbers that are not normal are treated as workers treat them
         mode = __builtin_ia32_stmxcsr();
         __builtin_ia32_ldmxcsr((uint)call[MODE]);
+        call[MADE] = 0;
         served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
     } else {
         served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
@@ -264,11 +288,16 @@ void take_part(global ulong *call, bool leads, uint me) {
         if (asked != served) {
             // Where nobody may be reading, the host writes tables anew that are not the present one.
             if (!leads) __atomic_fetch_add(control + INSIDE, 1, __ATOMIC_SEQ_CST);
-            global const ulong *table = (global const ulong *)__atomic_load_n(call + TABLE, __ATOMIC_SEQ_CST);
+            global ulong *table = (global ulong *)__atomic_load_n(call + TABLE, __ATOMIC_SEQ_CST);
             const uint turn = (uint)__atomic_load_n(table + TURN, __ATOMIC_ACQUIRE);
             walk_steps((global const ulong *)table[ARGS], (global const uint *)table[SHAPES],
                        (global uint *)table[COUNTERS], 0, (uint)table[STEPS], me, (uint)call[WORKERS], turn);
-            if (leads) break;
+            if (leads) {
+                if (!goes_on(call)) break;
+                __atomic_store_n(table + TURN, (ulong)(uint)(turn + 1), __ATOMIC_RELEASE);
+                __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
+                continue;  // as another run, which others may take part in
+            }
             __atomic_fetch_sub(control + INSIDE, 1, __ATOMIC_SEQ_CST);
             served = asked;
         }
@@ -300,6 +329,11 @@ kernel void serve_steps(global ulong *call, uint tells) {
 
 def _numbered(names: Sequence[str], stride: int) -> str:
     return "".join(f"#define {name} {stride * i}\n" for i, name in enumerate(names))
+
+
+def _stay_text() -> str:
+    numbers = _numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _numbered(MOVE, 1)
+    return f"{numbers}#define MOVE {len(MOVE)}\n{_STAY}"
 
 
 def _only(text: str, entry: str) -> str | None:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.symbols import is_dim
 from ..proto.graphdef import GraphDef
+from .body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
+from .evaluate import ancestors
 from .internal import internal_node
+from .open_dims import CLOSED, Open
 from .scan_distance import distance_power
 from .scopes import Item, make_item
 from .sequences import SEQUENCES
-from .tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
 from .walker import Control, Walk
 
 _SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
@@ -56,7 +59,7 @@ def visit_loop(walk: Walk, item: Item) -> None:
         if _unroll_loop(walk, item, body, trips, condition is None or bool(condition)):
             return
         walk.rollback(mark)
-    walk.add_task(item, LoopTask(item, _body(walk, item, body)))
+    walk.add_task(item, LoopTask(item, _body(walk, item, body, slice(2, None))))
 
 
 def _may_stop(body: GraphDef) -> bool:
@@ -112,7 +115,7 @@ def visit_scan(walk: Walk, item: Item) -> None:
     if item.node.version >= 9 and (_distance_scan(walk, item, body) or _unroll_scan(walk, item, body)):
         return
     walk.rollback(mark)
-    walk.add_task(item, ScanTask(item, _body(walk, item, body)))
+    walk.add_task(item, ScanTask(item, _body(walk, item, body, slice(0, ScanPlan(item).n_states))))
 
 
 def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
@@ -144,7 +147,7 @@ def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
         return False
     axes = plan.input_axes([len(s) for s in shapes])
     length = plan.length(shapes, axes)
-    if not 0 < length <= _most_trips(body):
+    if is_dim(length) or not 0 < length <= _most_trips(body):
         return False
     begun = (len(walk.pending), len(walk.tasks))
     state = list(item.inputs[: plan.n_states])
@@ -174,7 +177,7 @@ def visit_sequence_map(walk: Walk, item: Item) -> None:
     elements = walk.sequences.get(item.inputs[0])
     if elements is None or len(elements) > _most_trips(body) or any(n in walk.objects for n in item.inputs):
         if not _must_wait(walk, item):
-            walk.add_task(item, MapTask(item, _body(walk, item, body)))
+            walk.add_task(item, MapTask(item, _body(walk, item, body, slice(0, 0))))
         return
     if any(len(walk.sequences[n]) != len(elements) for n in item.inputs if n in walk.sequences):
         raise ShapeError(f"{item.node.label} maps sequences of different lengths")
@@ -214,12 +217,18 @@ def _must_wait(walk: Walk, item: Item) -> bool:
     return True
 
 
-def _body(walk: Walk, item: Item, graph: GraphDef) -> Body:
-    """The body as a model: weights of the surrounding model become its own, other captured values its inputs."""
+def _body(walk: Walk, item: Item, graph: GraphDef, states: slice) -> Body:
+    """The body as a model: weights of the surrounding model become its own, other captured values its inputs.
+
+    states: those of the node's inputs that are inputs of the first trip.
+    """
     captured = [(n, item.scope.resolve(n)) for n in graph.captures]
     weights = {local: array for local, outer in captured if (array := walk.static(outer)) is not None}
     fed = tuple((local, outer) for local, outer in captured if local not in weights)
-    return Body(graph, walk.nested(item, graph, weights), fed)
+    given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
+    values = ((local, walk.lookup(outer)) for local, outer in given if outer)
+    dims = {local: [Open(d.text) if is_dim(d) else CLOSED for d in v.shape] for local, v in values if v is not None}
+    return Body(graph, walk.nested(item, graph, weights, {n: d for n, d in dims.items() if any(d)}), fed)
 
 
 _UNKNOWN: Any = object()
@@ -232,8 +241,18 @@ def _known_scalar(walk: Walk, item: Item, i: int) -> Any:
         return None
     if name in walk.deferred or name in walk.objects:
         return _UNKNOWN
+    if _is_open(walk, name):  # unrolled, each number of trips would take a plan of its own
+        return _UNKNOWN
     array = walk.known(item, name)
     return _UNKNOWN if array is None else _single(item, array, "trip count or condition")
+
+
+def _is_open(walk: Walk, name: str) -> bool:
+    """Whether the contents of the tensor follow from sizes that are symbols, which would be fixed to know them."""
+    value, sized = walk.lookup(name), walk.builder.sized
+    if value is None or value.is_const or not sized:
+        return False
+    return value in sized or any(v in sized for node in ancestors([value]) for v in node.inputs)
 
 
 def _single(item: Item, array: Any, what: str) -> Any:

@@ -387,15 +387,16 @@ class ModelImporter:
         functions: FunctionTable | None = None,
         constants: Mapping[str, Array] | None = None,
         symbols: bool | None = None,
-        is_body: bool = False,
+        body_dims: Mapping[str, Declared] | None = None,
     ) -> None:
         """`constants` are captured values of a body, by the names it uses for them.
 
-        symbols: whether open dimensions are symbols; by default as OPALITE_SYMBOLS says.
+        symbols: whether open dimensions are symbols; by default as OPALITE_SYMBOLS says. body_dims: of a body, which
+        dimensions of what it is given are known to be open; None for a model.
         """
         self.graph = graph
         self.symbols = bool(knobs.get("OPALITE_SYMBOLS")) if symbols is None else symbols
-        self._is_body = is_body
+        self._body_dims = body_dims
         self.name = graph.name or "model"
         self.functions = functions or {}
         self.outputs = tuple(v.name for v in graph.outputs)
@@ -427,20 +428,25 @@ class ModelImporter:
         return Run(self, root, feeds, runner, before_import)
 
     def _open_dims(self) -> OpenDims:
-        """Which dimensions the model leaves open; a body's are what it is called with."""
+        """Which dimensions the model leaves open; a body's others are what it is called with."""
         if not self.symbols:
             return CLOSED_DIMS
+        if self._body_dims is not None:
+            return OpenDims(self._body_dims, frozenset(), learns=True)
         declared: dict[str, Declared] = {}
         for info in self.graph.inputs:
-            if info.kind == "tensor" and info.shape is not None and not self._is_body:
+            if info.kind == "tensor" and info.shape is not None:
                 declared[info.name] = [CLOSED if isinstance(d, int) else Open(d or "") for d in info.shape]
         return OpenDims(declared, frozenset(), learns=True)
 
-    def nested(self, item: Item, body: GraphDef, constants: Mapping[str, Array]) -> ModelImporter:
-        """The importer of a body; the same one for every shape that the item is imported for."""
+    def nested(
+        self, item: Item, body: GraphDef, constants: Mapping[str, Array], dims: Mapping[str, Declared]
+    ) -> ModelImporter:
+        """The importer of a body; the same one for every shape that the item is imported for. dims: which are open of
+        what it is given."""
         key = (item.outputs, item.node.op_type, *constants)
         if key not in self._nested:
-            self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, is_body=True)
+            self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, dims)
         return self._nested[key]
 
 

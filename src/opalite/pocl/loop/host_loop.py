@@ -68,7 +68,7 @@ class HostLoop:
         self._call, self._words = memoryview(call.data), memoryview(words.data)
         self._workers, self._left = places["WORKERS"], places["LEFT"]
         self._stay, self._leave = places["STAY"], places["LEAVE"]
-        self._present, self._inside = places["TABLE"], places["INSIDE"]
+        self._present, self._inside, self._made = places["TABLE"], places["INSIDE"], places["MADE"]
         self._count = math.prod(others.grid)
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = rt.make_queue()
@@ -149,7 +149,23 @@ class HostLoop:
         self._function(self._address, True, 0)
         self._ended = time.perf_counter()
         if self._joins is None and not crowded:
-            self._learn(joins, self._ended - started)
+            self._learn(joins, (self._ended - started) / self._call[self._made])
+
+    def run_trips(self, trips: int, moves: Array, goes: int = 0) -> int:
+        """Run all steps up to `trips` times, and wait; how often it was.
+
+        moves: rows of MOVE of plan/step_text.py, which are changed. goes: address of the byte that a trip sets to zero
+        where none is to follow; 0 for none.
+        """
+        call, places = self._call, self._given[3]
+        call[places["TRIPS"]], call[places["GOES"]] = trips, goes
+        call[places["MOVES"]], call[places["MOVED"]] = moves.ctypes.data, len(moves)
+        try:
+            self.run()
+        finally:
+            call[places["TRIPS"]] = call[places["MOVED"]] = 0
+        made: int = call[self._made]
+        return made
 
     def leave(self) -> None:
         """Have the workers that stay leave as soon as they have nothing to do."""

@@ -1,5 +1,7 @@
 """Executable: a Program made ready on a device - built, its memory allocated, weights uploaded, every argument set.
 
+Longer than 400 lines: what is made ready for one size or another, and which way it then runs, has one owner.
+
 After that a run uploads inputs, enqueues prepared launches and downloads outputs: it builds no program, allocates no
 device memory and sets no kernel argument. Which way it goes is a Strategy's business, and chosen here.
 
@@ -43,6 +45,7 @@ from .sliced import Room, Sliced
 from .slot_memory import Placed, SlotMemory
 from .strategy import Strategy
 from .trace import RunTrace
+from .trips import TripPlan, Trips
 
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
@@ -336,6 +339,17 @@ class Executable:
         if not self._loop.stays:
             self._set_launches()
         return self._loop
+
+    def trips(self, plan: TripPlan) -> Trips | str:
+        """How to run the program as the body of a loop, all trips in one call, or why that cannot be."""
+        if self._loop is None and not self._loop_builder.is_idle:
+            self._join()
+        if self._repeat is None:
+            return "the calling thread does not walk its launches (yet)"
+        if self.exchange.is_bound:
+            self._bind({}, (), ())
+        self.last = self._repeat
+        return self._repeat.trips(plan)
 
     def _poll(self, builder: LoopBuilder) -> Joined | None:
         """The builder's loop, if it is there; a twin's own is walked by the host alone."""

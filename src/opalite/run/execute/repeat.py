@@ -15,11 +15,12 @@ import numpy as np
 
 from ...cl.tensor import DeviceTensor
 from ...errors import OpaliteError
-from ...plan.program import DownloadStep, HostStep, ReferenceStep, UploadStep
+from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep, UploadStep
 from ...pocl.loop.host_loop import HostLoop
 from .loop import Loop
 from .phases import Phase, Prepared
 from .trace import RunTrace
+from .trips import TripPlan, Trips, trips_of
 
 Array = np.ndarray[Any, Any]
 Held = Sequence[tuple[int, Array]]
@@ -30,17 +31,21 @@ _new_trace = RunTrace.__new__
 
 
 class Repeat:
-    """Runs on arrays, whose outputs the caller gets as arrays. Not thread-safe, as the Executable is not."""
+    """Runs on arrays, whose outputs the caller gets as arrays. Not thread-safe, as the Executable is not.
+
+    loop: what the host walks. inputs, outputs: memory with slots on the host.
+    """
 
     name = "repeat"
 
     def __init__(
         self, prepared: Prepared, loop: HostLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
     ) -> None:
-        self._loop = loop
-        self._inputs = inputs
-        self._outputs = outputs
+        self.loop = loop
+        self.inputs = inputs
+        self.outputs = outputs
         self._prepared = prepared
+        self._trips: dict[TripPlan, Trips | str] = {}
         at = next(i for i, p in enumerate(phases) if isinstance(p, HostLoop))
         self._before = [p for p in phases[:at] if isinstance(p, HostStep | ReferenceStep)]
         self._after = [p for p in phases[at:] if isinstance(p, HostStep | ReferenceStep)]
@@ -61,12 +66,12 @@ class Repeat:
             self._prepare_uploads(hosts)
             host_s = clock() - started
             started += host_s
-        for number, memory in self._inputs:
+        for number, memory in self.inputs:
             memory[...] = hosts[number]
         uploaded = clock()
-        self._loop.run()
+        self.loop.run()
         computed = clock()
-        for number, memory in self._outputs:
+        for number, memory in self.outputs:
             hosts[number] = memory.copy()
         ended = clock()
         self._counters.transfers += self._transfers
@@ -94,11 +99,34 @@ class Repeat:
         for upload in self._uploads:
             self._prepared.exchange.upload(upload, hosts[upload.host])
 
+    @property
+    def program(self) -> Program:
+        """What is run."""
+        return self._prepared.program
+
+    def trips(self, plan: TripPlan) -> Trips | str:
+        """How to run it as the body of a loop, or why its trips cannot be made at once."""
+        if plan not in self._trips:
+            is_alone = not (self._before or self._after or self._uploads)
+            self._trips[plan] = trips_of(self, plan) if is_alone else "operators on the host belong to it"
+        return self._trips[plan]
+
+    def trace_of_trips(self, made: int) -> RunTrace:
+        """Of a run that made so many trips, without its seconds."""
+        self._counters.transfers += self._transfers
+        return RunTrace(
+            strategy="trips",
+            launches=made * self._launches,
+            bytes_up=self._bytes_up,
+            bytes_down=made * self._bytes_down,
+            waits=1,
+        )
+
     def replay(self) -> None:
         """See Strategy.replay."""
         for step in (*self._before, *self._after):
             raise OpaliteError(f"{step.node} runs on the host, so the launches alone compute nothing")
-        self._loop.run()
+        self.loop.run()
 
 
 def repeat_of(prepared: Prepared, loop: Loop) -> Repeat | None:

@@ -8,6 +8,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...cl.beside_runs import planning
 from ...plan.program import Program
@@ -24,11 +25,12 @@ KEPT = 8
 @dataclass(eq=False)
 class SizedProgram:
     """A program for some sizes. steady: how runs like the last one go, once that is known. notes: which sizes, and what
-    others the plan serves."""
+    others the plan serves. handings: what its trips hand on as the body of a loop (bodies.py)."""
 
     program: Program
     steady: SteadyRun | None = None
     notes: tuple[str, ...] = ()
+    handings: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 
 from ...errors import BundleError
 from ...importer import ContentsNeededError, check_feeds, load_model
+from ...importer.walk.body_tasks import BodyTask
 from ...importer.walk.given import Given
 from ...importer.walk.segments import ModelImporter, Output, Same, Segment
-from ...importer.walk.tasks import BodyTask, run_tasks
+from ...importer.walk.tasks import run_tasks
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.edits import ModelEdits
@@ -67,15 +69,28 @@ class ImportedModel:
         return made
 
     def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
-        """The one segment of the whole model for inputs of these types. BundleError if there are more."""
+        """The one segment of the whole model for inputs of these types. BundleError if there are more.
 
+        A loop whose number of trips follows from a size is unrolled, and the segment serves these sizes alone.
+        """
+        try:
+            return self._only_segment(self.importer, feeds)
+        except BundleError:
+            if not self.importer.symbols:
+                raise
+            plain = ModelImporter(self._model.graph, self._model.functions, symbols=False)
+            with suppress(BundleError):
+                return self._only_segment(plain, feeds)
+            raise
+
+    def _only_segment(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Segment:
         def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             raise BundleError(
                 "a loop whose body runs step by step cannot be compiled ahead of time; run the .onnx file"
             )
 
         try:
-            segment = self.importer.begin(feeds, no_bodies).segment
+            segment = importer.begin(feeds, no_bodies).segment
         except ContentsNeededError as e:
             raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
         if segment is None:

@@ -25,6 +25,7 @@ from ..execute.exchange import Target
 from ..execute.sliced import Room
 from ..execute.trace import Ran, RunTrace
 from .behind import Job
+from .bodies import Bodies
 from .compiler import Compiler, Prepared
 from .executables import Compiled, ExecutableCache, SizedProgram
 from .far_sizes import Far
@@ -124,6 +125,7 @@ class OnnxModel:
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             return self._run(body, inner, inside, trace, turn, made=made)
 
+        bodies = Bodies(self, run_body, inside, trace, turn)
         beside = ExitStack()
 
         def before_import() -> None:
@@ -133,7 +135,7 @@ class OnnxModel:
         clock = time.perf_counter
         started = clock()
         with beside:
-            run = importer.begin(feeds, run_body, before_import)
+            run = importer.begin(feeds, bodies, before_import)
         trace.import_s += clock() - started
         ran = trace.ran
         assert ran is not None
@@ -223,6 +225,7 @@ class OnnxModel:
             if strict:
                 _refuse_tasks(run)
         turn.forget(parked)
+        ran.note(*bodies.told.values())
         for task in run.tasks_run:
             ran.add_host(_task_report(task))
         return run.outputs
