@@ -90,8 +90,8 @@ def find_options(
     """(options in order of expected time, refusals by kernel name).
 
     `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None leaves the
-    choice open: on devices that prefer images, convolutions that were not measured, where the time goes, take them,
-    and others what is cheapest beside their neighbours; elsewhere images are for the tuner to try, and count only once
+    choice open: on devices that prefer images, convolutions, where the time goes, take them, and others what is
+    cheapest beside their neighbours; buffers there, and images elsewhere, are for the tuner to try, and count only once
     they were measured.
     Sizes that are symbols count as they are at hand: `confirm` guards what is chosen.
     `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
@@ -155,11 +155,16 @@ def _find_options(
     if measured is not None:
         options = _with_times(node, options, measured)
     if memory is None and not device.prefers_images and not isinstance(node.op, PlaceCast):
-        options = [replace(o, seconds=math.inf) if o.has_images and not o.measured else o for o in options]
+        options = [_left(o) if o.has_images else o for o in options]
     elif memory is None and isinstance(node.op, Conv) and images:
-        options = [o for o in options if o.has_images or o.measured]
+        options = [o if o.has_images else _left(o) for o in options]
     options.sort(key=lambda o: o.seconds)
     return options, refusals
+
+
+def _left(option: Option) -> Option:
+    """The option as one that the tuner tries, and nobody takes before it was measured."""
+    return option if option.measured else replace(option, seconds=math.inf)
 
 
 def confirm(node: Node, device: DeviceInfo, option: Option) -> str | None:

@@ -13,9 +13,14 @@ from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
 from opalite.passes.pipeline import optimise, place
+from opalite.place.options import Measured
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import Program, SlotArg
+from opalite.tune.database import TuningDatabase
+from opalite.tune.levels import Level
+from opalite.tune.lookup import Lookup
+from opalite.tune.tuner import find_jobs
 
 from ...helpers.graphs import GraphMaker
 
@@ -100,6 +105,29 @@ def test_a_tensor_over_the_limits_gets_a_buffer() -> None:
 def test_a_device_without_images_gets_buffers() -> None:
     device = dataclasses.replace(ADRENO, image_support=False)
     assert not plan(small_net(), device, Memory.IMAGE2D).image_pool
+
+
+def test_the_tuner_of_an_adreno_tries_buffers_too() -> None:
+    """Images are what it takes unmeasured, not all that it can compare."""
+
+    def convolution(measured: Measured | None = None) -> Node:
+        graph = small_net()
+        optimise(graph)
+        place(graph, ADRENO, memory=None, measured=measured)
+        return next(n for n in graph.nodes if n.name == "c2")
+
+    node = convolution()
+    assert node.chosen.option.has_images
+    lookup = Lookup(TuningDatabase(None), ADRENO)
+    wide = {c.binding.outputs[0].is_image: job for job in find_jobs([node], lookup, Level.WIDE) for c in job.candidates}
+    assert wide[True].chosen
+    assert not wide[False].chosen
+    assert [job.chosen for job in find_jobs([node], lookup, Level.NORMAL)] == [True]
+
+    def measured(node: Node, kernel: Kernel, binding: Binding) -> float | None:
+        return 1e-3 if binding.outputs[0].is_image else 1e-9
+
+    assert not convolution(measured).chosen.option.has_images
 
 
 def test_elsewhere_images_are_taken_only_where_they_were_measured() -> None:
