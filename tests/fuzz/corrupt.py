@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib
 import json
 import os
 import random
@@ -52,6 +53,7 @@ class Subject:
     feeds: Feeds
     want: list[Any] = field(default_factory=list)
     bundle: bytes = b""
+    files: set[str] = field(default_factory=set)  # of the cache, which its runs made
 
 
 @dataclass(frozen=True)
@@ -116,19 +118,28 @@ class Campaign:
         self.subjects = [s for s in make_subjects() if not names or s.name in names]
 
     def prepare(self) -> None:
-        """Find the right answers, make the bundles, and fill the cache."""
-        answer = self.folder / "answer.npz"
+        """Find the right answers, make the bundles, and fill the cache, as processes that found programs there do."""
         for subject in self.subjects:
-            status = self._in_child(lambda s=subject: self._learn(s, answer), self._template)
-            assert status == "", f"{subject.name} cannot be prepared: {status}"
-            with np.load(answer) as found:
-                subject.want = [found[f"arr_{n}"] for n in range(len(found.files))]
-            bundle = self.folder / "subject.opal"
-            subject.bundle = bundle.read_bytes() if bundle.exists() else b""
-            bundle.unlink(missing_ok=True)
+            before = _files(self._template)
+            for _ in range(2 if self.what == "cache" else 1):  # PoCL's own files are made by a process that finds programs
+                self._prepare(subject)
+            subject.files = _files(self._template) - before
         shutil.copytree(self._template, self._box / "cache", symlinks=True, dirs_exist_ok=True)
 
-    def _learn(self, subject: Subject, answer: Path) -> None:
+    def _prepare(self, subject: Subject) -> None:
+        answer, modules = self.folder / "answer.npz", self.folder / "modules"
+        status = self._in_child(lambda: self._learn(subject, answer, modules), self._template)
+        assert status == "", f"{subject.name} cannot be prepared: {status}"
+        for name in modules.read_text().split():  # so that no child has to import them
+            importlib.import_module(name)
+        with np.load(answer) as found:
+            subject.want = [found[f"arr_{n}"] for n in range(len(found.files))]
+        bundle = self.folder / "subject.opal"
+        subject.bundle = bundle.read_bytes() if bundle.exists() else b""
+        bundle.unlink(missing_ok=True)
+
+    def _learn(self, subject: Subject, answer: Path, modules: Path) -> None:
+        """A child's part: the right answer, what else the campaign needs, and which modules that took."""
         import opalite
 
         session = opalite.InferenceSession(subject.model, precision="fp32")
@@ -139,6 +150,7 @@ class Campaign:
         if self.what == "cache" and self._tunes and subject.name in ("classifier", "dense"):
             opalite.InferenceSession(subject.model, precision="fp32").tune(subject.feeds, "fast")
             opalite.InferenceSession(subject.model, precision="fp32").run(None, subject.feeds)
+        modules.write_text(" ".join(name for name in sys.modules if name.partition(".")[0] in ("opalite", "pyopencl")))
 
     def run(self, seed: int, count: int, seconds: float = 1e9) -> None:
         """Seeds from `seed` on, until they are run or the time is up."""
@@ -196,7 +208,7 @@ class Campaign:
         if self.what == "cache":
             shutil.rmtree(self._box / "cache", ignore_errors=True)
             shutil.copytree(self._template, self._box / "cache", symlinks=True)
-            what = damage_files(self._box / "cache", rng)
+            what = damage_files(self._box / "cache", rng, subject.files if rng.random() < 0.25 else ())
         elif self.what == "opal":
             raw, what = damage_bytes(subject.bundle, other.bundle, rng)
         elif rng.random() < 0.5:
@@ -312,6 +324,11 @@ class Campaign:
         return [f for f in self.found if f.kind in FAULTS]
 
 
+def _files(folder: Path) -> set[str]:
+    """Files below `folder`, relative to it."""
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+
+
 def _as_others(path: Path, feeds: Feeds, got: list[Any]) -> tuple[str, str]:
     """How an answer to a damaged model compares with onnxruntime's, and with onnx's reference where they differ."""
     import onnxruntime
@@ -372,7 +389,10 @@ def _differences(got: list[Any], want: list[Any]) -> str:
 
 
 def preload() -> None:
-    """Import what children need, and start no OpenCL: then a fork is as good as a new process, and 50 times as fast."""
+    """Import what children need, and start no OpenCL: then a fork is as good as a new process, and 50 times as fast.
+
+    `Campaign.prepare` adds the modules that sessions import.
+    """
     import onnx.reference  # noqa: F401
     import onnxruntime  # noqa: F401
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,13 @@ def _other(model: Any, f: Any, value: Any, rng: random.Random) -> Any:
     return max(least, min(most, rng.choice((*HUGE, value + 1, value - 1, value * 2, -value))))
 
 
-def damage_files(folder: Path, rng: random.Random) -> str:
-    """Damage one, a few or all files below `folder`; returns how."""
+def damage_files(folder: Path, rng: random.Random, names: Collection[str] = ()) -> str:
+    """Damage one, a few or all files below `folder`; returns how. names: relative to it, of those to damage, if any."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
-    count = rng.choice((1, 1, 1, 2, 5, len(files)))
+    those = [p for p in files if str(p.relative_to(folder)) in names] or files
+    count = rng.choice((1, 1, 1, 2, 5, len(those)))
     done = []
-    for path in rng.sample(files, min(count, len(files))):
+    for path in rng.sample(those, min(count, len(those))):
         how = rng.choice(("bytes", "bytes", "bytes", "gone", "empty", "other", "folder", "link", "loop"))
         other = rng.choice(files)
         if not path.is_file() or not other.is_file():

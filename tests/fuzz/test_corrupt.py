@@ -20,6 +20,8 @@ from tests.fuzz.corrupt import Campaign, preload
 preload()
 campaign = Campaign(sys.argv[1], Path(sys.argv[2]), names=("classifier", "adder", "determinant"))
 campaign.prepare()
+maps = Path("/proc/self/maps")
+assert not maps.exists() or "libpocl" not in maps.read_text(), "this process has started OpenCL"
 campaign.run(0, int(sys.argv[3]))
 for f in campaign.faults:
     print(f)
