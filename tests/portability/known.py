@@ -96,6 +96,14 @@ AVOIDED = (
         "pocl_assembly.py",
     ),
     Avoided(
+        "pocl-6.0",
+        "takes the address of `vload_half8` for a multiple of 16 bytes in some loops, and terminates the process where "
+        "it is none",
+        "no quirk: on CPUs whose compiler is newer than LLVM 14, kernels move halves in vectors of bits that say how "
+        "they lie (`include/common.cl`)",
+        "pocl_half_vectors.py",
+    ),
+    Avoided(
         "rusticl-25.0",
         "reads the wrong image in a function that takes a vector and an image",
         "no quirk: such functions are `always_inline` for every driver, so Mesa never sees a call",
