@@ -238,6 +238,7 @@ def test_times_are_shown_apart() -> None:
 def bad_inputs() -> dict[str, tuple[list[str], str]]:
     return {
         "no file": (["-i", "none.npy"], "input file none.npy does not exist"),
+        "folder": (["-i", "."], "input file . is a folder"),
         "kind": (["-i", "x.txt"], "unknown kind of input; expected .npy, .npz, .pb or a picture"),
         "damaged npy": (["-i", "bad.npy"], "bad.npy could not be read as input 'x'"),
         "empty npy": (["-i", "empty.npy"], "empty.npy could not be read"),
@@ -507,7 +508,8 @@ def test_hits_and_misses_of_processes_are_listed(tmp_path: Path, monkeypatch: py
 def test_a_file_without_tuning(empty_cache: TuningDatabase, text: str | None, said: str) -> None:
     if text is not None:
         Path("t.json").write_text(text)
-    assert said in opalite("cache", "import", "t.json", code=1)
+    told = opalite("cache", "import", "t.json", code=1)
+    assert said in told and "t.json" in told
 
 
 def test_a_cache_that_is_off(monkeypatch: pytest.MonkeyPatch, empty_cache: TuningDatabase) -> None:

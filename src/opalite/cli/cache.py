@@ -108,7 +108,11 @@ def import_(file: str) -> None:
         text = Path(file).read_text()
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(f"tuning results {file} could not be read: {getattr(e, 'strerror', None) or e}") from e
-    click.echo(f"took {import_json(database, text)} tuning results from {file}")
+    try:
+        taken = import_json(database, text)
+    except InputError as e:
+        raise e.add_context(f"while reading {file}") from None
+    click.echo(f"took {taken} tuning results from {file}")
 
 
 def _database() -> TuningDatabase:

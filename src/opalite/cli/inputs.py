@@ -145,7 +145,7 @@ def _load(
     path: Path, wanted: Sequence[Wanted], shapes: Mapping[str, tuple[int, ...]], preprocess: Preprocess
 ) -> dict[str, Array]:
     if not path.is_file():
-        raise InputError(f"input file {path} does not exist")
+        raise InputError(f"input file {path} {'is a folder' if path.is_dir() else 'does not exist'}")
     suffix = path.suffix.lower()
     w = wanted[0]
     try:

@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir.feeds import dtype_of, is_tensor
 from ...ir.graph import Value
+from ...ir.symbols import with_plain_sizes
 from ..host.reference import NeedTask, emit_host
 from ..proto.constants import Constants, held_by
 from ..proto.functions import expand_schema
@@ -199,6 +200,7 @@ class Walk:
                 self.builder.rollback(mark)
                 return emit_host(self.builder, node, inputs)
         except OpaliteError as e:
+            e.message = with_plain_sizes(e.message)
             e.add_context(_importing(node, inputs))
             raise
         except _BAD_INPUT as e:

@@ -12,7 +12,7 @@ polynomials are one object, so that comparing them records nothing. Bounds of th
 
 from .at_sizes import AtSizes, Moved, holds_symbols
 from .compiled import Numbers, compile_numbers
-from .dim import Dim
+from .dim import Dim, with_plain_sizes
 from .explain import conditions, fixed_sizes
 from .extremes import at_least, at_most, fitted, may_be_less, may_leave_rest
 from .real import Real, is_less
@@ -64,4 +64,5 @@ __all__ = [
     "may_leave_rest",
     "runs_along",
     "same_or_int",
+    "with_plain_sizes",
 ]

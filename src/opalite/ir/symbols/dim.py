@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 _TELLERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text made of sizes is for messages only, and so takes the size at hand."""
+
+_SHOWN = re.compile(r"<[^<>]+ = (-?\d+)>")
+
+
+def with_plain_sizes(text: str) -> str:
+    """`text` with the size at hand in place of each Dim that it shows as `repr` does, inside a tuple for instance."""
+    return _SHOWN.sub(r"\1", text)
 
 
 def _is_told() -> bool:

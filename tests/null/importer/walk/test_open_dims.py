@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from opalite.errors import ShapeError
 from opalite.ir.symbols import fixed_sizes
 
 from ....helpers.numpy_session import NumpySession
@@ -287,6 +288,16 @@ def test_a_guard_tells_which_node_fixed_what() -> None:
     (segment,) = run_at(text, ((2, 3, 8, 6),)).imported
     (told,) = fixed_sizes(segment.graph.trace)
     assert told.startswith("size 8 of axis 2 of 'x' (H) is fixed by HannWindow node 'v' (onnx/generate.py:")
+
+
+def test_errors_tell_sizes_as_numbers() -> None:
+    """Not as symbols, though making a message must not fix them."""
+    model = parse("g (float[N, M] x, int64[K, 1] i, float[K, L] u) => (float[N, M] y) { y = ScatterND(x, i, u) }")
+    feeds = {"x": np.zeros((4, 3), np.float32), "i": np.zeros((2, 1), np.int64), "u": np.zeros((2, 4), np.float32)}
+    with pytest.raises(ShapeError) as caught:
+        NumpySession(model, symbols=True).run(feeds)
+    said = "updates must have shape (2, 3) for x f32[4,3] and indices i64[2,1], got f32[2,4]"
+    assert str(caught.value).splitlines()[0] == said
 
 
 def test_one_and_zero_are_plain_sizes() -> None:
