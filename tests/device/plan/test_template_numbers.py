@@ -82,5 +82,9 @@ def test_packed_dot_products_of_another_device_are_computed_here(rt: Runtime, mo
     assert program is not None
     assert any("-DDOT=1" in s.options for s in program.sources)
     values = g.rng.integers(0, 256, (5, 64)).astype(np.uint8)
-    (found,) = run_here(program, [values])
+    try:
+        (found,) = run_here(program, [values])
+    except NotHere as e:
+        assert "-cl-std=CL3.0" in str(e), e  # which the other device's compiler takes, and this one may not
+        pytest.skip("the compiler here does not take OpenCL C 3.0")
     assert found.tolist() == (values.astype(int) @ weights.astype(int)).tolist()
