@@ -156,3 +156,6 @@ NOT_OF_DRIVERS = (
     "test_pocl_header.py",
 )
 """Files of tests/device that test the cache folder, processes, machines, or what is PoCL's wheel's own."""
+
+NOT_OF_SIMULATORS = ("test_runs_beside.py", "test_threads.py")
+"""Files that test what threads do at one time: under a simulator they take turns (`turns.py`), and for minutes."""

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .implementations import NOT_OF_DRIVERS, Implementation
+from .implementations import NOT_OF_DRIVERS, NOT_OF_SIMULATORS, Implementation
 
 ROOT = Path(__file__).parents[2]
 BAD = ("failed", "crashed", "long")
@@ -48,7 +48,8 @@ def run(
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
-    files = [str(p) for p in sorted((ROOT / "tests" / "device").rglob("test_*.py")) if p.name not in NOT_OF_DRIVERS]
+    out = {*NOT_OF_DRIVERS, *(() if implementation.models else NOT_OF_SIMULATORS)}
+    files = [str(p) for p in sorted((ROOT / "tests" / "device").rglob("test_*.py")) if p.name not in out]
     if implementation.models:
         files.insert(0, str(ROOT / "tests" / "models" / "test_shared_models.py"))
     command = [str(python), "-m", "pytest", "-p", "tests.portability.watch", "-p", "no:cacheprovider"]
