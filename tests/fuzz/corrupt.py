@@ -121,7 +121,7 @@ class Campaign:
         """Find the right answers, make the bundles, and fill the cache, as processes that found programs there do."""
         for subject in self.subjects:
             before = _files(self._template)
-            for _ in range(2 if self.what == "cache" else 1):  # PoCL's own files are made by a process that finds programs
+            for _ in range(2 if self.what == "cache" else 1):  # a process that finds programs makes files of PoCL's
                 self._prepare(subject)
             subject.files = _files(self._template) - before
         shutil.copytree(self._template, self._box / "cache", symlinks=True, dirs_exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,8 +19,8 @@ def main() -> int:
     names = [i.name for i in IMPLEMENTATIONS]
     parser = argparse.ArgumentParser(prog="python -m tests.portability", description=__doc__)
     parser.add_argument("--only", action="append", choices=names, help="this implementation; may be given again")
-    parser.add_argument("--quick", action="store_true", help="one case of each test function")
-    parser.add_argument("--each", type=int, default=0, help="so many cases of each test function; 0: all")
+    parser.add_argument("--quick", action="store_true", help="one case of each test function and kernel")
+    parser.add_argument("--each", type=int, default=0, help="so many cases of each test function and kernel; 0: all")
     parser.add_argument("--minutes", type=float, default=60.0, help="for each implementation, at most")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--tests", default="", help="tests to run, as pytest's -k takes them")
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run again what failed, crashed or took too long")
     parser.add_argument("--report", action="store_true", help="run nothing, write the page from the results")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the processes that test
     options.folder.mkdir(parents=True, exist_ok=True)
     folder = options.folder.resolve()
     found = {}

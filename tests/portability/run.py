@@ -62,11 +62,12 @@ def run(
         )
         try:
             process.wait(seconds)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as e:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if isinstance(e, KeyboardInterrupt):
-                raise
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _known_before(implementation: Implementation, folder: Path, before: Path, again: bool) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
     PORTABILITY_RESULTS=r.jsonl PORTABILITY_SECONDS=120 python -m pytest -p tests.portability.watch -n 1 tests/device
 
-PORTABILITY_EACH=N keeps N cases of each test function but all models. PORTABILITY_BEFORE names what `run.py` wrote of
-earlier runs: tests that it calls settled are left out, those that took long come first. PORTABILITY_SIZE is where the
-number of all cases and functions goes, PORTABILITY_CODE what lines of results call the code that was tested. Under
-pytest-xdist a process whose test took too long, or that its driver ended, is replaced by another.
+PORTABILITY_EACH=N keeps N cases of each test function (and kernel, where cases name one) but all models.
+PORTABILITY_BEFORE names what `run.py` wrote of earlier runs: tests that it calls settled are left out, those that took
+long come first. PORTABILITY_SIZE is where the number of all cases and functions goes, PORTABILITY_CODE what lines of
+results call the code that was tested. Under pytest-xdist a process whose test took too long, or that its driver ended,
+is replaced by another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from opalite.kernels import all_kernels
 
 from .reached import follow_launches, forget, reached
 from .shadow import exactly, follow_host_writes
@@ -67,13 +71,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _SIZE:
         Path(_SIZE).write_text(json.dumps({"cases": len(items), "functions": len(functions)}))
     kept: set[str] = set()
-    for function, cases in functions.items():
-        few = min(_EACH, len(cases)) if _EACH and "shared_models" not in function else len(cases)
-        kept |= {cases[i * len(cases) // few].nodeid for i in range(few)}
+    for function, of_function in functions.items():
+        for cases in _by_kernel(of_function):
+            few = min(_EACH, len(cases)) if _EACH and "shared_models" not in function else len(cases)
+            kept |= {cases[i * len(cases) // few].nodeid for i in range(few)}
     before = _before()
     settled, seconds = set(before["settled"]), before["seconds"]
     left = [item for item in items if item.nodeid in kept and item.nodeid not in settled]
     items[:] = sorted(left, key=lambda item: -round(seconds.get(item.nodeid, 0) / _LONG_S))
+
+
+def _by_kernel(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """The cases of a function, those that name a kernel apart from those that name another."""
+    kernels = {kernel.name for kernel in all_kernels()}
+    found: dict[tuple[str, ...], list[pytest.Item]] = {}
+    for item in items:
+        words = re.findall(r"\w+", item.nodeid.partition("[")[2])
+        found.setdefault(tuple(w for w in words if w in kernels), []).append(item)
+    return list(found.values())
 
 
 def _before() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """PoCL 6.0 ends the process here: it takes the address of vload_half8 for a multiple of 16 bytes.
 
-That is so of vloada_half8 alone; vload_half8 may begin at any half. As the first argument, 16 makes every row begin at a
-multiple of 16 bytes, and the results are right.
+That is so of vloada_half8 alone; vload_half8 may begin at any half. With 16 as the first argument every row begins at
+a multiple of 16 bytes, and the results are right.
 """
 
 import sys
