@@ -15,7 +15,6 @@ from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
 from opalite.plan.general_programs import general_programs
-from opalite.run.model.overflow import is_finite
 
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare
@@ -148,7 +147,7 @@ def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[
     if got is None:
         return
     oracle.judge(first, want, got, "first run")
-    if is_ready and not computes_again(oracle, session, got) and (built := session.stats().programs_built):
+    if is_ready and (built := session.stats().programs_built):
         raise Fault("built", f"the first run waited for {built} programs, though all general ones were there")
     answered, copy = got, [np.array(g) for g in got]
     if not guarded("settling", lambda: session.settle(120)):
@@ -170,12 +169,6 @@ def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[
     more = {3: check_bundle, 7: check_kept_plan, 11: check_loop, 14: check_half}.get(seed % 16)
     if more is not None:
         more(raw, case, oracle, wanted, kept)
-
-
-def computes_again(oracle: Oracle, session: Any, outputs: Sequence[Any]) -> bool:
-    """Whether a first run goes through programs made for the graph whatever others are there (docs/tiers.md): outputs
-    of halves that are infinite or NaN are computed again in float32."""
-    return session.overflowed or (oracle.has_halves and not is_finite(outputs))
 
 
 def check_bundle(

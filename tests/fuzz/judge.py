@@ -211,11 +211,6 @@ class Oracle:
         return found
 
     @cached_property
-    def has_halves(self) -> bool:
-        """Whether tensors of the model itself are halves."""
-        return any(self.steps.dtype(name) == "float16" for name in self._coarse)
-
-    @cached_property
     def _has_scales(self) -> bool:
         return any(scales_of(n) for step in self.steps.steps for n in step.nodes)
 

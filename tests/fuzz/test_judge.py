@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from opalite.ops.pool import Pool
 
 from .builder import make_case
 from .case import Case, array, case, case_text, node, noise
-from .check import check, computes_again
+from .check import check
 from .judge import Fault, Oracle, compare
 from .oracle import VERSION
 from .shrink import find_fault, shrink
@@ -85,18 +84,6 @@ def test_operators_between_integers_may_round_a_half_either_way() -> None:
     for wrong in ([low, 2], [high, 0], [high + 1, 1], [low - 1, 1]):
         with pytest.raises(Fault, match="value"):
             oracle.judge(feeds, want, [array(wrong, "u1")], "here")
-
-
-@pytest.mark.parametrize(("kind", "value", "again"), [("f2", 3e4, True), ("f2", 1.0, False), ("f4", 3e38, False)])
-def test_only_infinite_outputs_of_halves_are_computed_again(kind: str, value: float, again: bool) -> None:
-    """Then a first run may wait for programs."""
-    x = array([value, 1.0], kind)
-    nodes = [node("Mul", ["x", "x"], ["y"])]
-    oracle = Oracle(case(opset=17, inputs={"x": [2]}, feeds=[{"x": x}], nodes=nodes, outputs=["y"]).model)
-    session = SimpleNamespace(overflowed=False)
-    assert computes_again(oracle, session, oracle.run({"x": x})) is again
-    session.overflowed = True
-    assert computes_again(oracle, session, [x])
 
 
 def test_a_mask_does_not_forgive_everything_beside_it() -> None:

@@ -290,6 +290,8 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
 
 def _stores_halves(node: Node) -> bool:
     """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
+    if node.chosen.host_reason:  # the host computes halves as halves
+        return not isinstance(node.op, HostOp) and any(v.dtype is DType.FLOAT16 for v in node.outputs)
     if node.chosen.kernel is None:
         return False
     is_cast = isinstance(node.op, PlaceCast)

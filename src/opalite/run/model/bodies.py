@@ -133,7 +133,7 @@ class Bodies:
         ran = self._trace.ran
         if ran is not None:
             ran.add(executable)
-            ran.note(*compiled.notes, *at.notes)
+            ran.note(*compiled.notes, *compiled.lasting, *at.notes)
         states = [result.states[s] if isinstance(s, int) else feeds[s] for s in handing.states]
         return result.made, result.going, states, result.rows
 

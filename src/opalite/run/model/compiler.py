@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+Policy: TypeAlias = PrecisionPolicy | None
+"""The precision of every node; None for the session's."""
+
 OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
 """Told of a program, or its template, and of notes on it."""
 
@@ -103,7 +106,7 @@ class Compiler:
         *,
         sizes: Sizes = (),
         on_built: OnBuilt | None = None,
-        policy: PrecisionPolicy | None = None,
+        policy: Policy = None,
     ) -> Compiled:
         """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
 
@@ -122,6 +125,7 @@ class Compiler:
         *,
         sizes: Sizes = (),
         on_built: OnBuilt | None = None,
+        policy: Policy = None,
     ) -> Compiled:
         """As `compile`, but nobody waits for a compiler where general programs do for now.
 
@@ -131,12 +135,12 @@ class Compiler:
         general executable has its own. Where the special programs are as few, the caller waits for them, and the
         general ones are built behind, so that the next graph has them.
         """
-        plan = self._planner(graph, sizes, trace, tuning, None)
+        plan = self._planner(graph, sizes, trace, tuning, policy)
         is_measured = (tuning.level or self.options.tune) != "none"
-        if self.behind is None or self.behind.gives_up or not self._takes_general or is_measured:
+        if self.behind is None or self.behind.gives_up or not self._takes_general(policy) or is_measured:
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
-        plan_general = partial(at_sizes, lambda g: self.plan_general(g, trace), graph, sizes)
+        plan_general = partial(at_sizes, lambda g: self.plan_general(g, trace, policy), graph, sizes)
         planned: Planned | None = None
         is_behind = len(graph.nodes) >= PLANNED_BEHIND and constant_bytes(graph) < RELEASED
         general = plan_or_none(plan_general, graph) if is_behind else None
@@ -161,21 +165,20 @@ class Compiler:
             return self._make(graph, plan, trace, sizes, on_built, planned)
         if planned is not None:
             planned.let_go_weights()
-        compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned))
+        compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned, policy))
         return compiled
 
-    @property
-    def _takes_general(self) -> bool:
+    def _takes_general(self, policy: Policy = None) -> bool:
         """Whether first runs may go through general programs, which compute in float32."""
-        return self.behind is not None and self.policy.precision is Precision.FP32
+        return self.behind is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
 
     def expect_builds(self) -> None:
         """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
-        self.rt.programs.expect_builds(1 if self._takes_general else None)
+        self.rt.programs.expect_builds(1 if self._takes_general() else None)
 
     def expect_general(self) -> None:
         """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
-        if self._takes_general:
+        if self._takes_general():
             self.rt.programs.expect_general()
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -195,11 +198,13 @@ class Compiler:
             self.rt.programs.tell_general()
         return missing
 
-    def _begin_behind(self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None) -> Task:
+    def _begin_behind(
+        self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
+    ) -> Task:
         """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
         assert self.behind is not None
         trace = RunTrace()
-        plan = self._planner(graph, sizes, trace, AS_OPENED, None)
+        plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
         if planned is None:
             planned = plan()
             planned.let_go_weights()
@@ -249,7 +254,7 @@ class Compiler:
         return Prepared(planned.program, self.rt.programs.missing(specs(planned.program)), make)
 
     def _planner(
-        self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: PrecisionPolicy | None
+        self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy
     ) -> Callable[[], Planned]:
         """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
         tunes = (tuning.level or self.options.tune) != "none"
@@ -315,9 +320,7 @@ class Compiler:
         _log.warning("%s. %s", note, error)
         return note
 
-    def plan_options(
-        self, policy: PrecisionPolicy | None = None, level: str = "none", tier: Tier = "special"
-    ) -> PlanOptions:
+    def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "special") -> PlanOptions:
         """What the planner is asked for. policy: None takes the session's. level: of tuning."""
         from ...plan.planner import PlanOptions
 
@@ -329,18 +332,16 @@ class Compiler:
             tier=tier,
         )
 
-    def plan_general(self, graph: Graph, trace: RunTrace) -> Planned:
+    def plan_general(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
         """The Program of `graph`, which is consumed, of the general tier."""
         started = time.perf_counter()
         with planning():
-            planned = plan_general(graph, self.plan_options(tier="general"), self.rt.info)
+            planned = plan_general(graph, self.plan_options(policy, tier="general"), self.rt.info)
         trace.import_s += time.perf_counter() - started
         self.ledger.add_plan(made=1)
         return planned
 
-    def plan(
-        self, graph: Graph, trace: RunTrace, tuning: TuneRequest = AS_OPENED, policy: PrecisionPolicy | None = None
-    ) -> Planned:
+    def plan(self, graph: Graph, trace: RunTrace, tuning: TuneRequest = AS_OPENED, policy: Policy = None) -> Planned:
         """The Program of `graph`, which is consumed, after searching where that is asked for."""
         from ...plan.planner import Knowledge, lay_out, prepare  # passes, kernels: a compiled model needs neither
         from ...tune.dependence import graph_key, record

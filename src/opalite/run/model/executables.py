@@ -37,16 +37,19 @@ class SizedProgram:
 class Compiled:
     """An Executable, and what its model has to know of it.
 
-    notes: sentences on how it was compiled. may_overflow: halves may not hold the values, so that outputs must be
-    looked at. is_proven: outputs of a run were looked at; before that none stays on the device. sizes: those of the
-    executable as it was made; template: gives its program for others. job: makes what will take its
+    notes: sentences on how it was compiled; lasting: those that are true of what takes its place as well.
+    may_overflow: halves may not hold the values, so that outputs must be looked at; is_asked: they were infinite,
+    and in float32, too. is_proven: outputs of a run were looked at; before that none stays on the device. sizes: those
+    of the executable as it was made; template: gives its program for others. job: makes what will take its
     place. is_replaced: whether that is there. when_in_place: what is left to be done once runs go through it, such as
     keeping its plan. `at` is thread-safe.
     """
 
     executable: Executable
     notes: tuple[str, ...] = ()
+    lasting: tuple[str, ...] = ()
     may_overflow: bool = False
+    is_asked: bool = False
     is_proven: bool = False
     job: Job | None = None
     is_replaced: bool = False
@@ -81,6 +84,12 @@ class Compiled:
         """How many sizes there are programs of."""
         with self._lock:
             return len(self._made)
+
+    def succeed(self, old: Compiled) -> None:
+        """Take what is known of `old`, in whose place it comes."""
+        self.lasting = old.lasting
+        if old.is_asked:
+            self.may_overflow, self.is_asked = False, True
 
     def replace(self) -> None:
         """Something else has taken its place."""
@@ -183,6 +192,7 @@ class ExecutableCache:
             kept = self._kept.get(key, [])
             if old not in kept:
                 return False
+            new.succeed(old)
             self._kept[key] = [new if c is old else c for c in kept]
         old.replace()
         return True

@@ -207,16 +207,19 @@ class OnnxModel:
                     segment.graph,
                     sizes,
                     lambda r=run: r.feeds,  # type: ignore[misc]
-                    *(outputs, trace, request, turn, self._told),
+                    *(outputs, trace, request, turn, request.waits or made is None, self._told),
                 )
                 found.is_proven = True
                 if found is not compiled:
                     compiled = self.executables.keep(segment, found, instead_of=compiled)
+                    if found.job is not None and made is not None:
+                        found.job.place(self.executables, segment, found)
+                        made.append(found.job)
                     at = compiled.at(sizes) or at
             if last is not None and run.is_only and far is not Far.WATCHED:
                 last.append(((compiled, at, sizes), segment))
             ran.add(executable if executable.is_twin else compiled.executable)
-            ran.note(*compiled.notes, *at.notes)
+            ran.note(*compiled.notes, *compiled.lasting, *at.notes)
             turn.pause()
             started = clock()
             with beside:

@@ -49,28 +49,35 @@ def recover(
     trace: RunTrace,
     request: RunRequest,
     turn: Turn,
+    waits: bool,
     told: set[str],
 ) -> tuple[Compiled, list[Any]]:
     """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs` at `sizes`.
 
-    feeds: gives the graph's inputs, which lie elsewhere once `turn` has been left for compiling. told: what the log has
-    had already.
+    feeds: gives the graph's inputs, which lie elsewhere once `turn` has been left for compiling. waits: for programs
+    made for the graph; else general ones may serve, and the `job` of what is given back makes the others. told: what
+    the log has had already.
     Where float32 is not finite either, infinities are the model's own: half stays, and is not asked again.
     """
     if not compiled.may_overflow or is_finite(outputs):
         return compiled, outputs
     turn.leave()
-    wide = compiler.compile(graph, trace, request.tuning, sizes=sizes, policy=PrecisionPolicy(Precision.WIDE))
-    turn.take()
-    again, spent = wide.executable.run(feeds(), recorder=request.recorder)
-    trace.add(spent)
+    again: list[Any] = []
+    for compile_ in (compiler.compile,) if waits else (compiler.compile_soon, compiler.compile):
+        wide = compile_(graph, trace, request.tuning, sizes=sizes, policy=PrecisionPolicy(Precision.WIDE))
+        turn.take()
+        again, spent = wide.executable.run(feeds(), recorder=request.recorder)
+        trace.add(spent)
+        if is_finite(again) or not wide.may_overflow:
+            break
+        turn.leave()  # the host, in the place of general programs, computes halves as halves
     if not is_finite(again):
-        compiled.may_overflow = False
+        compiled.may_overflow, compiled.is_asked = False, True
         return compiled, outputs
     trace.overflowed = True
     if not request.is_trial:
         note = OWN_NOTE if compiler.policy.precision is Precision.FP32 else NOTE
-        wide.notes = (*wide.notes, note)
+        wide.lasting = (note,)
         if note not in told:
             told.add(note)
             _log.warning("graph '%s': %s", graph.name, note)

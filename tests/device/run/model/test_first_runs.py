@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,12 @@ from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
+from opalite.place.precision import set_precision
+from opalite.plan import planner
 from opalite.plan.general_programs import general_programs
+from opalite.plan.program import Program
 from opalite.run.model.behind import Behind
+from opalite.run.model.executables import Compiled, ExecutableCache
 
 from ....fuzz.builder import make_case
 from ....helpers.onnx_text import by_onnxruntime
@@ -127,6 +132,36 @@ def test_models(rt: Runtime, first: set[tuple[str, ...]], name: str) -> None:
         assert not session.stats().plans_loaded
 
 
+@pytest.mark.parametrize(("scale", "back", "overflows"), [(1, 0.5**10, False), (300, 0.5**10, True), (300, 1, False)])
+def test_halves_that_overflow(
+    rt: Runtime,
+    first: set[tuple[str, ...]],
+    scale: float,
+    back: float,
+    overflows: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On GPUs, which store them as they are: infinite outputs are computed again in float32, by general programs, too.
+    The last ones are infinite then as well."""
+    monkeypatch.setattr(planner, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
+    half = TensorProto.FLOAT16
+    one = np.ones((1, 1, 1, 1), np.float16)
+    nodes = [node("Conv", "x k", "a"), node("Conv", "a l", "y")]
+    constants = {"k": one * np.float16(300), "l": one * np.float16(back)}
+    model = make_model(nodes, [port("x", (1, 1, 3, 5), half)], [port("y", None, half)], constants)
+    x = np.full((1, 1, 3, 5), scale, np.float16)
+    with np.errstate(over="ignore"):
+        want = (x.astype(np.float32) * 300 * back).astype(np.float16)
+    with opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32") as session:
+        for _ in range(2):
+            (got,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(got, want, rtol=2e-3)
+            assert session.last_timing.tier in ("general", "")
+            assert built(session) <= first
+        assert session.overflowed is overflows
+        assert ("own half tensors overflowed" in str(session._ran.notes)) is overflows
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs(rt: Runtime, first: set[tuple[str, ...]], seed: int) -> None:
     """What they compute is judged by campaigns (docs/fuzzing.md)."""
@@ -136,3 +171,14 @@ def test_random_graphs(rt: Runtime, first: set[tuple[str, ...]], seed: int) -> N
     with opalite.InferenceSession(case.model.SerializeToString(), device=rt.info.id, precision="fp32") as session:
         session.run(None, case.feeds[0])
         assert built(session) <= first
+
+
+def test_what_is_known_of_halves_goes_to_what_takes_their_place() -> None:
+    program = Program("")
+    old = Compiled(SimpleNamespace(program=program), may_overflow=False, is_asked=True, lasting=("told",))  # type: ignore[arg-type]
+    new = Compiled(SimpleNamespace(program=program), may_overflow=True)  # type: ignore[arg-type]
+    cache, key = ExecutableCache(), SimpleNamespace
+    cache.keep(key, old)
+    assert cache.swap(key, old, new)
+    assert not new.may_overflow, "infinities that float32 has as well are the model's own"
+    assert new.lasting == ("told",)
