@@ -2,7 +2,7 @@
 
     devices   select describe checks   which devices there are, which one is meant, what each can do, what is broken
     runtime   counters                 one device's context and queues, and the things made on them
-    programs  compile_source build_pool build_worker builders   compiling once, and keeping binaries between processes
+    programs  compile_source build_pool build_worker bare builders heir   compiling once, binaries between processes
     memory    subbuffers pools weights transfer tensor
     launch    rawcalls replay events   enqueueing with everything settled beforehand
     handles                            the driver's objects, by name

@@ -16,14 +16,13 @@ import platform
 import select
 import struct
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-import pyopencl as cl
-
 from ..pocl import repair as pocl
 from ..pocl.header import lighten
+from .bare import BareDevice, CallError
 from .heir import WILL, fulfil
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
@@ -42,18 +41,15 @@ def main(index: str, version: str, niceness: str = "0") -> int:
     give_way(int(niceness))
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not get between answers
-    platform_number, device_number = map(int, index.split(":"))
     try:
-        device = cl.get_platforms()[platform_number].get_devices()[device_number]
-        found = device.version.strip()
-    except (cl.Error, IndexError):
-        found = None
-    if found != version:
+        device = BareDevice(*map(int, index.split(":")))
+    except (CallError, IndexError, OSError, AttributeError):
         return 1
-    if pocl.needs_repair(device.platform.name, device.version):
-        pocl.repair(device.int_ptr, device.version)
-    context = cl.Context([device])
-    build(context, device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as three programs
+    if device.version.strip() != version:
+        return 1
+    if pocl.needs_repair(device.platform, device.version):
+        pocl.repair(device.pointer, device.version)
+    build(device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as two programs
     _write(answers, READY)
     last = "", ""
     binary = b""
@@ -64,9 +60,9 @@ def main(index: str, version: str, niceness: str = "0") -> int:
             break
         asked = options.decode(), text.decode()
         if asked[0] == WILL:
-            fulfil(Path(asked[1]), partial(build, context, device), {last: binary})
+            fulfil(Path(asked[1]), partial(build, device), {last: binary})
             break
-        last, binary = asked, build(context, device, *asked)
+        last, binary = asked, build(device, *asked)
         with suppress(BrokenPipeError):  # who asked has gone, and perhaps left a will
             _write(answers, binary)
     return 0
@@ -86,37 +82,20 @@ def give_way(niceness: int) -> None:
             ctypes.CDLL(None).syscall(number, 0, given, 0)
 
 
-def build(context: cl.Context, device: cl.Device, options: str, text: str) -> bytes:
+def build(device: BareDevice, options: str, text: str) -> bytes:
     """The program's binary with every kernel compiled; b"" if it does not compile."""
-    make = compile_program if PART not in text else link
     try:
-        return bytes(make(context, device, options, text).get_info(cl.program_info.BINARIES)[0])
-    except cl.Error:
+        return lighten(device.build, text, options, CallError) if PART not in text else link(device, options, text)
+    except CallError:
         return b""
 
 
-def compile_program(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
-    """The built program of one source."""
-
-    def make(text: str, options: str) -> cl._Program:
-        program = cl._Program(context, text)
-        program._build(options.encode(), [device])
-        return program
-
-    return lighten(make, text, options, cl.Error)
-
-
-def link(context: cl.Context, device: cl.Device, options: str, text: str) -> cl._Program:
-    """The program of several sources."""
-
-    def make(text: str, options: str) -> cl._Program:
-        part = cl._Program(context, text)
-        part.compile(options.encode(), [device], [])
-        return part
-
-    sources = zip(text.split(PART), options.split(PART), strict=True)
-    parts = [lighten(make, *source, cl.Error) for source in sources]
-    return cl._Program.link(context, parts, b"", [device])
+def link(device: BareDevice, options: str, text: str) -> bytes:
+    """The binary of the program of several sources. CallError if they do not compile."""
+    with ExitStack() as held:
+        sources = zip(text.split(PART), options.split(PART), strict=True)
+        parts = [lighten(partial(device.compile, held), *source, CallError) for source in sources]
+        return device.link(held, parts)
 
 
 def _read(count: int, seconds: float | None = None) -> bytes | None:

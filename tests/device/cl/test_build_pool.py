@@ -230,11 +230,11 @@ DEADLY_WORKER = """
 import os, sys
 from opalite.cl import build_worker
 build = build_worker.build
-def build_or_die(context, device, options, text):
+def build_or_die(device, options, text):
     if "ALWAYS DEADLY" in text or "DEADLY" in text and "-cl-opt-disable" not in options:
         os.write(2, b"LLVM ERROR: no fixpoint\\n")
         os.abort()
-    return build(context, device, options, text)
+    return build(device, options, text)
 build_worker.build = build_or_die
 sys.exit(build_worker.main(*sys.argv[1:]))
 """
