@@ -80,6 +80,10 @@ class Exchange:
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
+    def memory(self, slot: int) -> Crossing:
+        """The slot's own memory."""
+        return self._own[slot]
+
     def unbind(self) -> None:
         """Take the program's own memory again, for launches that get their arguments anew."""
         if self._bound == self._own:

@@ -37,6 +37,7 @@ from .outline import Outline
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
+from .queued_trips import QueuedTrips
 from .queueing import describe_queueing
 from .repeat import Repeat, repeat_of
 from .replay import ReplayStrategy
@@ -340,16 +341,24 @@ class Executable:
             self._set_launches()
         return self._loop
 
-    def trips(self, plan: TripPlan) -> Trips | str:
-        """How to run the program as the body of a loop, all trips in one call, or why that cannot be."""
+    def trips(self, plan: TripPlan) -> Trips | QueuedTrips | str:
+        """How to run the program as the body of a loop without the host between trips, or why that cannot be."""
+        if self.is_random:
+            return "it draws random numbers"
         if self._loop is None and not self._loop_builder.is_idle:
             self._join()
-        if self._repeat is None:
-            return "the calling thread does not walk its launches (yet)"
         if self.exchange.is_bound:
             self._bind({}, (), ())
-        self.last = self._repeat
-        return self._repeat.trips(plan)
+        if self._repeat is not None and not isinstance(found := self._repeat.trips(plan), str):
+            self.last = self._repeat
+            return found
+        self.last = self.plain
+        return self.plain.trips(plan)
+
+    def count_trips(self, made: int) -> None:
+        """So many trips were as many runs, after which launches are worth joining."""
+        self.runs_apart += made
+        self._loop_builder.count(made)
 
     def _poll(self, builder: LoopBuilder) -> Joined | None:
         """The builder's loop, if it is there; a twin's own is walked by the host alone."""

@@ -81,6 +81,12 @@ class LoopBuilder:
                 return False
         return self._is_short is (least_seconds(_working_steps(program), self._rt) < SHORT_S)
 
+    def count(self, runs: int) -> None:
+        """So many runs were made without asking."""
+        if not self.is_over:
+            with self._polling:
+                self._runs += runs
+
     def poll(self) -> Joined | None:
         """The loop to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:

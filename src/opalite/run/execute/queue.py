@@ -14,7 +14,9 @@ from ...errors import OpaliteError
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...pocl.loop.host_loop import HostLoop
 from .phases import Phase, Prepared, Recorder, make_phases
+from .queued_trips import QueuedTrips, queued_trips_of
 from .trace import RunTrace
+from .trips import TripPlan
 
 
 class Queue:
@@ -27,6 +29,13 @@ class Queue:
         self.prepared = prepared
         self.phases = make_phases(prepared) if phases is None else phases
         self._launches = prepared.launch_count
+        self._trips: dict[TripPlan, QueuedTrips | str] = {}
+
+    def trips(self, plan: TripPlan) -> QueuedTrips | str:
+        """How to run it as the body of a loop, or why its trips have to be runs of their own."""
+        if plan not in self._trips:
+            self._trips[plan] = queued_trips_of(self, plan)
+        return self._trips[plan]
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """Run all phases and wait.

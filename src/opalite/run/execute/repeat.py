@@ -20,7 +20,7 @@ from ...pocl.loop.host_loop import HostLoop
 from .loop import Loop
 from .phases import Phase, Prepared
 from .trace import RunTrace
-from .trips import TripPlan, Trips, trips_of
+from .trips import HOSTED, TripPlan, Trips, trips_of
 
 Array = np.ndarray[Any, Any]
 Held = Sequence[tuple[int, Array]]
@@ -108,7 +108,7 @@ class Repeat:
         """How to run it as the body of a loop, or why its trips cannot be made at once."""
         if plan not in self._trips:
             is_alone = not (self._before or self._after or self._uploads)
-            self._trips[plan] = trips_of(self, plan) if is_alone else "operators on the host belong to it"
+            self._trips[plan] = trips_of(self, plan) if is_alone else HOSTED
         return self._trips[plan]
 
     def trace_of_trips(self, made: int) -> RunTrace:

@@ -71,6 +71,8 @@ class TripResult:
 class Trips:
     """The trips of one plan, by one Repeat. trip_s: seconds that a trip took of late; 0 before the first."""
 
+    how = "in one call, by the thread that calls"
+
     def __init__(self, repeat: Repeat, plan: TripPlan, inputs: Sequence[Sequence[Array]], outputs: Sequence[Array]):
         """inputs, outputs: the memory of each of the program's."""
         self._repeat, self._plan, self._inputs = repeat, plan, inputs
@@ -142,6 +144,7 @@ class Trips:
 
 
 CHANGES = "what a trip hands to the next changes its shape or type"
+HOSTED = "operators on the host belong to the body"
 
 
 def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
@@ -150,7 +153,7 @@ def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
     by_host = dict(repeat.outputs)
     outputs = [by_host.get(port.host) for port in program.outputs]
-    for source, target in _handed_on(plan):
+    for source, target in handed_on(plan):
         if isinstance(source, Given):
             memory = outputs[source.index]
         else:
@@ -167,7 +170,8 @@ def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
     return Trips(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
 
 
-def _handed_on(plan: TripPlan) -> Iterator[tuple[Source, int | None]]:
+def handed_on(plan: TripPlan) -> Iterator[tuple[Source, int | None]]:
+    """All that a trip gives, with the input that has it in the next."""
     yield from plan.states
     for source in plan.rows:
         yield source, None

@@ -76,10 +76,9 @@ class Bodies:
         if not self._may_repeat:
             return None
         found = self._repeat(importer, feeds, carried, first, most, scanned)
-        one_by_one = isinstance(found, str)
-        how = f"one by one: {found}" if one_by_one else "in one call, by the thread that calls"
+        how = f"as runs of their own: {found}" if isinstance(found, str) else found[0]
         self.told[importer.name] = f"loop body '{importer.name}': its trips are made {how}"
-        return None if isinstance(found, str) else found
+        return None if isinstance(found, str) else found[1]
 
     def _repeat(
         self,
@@ -89,8 +88,8 @@ class Bodies:
         first: int,
         most: int | None,
         scanned: Sequence[Any],
-    ) -> tuple[int, bool, list[Any], list[Any]] | str:
-        """What came of the trips, or why they cannot be made at once."""
+    ) -> tuple[str, tuple[int, bool, list[Any], list[Any]]] | str:
+        """How trips were made and what came of them, or why they cannot be made at once."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return "not everything is a tensor"
         request, turn = self._request, self._turn
@@ -105,7 +104,7 @@ class Bodies:
             return "its program has not been made yet"
         compiled, at = ready
         executable = compiled.executable
-        if executable.tier == "general" or (request.waits and compiled.job is not None and not compiled.job.is_over):
+        if request.waits and compiled.job is not None and not compiled.job.is_over:
             return "the programs made for it have not been built yet"
         if compiled.may_overflow:
             return "halves may overflow, so that outputs must be looked at"
@@ -127,6 +126,7 @@ class Bodies:
                 return trips
             count = _count(trips.trip_s, most, handing.row_bytes)
             result, spent = trips.run(arrays, first, count, [a[:count] for a in scanned])
+            executable.count_trips(result.made)
         turn.pause()
         spent.tier = executable.tier
         self._trace.add(spent)
@@ -135,7 +135,7 @@ class Bodies:
             ran.add(executable)
             ran.note(*compiled.notes, *compiled.lasting, *at.notes)
         states = [result.states[s] if isinstance(s, int) else feeds[s] for s in handing.states]
-        return result.made, result.going, states, result.rows
+        return trips.how, (result.made, result.going, states, result.rows)
 
 
 def _count(trip_s: float, most: int | None, row_bytes: int) -> int:
