@@ -128,6 +128,16 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
     As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end;
     literals are not: an attribute of 1.2 is no half.
     """
+    results = held_values(expr, arrays, shape)
+    final = arrays[0]
+    if results:
+        with np.errstate(all="ignore"):
+            final = results[-1].astype(expr.dtype.np, copy=False)
+    return np.array(np.broadcast_to(final, shape))
+
+
+def held_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+    """The value of each instruction of `expr` as those after it see it: what is stored in 16 bits is float32 here."""
     results: list[Array] = []
 
     def value(ref: Ref) -> Array:
@@ -147,8 +157,7 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
                 given = (ins.dtype,) if FUNCTIONS[ins.fn].result is Result.GIVEN else ()
                 out = FUNCTIONS[ins.fn].numpy(*(value(a) for a in ins.args), *given)
             results.append(np.asarray(out).astype(_held(ins.dtype), copy=False))
-        final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
-    return np.array(np.broadcast_to(final, shape))
+    return results
 
 
 def _held(dtype: DType) -> Any:

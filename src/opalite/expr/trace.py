@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.dtype import DType
 from ..ir.symbols import is_symbolic
-from .core import Expr, In, Instr, Lit, Ref, Tmp, evaluate, result_dtype
+from .core import Expr, In, Instr, Lit, Ref, Tmp, held_values, result_dtype
 
 
 class Builder:
@@ -39,7 +39,7 @@ class Builder:
             return self._seen[key]
         known = fn not in ("coord", "bits") and all(isinstance(a, Lit) for a in args)  # a number has no bits of NaN
         if known and dtype is not DType.BFLOAT16:
-            value = evaluate(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
+            (value,) = held_values(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
             ref: Ref = Lit(value.item(), dtype)
         else:
             self.instrs.append(Instr(fn, tuple(args), dtype))

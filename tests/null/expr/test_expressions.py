@@ -63,6 +63,17 @@ def test_literals_beside_halves_are_not_rounded(dtype: DType, bound: float) -> N
     assert any(number(bound, "float") in s for s in code.statements)
 
 
+def test_what_is_computed_of_literals_is_not_rounded_to_half() -> None:
+    """As where one of them is an operand; where the model casts it is."""
+    b = Builder([F16])
+    third = Sym(b, Lit(1.0, F16)) / Sym(b, Lit(3.0, F16))
+    assert isinstance(third.ref, Lit)
+    assert third.ref.value == float(np.float32(1) / np.float32(3))
+    cast = b.emit("cast", [Lit(1 / 3, F32)], F16)
+    assert isinstance(cast, Lit)
+    assert cast.value == float(np.float16(1 / 3))
+
+
 def test_finish_drops_what_nothing_reads() -> None:
     b = Builder([F32])
     x = Sym(b, In(0))
