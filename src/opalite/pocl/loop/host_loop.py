@@ -159,7 +159,7 @@ class HostLoop:
         """
         call, places = self._call, self._given[3]
         call[places["TRIPS"]], call[places["GOES"]] = trips, goes
-        call[places["MOVES"]], call[places["MOVED"]] = moves.ctypes.data, len(moves)
+        call[places["MOVES"]], call[places["MOVED"]] = moves.__array_interface__["data"][0], len(moves)
         try:
             self.run()
         finally:

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,7 +133,7 @@ class CachedModel:
         model = self._imported()
         imported_s = time.perf_counter() - started
         may_keep = self._keeps and model.repeats and fits(feeds) and not tunes
-        outputs, trace = model.run(feeds, request, _Keeper(self, _types_alone(feeds)) if may_keep else None)
+        outputs, trace = model.run(feeds, request, _Keeper(self, feeds) if may_keep else None)
         trace.import_s += imported_s
         if before is not None:
             trace.add(before)
@@ -240,7 +241,7 @@ class CachedModel:
         types = _types_alone(feeds)
         if behind is None or self._plans.was_in_vain(types):
             return
-        keeper = _Keeper(self, types)
+        keeper = _Keeper(self, feeds)
 
         def prepare() -> Prepared | None:
             from .imported import ImportedModel  # and with it onnx, which a process with a plan does without
@@ -278,10 +279,16 @@ class CachedModel:
 
 
 class _Keeper:
-    """Keeps the plan that a run makes in the cache. types: of the run's inputs, whose contents are not held."""
+    """Keeps the plan that a run makes in the cache."""
 
-    def __init__(self, model: CachedModel, types: Mapping[str, Any]) -> None:
-        self._model, self._types = model, types
+    def __init__(self, model: CachedModel, feeds: Mapping[str, Any]) -> None:
+        """feeds: of the run; their contents are not held."""
+        self._model = model
+        self._given = [(name, array.dtype, array.shape) for name, array in feeds.items()]
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return {name: np.broadcast_to(np.zeros((), dtype), shape) for name, dtype, shape in self._given}
 
     def __call__(self, program: Program | Template, segment: Segment, notes: tuple[str, ...]) -> None:
         """Keep what was planned of a segment that is the whole model."""
