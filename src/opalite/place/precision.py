@@ -3,7 +3,8 @@
 Half holds 5 bits of exponent: nothing beyond 65504. Inside a kernel everything is float, so that only what is stored
 counts. These are kept in float32: what a policy names; large constants, such as the -1e9 that masks add, and
 exponentials, with their readers; squares that are summed, and sums of many terms; what functions of single bits read
-and give; and whatever only moves, or computes element by element, what is in float32 already.
+and give; positions in an image, which half gives to 11 bits; and whatever only moves, or computes element by element,
+what is in float32 already.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
+from ..ir.symbols import hint_of
 from ..ops.conv import Conv
 from ..ops.cumulative import Cumulative
 from ..ops.elementwise import Elementwise
 from ..ops.gather import Gather
+from ..ops.grid_sample import GridSample
 from ..ops.matmul import MatMul
 from ..ops.move_rows import MoveRows
 from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
@@ -31,6 +34,8 @@ from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024
 """Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
+COORDINATES = 4
+"""Homogeneous ones of a point in space."""
 _MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather, MoveRows)
 _SQUARES = ("sum_square", "l2")
 _THRESHOLDS = (TreeEnsemble, PairwiseCoupling)
@@ -44,10 +49,12 @@ def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | No
             _widen(graph)
         return
     uses = graph.uses()
-    patterns = _patterns(graph)
+    patterns, positions = _patterns(graph), _positions(graph)
     large: set[Value] = set()  # values that may be beyond half's range
     for node in graph.nodes:
         why, grows = _reason(node, policy, large, patterns, [n for v in node.outputs for n in uses.get(v, ())])
+        if not why and (isinstance(node.op, GridSample) or any(v in positions for v in node.outputs)):
+            why = "positions take all of a float's digits"
         node.precision = Precision.FP32 if why else policy.precision
         node.precision_reason = why
         for v in node.outputs:
@@ -75,6 +82,24 @@ def _patterns(graph: Graph) -> set[Value]:
         if moved or _reads_bits(node):
             found.update(v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32)
     return found
+
+
+def _positions(graph: Graph) -> set[Value]:
+    """Values that say where GridSample reads, and what they are computed from element by element or by affine maps."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if isinstance(node.op, GridSample):
+            found.add(node.input(1))
+        elif any(v in found for v in node.outputs) and _keeps_positions(node):
+            found.update(v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32)
+    return {v for v in found if v is not None and v.producer is not None and _keeps_positions(v.producer)}
+
+
+def _keeps_positions(node: Node) -> bool:
+    """Whether what it gives are positions if what it reads are: a product is, of coordinates and a matrix."""
+    if isinstance(node.op, MatMul):
+        return bool(hint_of(node.x.shape[-2 if node.op.trans_a else -1]) <= COORDINATES)
+    return isinstance(node.op, (*_MOVES, Elementwise))
 
 
 def _reads_bits(node: Node) -> bool:

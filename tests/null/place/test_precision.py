@@ -214,3 +214,26 @@ def test_a_function_of_bits_keeps_its_floats_whole(monkeypatch: pytest.MonkeyPat
     moved = g.add("moved", "Transpose", g.conv("c", g.input("x", 1, 4, 8, 8), 4), perm=(0, 1, 3, 2))
     graph = g.done(g.map("counted", "ones", moved))
     assert kept(graph) == ({"c", "moved", "counted"} if marked else set())
+
+
+def test_positions_in_an_image_keep_their_digits() -> None:
+    """From the network's half of them on; half tells pixels of an image of 2048 apart, and no parts of them."""
+    g = GraphMaker()
+    flow = g.conv("flow", g.input("x", 1, 4, 8, 8), 2)
+    turned = g.add("turned", "Transpose", flow, perm=(0, 2, 3, 1))
+    theta, points = g.input("theta", 1, 2, 3), g.noise("points", 64, 3)
+    affine = g.add("affine", "MatMul", points, theta, trans_a=False, trans_b=True)
+    grid = g.map("grid", "add", g.add("laid", "Reshape", affine, shape=(1, 8, 8, 2)), turned)
+    image = g.conv("image", g.input("y", 1, 4, 8, 8), 4)
+    sampled = g.add("sampled", "GridSample", image, grid, mode="linear", padding="zeros", align_corners=False)
+    graph = g.done(g.conv("next", sampled, 4))
+    assert kept(graph) == {"turned", "affine", "laid", "grid", "sampled"}
+
+
+def test_a_product_of_many_terms_gives_positions_as_halves() -> None:
+    g = GraphMaker()
+    product = g.add("product", "MatMul", g.input("x", 1, 64, 16), g.noise("w", 16, 2), trans_a=False, trans_b=False)
+    grid = g.add("laid", "Reshape", product, shape=(1, 8, 8, 2))
+    image = g.input("y", 1, 4, 8, 8)
+    graph = g.done(g.add("sampled", "GridSample", image, grid, mode="linear", padding="zeros", align_corners=False))
+    assert kept(graph) == {"laid", "sampled"}
