@@ -2,12 +2,12 @@
 
 Longer than 400 lines: a command whose list of layers is half of it.
 
-    python -m benchmarks.gpu_kernels --out FOLDER [--budget 120] [--only TEXT] [--tiles 3] [--workers 14]
+    python -m benchmarks.gpu_kernels --out FOLDER [--precision fp32] [--budget 120] [--only TEXT] [--tiles 3] ...
 
-Every kernel that takes a layer in half storage is measured with its untuned parameters, those for matrix units with
-`--tiles` others, too, which their cost models like next. A line of JSON goes to FOLDER/kernels.jsonl as soon as it is
-known; a failure is a line, too. Times are of launches back to back. Worker processes compile beforehand, since a driver
-may compile one program at a time in a process.
+Every kernel that takes a layer in half storage (`--precision fp32`: in floats) is measured with its untuned parameters;
+those for matrix units and with tiles in local memory with `--tiles` others, too, which their cost models like next.
+A line of JSON goes to FOLDER/kernels.jsonl as soon as it is known; a failure is a line, too. Times are of launches back
+to back. Worker processes compile beforehand, since a driver may compile one program at a time in a process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding, Kernel, ceil_div
+from opalite.kernels.fma import tiles as fma
 from opalite.kernels.mma import stages as mma_stages
 from opalite.kernels.mma import tiles as mma
 from opalite.kernels.registry import kernels_for
@@ -43,9 +44,11 @@ from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 from opalite.run.execute.one_node import OneNode
 
-ERROR = 1e-2
+ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
 HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot")
+PLAIN = ("ConvLocal", "ConvSplit", "ConvWinograd", "MatmulTile", "MatmulSkinny")
+"""What else is held where nothing goes to matrix units."""
 F32 = DType.FLOAT32
 
 
@@ -61,12 +64,13 @@ class Layer:
     residual: bool = False
     gelu: bool = False
 
-    def node(self, batch: int, *, filled: bool = True) -> tuple[Node, list[Any]]:
-        """The layer on random inputs, stored in halves, and its arrays; unless `filled`, arrays without memory."""
+    def node(self, batch: int, *, filled: bool = True, half: bool = True) -> tuple[Node, list[Any]]:
+        """The layer on random inputs, stored in halves or floats, and its arrays; not `filled`: without memory."""
         make = {"Conv": self._conv, "Depthwise": self._conv, "Pool": self._pool, "MatMul": self._product}
         make |= {"NormalizedMatMul": self._product, "IntegerMatMul": self._integer_product}
         make |= {"IntegerConv": self._integer_conv, "IntegerDepthwise": self._integer_conv}
-        return make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
+        node, arrays = make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
+        return (node, arrays) if half else (as_floats(node), arrays)
 
     def _conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
         c, m, size, k, stride = self.sizes
@@ -132,6 +136,14 @@ class Layer:
         attrs = {"scale": size**-0.5, "causal": False, "softcap": 0.0, "views": views, "out_axes": (0, 2, 1, 3)}
         arrays = [joint, joint, joint, None]
         return make_node("Attention", attrs, arrays, precision=DType.FLOAT16), arrays
+
+
+def as_floats(node: Node) -> Node:
+    """`node`, whose values are stored in halves, with them stored as floats."""
+    for v in (*node.inputs, *node.outputs):
+        if v is not None and v.type.storage is DType.FLOAT16:
+            v.type = v.type.with_place(replace(v.type.place, precision=None))
+    return node
 
 
 def _random(rng: Any, *shape: int) -> Any:
@@ -217,7 +229,8 @@ LAYERS = (
 def variants(node: Node, rt: Runtime, tiles: int) -> Iterator[tuple[Kernel, dict[str, Any], bool]]:
     """(kernel, parameters, whether they are the untuned ones) to measure on `node`."""
     for kernel in kernels_for(node.op.name):
-        if kernel.name not in HELD or kernel.refuse(kernel.problem(node, rt.info)) is not None:
+        held = HELD if node.y.type.storage is DType.FLOAT16 or node.op.sums is not None else (*HELD, *PLAIN)
+        if kernel.name not in held or kernel.refuse(kernel.problem(node, rt.info)) is not None:
             continue
         first = kernel.defaults(kernel.problem(node, rt.info))
         yield kernel, first, True
@@ -236,6 +249,9 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         rng = np.random.default_rng(0)
         points = list(kernel.points(kernel.problem(node, rt.info)))
         return [(i, points[k]) for i, k in enumerate(rng.permutation(len(points)))]
+    if kernel.name in ("ConvLocal", "MatmulTile"):
+        points = [p for p in fma.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
+        return [(fma.tile_cycles(p, _sums(node), rt.info), p) for p in points]
     if kernel.name not in ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma"):
         return []
     if node.op.name == "Conv":
@@ -251,11 +267,19 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in tiles]
 
 
+def _sums(node: Node) -> fma.Sums:
+    if node.op.name == "Conv":
+        y, w = node.y.shape, node.input(1).shape
+        return fma.Sums(y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4) * 4, 1, fma.full_operands(node))
+    return fma.Sums(node.x.shape[0], node.y.shape[1], node.x.shape[1], 1, fma.full_operands(node))
+
+
 def reference(node: Node, arrays: list[Any]) -> Any:
-    """The answer in float64 of inputs rounded to halves; that of integers is exact."""
+    """The answer in float64, of inputs rounded to halves where they are stored so; that of integers is exact."""
     if node.op.sums is not None:
         return _exact(node, arrays).astype(np.float64)
-    arrays = [None if a is None else a.astype(np.float16).astype(np.float64) for a in arrays]
+    stored = node.y.type.storage.np
+    arrays = [None if a is None else a.astype(stored).astype(np.float64) for a in arrays]
     if node.op.name == "Conv" and find_spec("torch") is not None:
         import torch
 
@@ -288,10 +312,10 @@ def _exact(node: Node, arrays: list[Any]) -> Any:
     return evaluate(node.epilogue, [np.rint(sums).astype(np.int32), arrays[-1]], sums.shape)
 
 
-def measure(layer: Layer, rt: Runtime, tiles: int) -> Iterator[dict[str, Any]]:
+def measure(layer: Layer, rt: Runtime, tiles: int, half: bool) -> Iterator[dict[str, Any]]:
     """A record for each variant of `layer`, checked on up to two images."""
-    node, arrays = layer.node(layer.batch)
-    small, few = (node, arrays) if layer.batch <= 2 else layer.node(2)
+    node, arrays = layer.node(layer.batch, half=half)
+    small, few = (node, arrays) if layer.batch <= 2 else layer.node(2, half=half)
     want = reference(small, few)
     large, little = OneNode(rt, node, arrays), OneNode(rt, small, few)
     cost = node.cost()
@@ -327,12 +351,12 @@ def _microseconds(rt: Runtime, one: OneNode, kernel: Kernel, params: dict[str, A
     return min(run(times) for _ in range(5)) * 1e6
 
 
-def build(rt: Runtime, layers: list[Layer], tiles: int, share: str) -> None:
+def build(rt: Runtime, layers: list[Layer], tiles: int, share: str, half: bool) -> None:
     """Compile every n-th program of the plan, from the i-th on, into the cache."""
     first, step = map(int, share.split("/"))
     specs: dict[tuple[str, str], str] = {}
     for layer in layers:
-        node, _ = layer.node(layer.batch, filled=False)
+        node, _ = layer.node(layer.batch, filled=False, half=half)
         for kernel, params, _ in variants(node, rt, tiles):
             for launch in kernel.launch(kernel.problem(node, rt.info), params):
                 source = launch.source or kernel.source
@@ -356,13 +380,13 @@ def build_in_parallel(arguments: list[str], workers: int, seconds: float) -> Non
             child.kill()
 
 
-def show(record: dict[str, Any]) -> None:
+def show(record: dict[str, Any], allowed: float) -> None:
     """One line."""
     head = f"{record['layer']:28.28} {record['kernel']:16}"
     if "failed" in record:
         print(head, record["failed"][:160].replace("\n", " "), flush=True)
         return
-    wrong = "" if record["error"] <= ERROR else "  WRONG"
+    wrong = "" if record["error"] <= allowed else "  WRONG"
     rates = f"{record['us']:9.1f} us {record['gflops']:8.0f} GFLOP/s {record['gbytes']:6.0f} GB/s"
     params = ",".join(map(str, record["params"].values()))
     print(f"{head} {rates} {record['error']:.0e}{wrong} {'*' if record['untuned'] else ' '} {params}", flush=True)
@@ -381,16 +405,19 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0, help="processes that compile beforehand")
     parser.add_argument("--build", default="", metavar="I/N", help="compile a share of the programs and end")
     parser.add_argument("--prepare", action="store_true", help="compile and end")
+    parser.add_argument("--precision", choices=tuple(ERROR), default="fp16", help="how floats are stored")
     options = parser.parse_args()
+    half, allowed = options.precision == "fp16", ERROR[options.precision]
     started = time.monotonic()
     wanted = options.only.split(",")
     layers = [layer for layer in LAYERS if any(text in layer.name for text in wanted)][options.skip : options.first]
     rt = find_runtime(options.device)
     if options.build:
-        build(rt, layers, options.tiles, options.build)
+        build(rt, layers, options.tiles, options.build, half)
         return 0
     if options.workers:
         arguments = ["--device", options.device, "--only", options.only, "--tiles", str(options.tiles)]
+        arguments += ["--precision", options.precision]
         build_in_parallel(arguments, options.workers, options.budget / 2)
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
     if options.prepare:
@@ -403,11 +430,11 @@ def main() -> int:
                 print(f"left out from {layer.name} on: the budget is spent", flush=True)
                 break
             try:
-                for record in measure(layer, rt, options.tiles):
+                for record in measure(layer, rt, options.tiles, half):
                     file.write(json.dumps(record) + "\n")
                     file.flush()
-                    show(record)
-                    bad |= "failed" in record or not record["error"] <= ERROR
+                    show(record, allowed)
+                    bad |= "failed" in record or not record["error"] <= allowed
             except Exception as e:
                 bad = True
                 print(f"{layer.name}: {type(e).__name__}: {e}", flush=True)

@@ -84,6 +84,30 @@ class SplitConv(Table):
     load: float  # a wave's load of neighbouring blocks from the first-level cache
     shared_load: float  # a wave's load of one weight block
     mixed: float  # share of the busy and the waiting time that does not hide behind the other
+    slower: float  # what a launch takes beside these estimates, which order its parameters
+    begin_and_end: float  # and from a launch to its first loads, and from its last stores to the next
+
+
+@dataclass(frozen=True)
+class SharedTile(Table):
+    """Register tiles of plain multiply-adds from tiles in local memory (kernels/fma/tiles.py), in clock cycles."""
+
+    table = "shared_tile"
+
+    read: float  # a wave's read of vectors from local memory
+    copy: float  # a wave's vectors from global into local memory, with what finds their addresses
+    l2_bytes: float  # bytes a clock that the second level gives one compute unit
+    mixed: float  # share of the reads that does not hide behind arithmetic
+    turn: float  # what a work-group waits in each turn that no other fills
+    alone: float  # how much longer a wave takes for its arithmetic that no other fills the gaps of
+    store: float  # one result through the epilogue to memory; as much for each value of an operand
+    hidden: float  # share of that where other work-groups multiply meanwhile
+    begin_and_end: float  # until the first slabs have arrived, and from the last stores to the next launch
+    second: float  # the launch that adds up the sums of parts
+    add: float  # one of those sums
+    transforms: float  # share of the bandwidth at which Winograd's transforms move their bytes
+    most_shares: int  # of a work-group's terms, untuned
+    most_parts: int  # work-groups that share the terms of a tile, untuned
 
 
 @dataclass(frozen=True)

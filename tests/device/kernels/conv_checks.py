@@ -31,7 +31,7 @@ def find_kernel(op: str, name: str) -> Kernel:
 def as_gpu(rt: Runtime) -> Runtime:
     """`rt` with its device described as a GPU, so that kernels choose as they would on one."""
     other = copy.copy(rt)
-    other.info = dataclasses.replace(rt.info, kind="gpu", wave_size=32)
+    other.info = dataclasses.replace(rt.info, kind="gpu", wave_size=32, local_mem_dedicated=True)
     return other
 
 

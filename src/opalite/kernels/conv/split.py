@@ -87,6 +87,11 @@ class ConvSplit(Kernel):
         waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
         return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
 
+    def untuned_cycles(self, p: ConvProblem) -> float:
+        """Clocks from launch to launch with untuned parameters: what is measured is a multiple of what orders those."""
+        c = SplitConv.of(p.device)
+        return c.begin_and_end + c.slower * self._cycles(p, self.defaults(p))
+
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         groups = p.groups(p.block, p.block)
         waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
@@ -117,3 +122,16 @@ class ConvSplit(Kernel):
     @staticmethod
     def _positions(node: Node) -> int:
         return node.y.shape[0] * math.prod(node.y.shape[2:])
+
+
+def seconds_beside_split(p: ConvProblem, cost: Cost, cycles: float) -> float:
+    """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplit's.
+
+    Their models tell the two apart; ConvSplit's time is a share of the device's peak, as with all other kernels, whose
+    estimates are optimistic alike.
+    """
+    split, device = ConvSplit(), p.device
+    ratio = cycles / split.untuned_cycles(p)
+    if device.prefers_images:  # nobody measured there whether buffers then beat images: tuning does
+        ratio = max(ratio, 1.01)
+    return (split.seconds(p, cost) - device.launch_s) * ratio + device.launch_s

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cost.tables import Winograd
+from ...cost.tables import SharedTile, Winograd
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -19,10 +19,14 @@ from ...ops.base import Cost
 from ...ops.conv import Conv
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..fma.tiles import Sums, group_size, slab, tile_cycles, tile_defines, tile_size
+from ..fma.tiles import find_tile as find_shared_tile
 from ..registry import register
 from ..sources import STORAGE
 from ..window import Window, block_size, find_span, window_seconds
 from .filters import ConvProblem, Groups, bias_weight, pack_filters
+from .local import filter_panels, takes_local
+from .split import seconds_beside_split
 from .tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 
 FILTER_TRANSFORM = {
@@ -75,6 +79,16 @@ class Tiles:
         return [(first, at_least([0, at_most([self.strip, self.count - first])])) for first in firsts]
 
 
+def product_tile(tiles: Tiles, device: DeviceInfo) -> dict[str, int]:
+    """The tile in local memory for the products of a strip, on a device that takes such."""
+    return find_shared_tile(_product_sums(tiles), device, whole=True)
+
+
+def _product_sums(t: Tiles) -> Sums:
+    """Tiles of a strip by output channels, for each element."""
+    return Sums(t.strip, t.groups.out_blocks * t.groups.pack, t.groups.in_blocks * t.groups.pack, t.groups.count)
+
+
 @register
 class ConvWinograd(Kernel):
     """Transforms tiles of x, multiplies each of their elements by transformed filters over channels, transforms back.
@@ -122,7 +136,11 @@ class ConvWinograd(Kernel):
         return tile_refusal(params["TW"], params["TB"], p.block, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        f, strip = min(self.space["F"], key=lambda f: self._estimate(p.node, p.device, f)), self._strip(p.device)
+        strip, sides = self._strip(p.device), self.space["F"]
+        if takes_local(p.device):
+            f = min(sides, key=lambda f: self._cycles(p, f))
+        else:
+            f = min(sides, key=lambda f: self._estimate(p.node, p.device, f))
         t = Tiles.of(p.node, p.device, f, strip)
         streamed = Winograd.of(p.device).streamed
         tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, p.device, streamed=streamed)
@@ -133,7 +151,20 @@ class ConvWinograd(Kernel):
         return int(self.space["STRIP"][0 if device.is_cpu else -1])
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        if takes_local(p.device):
+            return seconds_beside_split(p, cost, min(self._cycles(p, f) for f in self.space["F"]))
         return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
+
+    def _cycles(self, p: ConvProblem, f: int) -> float:
+        """Estimated clocks with products by tiles in local memory: those, and transforms as fast as memory."""
+        t, device, c = Tiles.of(p.node, p.device, f, self._strip(p.device)), p.device, SharedTile.of(p.device)
+        strips = ceil_div(hint_of(t.count), hint_of(t.strip))
+        product = tile_cycles(product_tile(t, device), _product_sums(t), device)
+        moved = 4 * hint_of(t.count) * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
+        whole = hint_of(p.node.x.type.nbytes + p.node.y.type.nbytes)
+        clock = device.peak_flops / (2 * device.lanes * device.compute_units)
+        transforms = (moved + whole) / (c.transforms * device.bandwidth) * clock
+        return float(strips * (product + 2 * c.begin_and_end) + transforms)
 
     def _estimate(self, node: Node, device: DeviceInfo, f: int) -> float:
         """Seconds with tiles of `f` x `f` outputs."""
@@ -194,6 +225,8 @@ class _Steps:
 
     def product(self, count: int) -> Launch:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
+        if takes_local(self.device):
+            return self._local_product(count)
         g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
@@ -222,6 +255,21 @@ class _Steps:
         defines |= {"HAS_BIAS": 0, "MASK": 0, "IN_REGISTERS": 1}
         return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
 
+    def _local_product(self, count: int) -> Launch:
+        """`product` as a pointwise convolution by tiles in local memory, whose groups are the elements."""
+        g = self.tiles.groups
+        tile = product_tile(self.tiles, self.device)
+        (rows, columns), group = tile_size(tile), group_size(tile)
+        turns = ceil_div(g.in_blocks * g.pack, slab(tile))
+        args: dict[str, Arg] = {"x": self._v, "weights": transformed_panels(self.node, g, self.params["F"], tile)}
+        args |= {"y": self._m, "positions": count, "groups": g.count, "turns": turns, "ib": g.in_blocks}
+        args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, "iw": count, "ow": count}
+        args |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "pd": 0, "ph": 0, "pw": 0}
+        grid = (at_least([group, ceil_div(count, rows) * group]), g.count * ceil_div(g.out_blocks * g.pack, columns), 1)
+        defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0}
+        defines |= {"KD": 1, "KH": 1, "KW": 1, "SD": 1, "SH": 1, "SW": 1, "DD": 1, "DH": 1, "DW": 1}
+        return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/local.cl")
+
     def output(self, first: int, count: int) -> Launch:
         """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
         win, t, bias, y = Window.of(self.node), self.tiles, self.node.get(2), self.node.y
@@ -242,22 +290,33 @@ class _Steps:
             "MASK": self.node.y.shape[1] % pack != 0,
         }
         group = (1, 1) if self.device.is_cpu else None
-        return Launch(
-            entry, {**args, "span": span}, (at_least([1, ceil_div(count, span)]), blocks), group, defines, prelude
-        )
+        grid = (at_least([1, ceil_div(count, span)]), blocks)
+        source = "conv/winograd_blocks.cl" if takes_local(self.device) else ""
+        return Launch(entry, {**args, "span": span}, grid, group, defines, prelude, source)
 
 
 def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:
-    """The weights of `node` as u = G g G^T, in the order in which the matrix products read them."""
+    """The weights of `node` as u = G g G^T, in the order in which tiles of `tile` output blocks read them."""
 
     def transform(data: Array) -> Array:
-        g = FILTER_TRANSFORM[f]
-        kernel = data.reshape(*data.shape[:2], 3, 3)
-        elements = page_empty((len(g), len(g), *data.shape[:2]), np.float32)
-        for first in range(0, len(kernel), _ROWS):  # in parts: the sums are twice as wide as what is kept of them
-            part = slice(first, first + _ROWS)
-            elements[:, :, part] = np.einsum("ai,mcij,bj->abmc", g, kernel[part].astype(np.float64), g)
-        return pack_filters(elements.reshape(-1, data.shape[1], 1), groups, tile, DType.FLOAT32)
+        return pack_filters(_transform_filters(data, f), groups, tile, DType.FLOAT32)
 
     form = f"winograd {f} {groups.count} groups i{groups.in_pack} o{groups.pack} tile {tile}"
     return Weight(node.input(1), form, transform)
+
+
+def transformed_panels(node: Node, groups: Groups, f: int, params: Params) -> Weight:
+    """The weights of `node` as u = G g G^T, in the panels of fma/tile.cl."""
+    form, panels = filter_panels(groups, 1, params, DType.FLOAT32)
+    return Weight(node.input(1), f"winograd {f} {form}", lambda data: panels(_transform_filters(data, f)))
+
+
+def _transform_filters(data: Array, f: int) -> Array:
+    """[elements * M, C / groups, 1] of filters [M, C / groups, 3, 3]."""
+    g = FILTER_TRANSFORM[f]
+    kernel = data.reshape(*data.shape[:2], 3, 3)
+    elements = page_empty((len(g), len(g), *data.shape[:2]), np.float32)
+    for first in range(0, len(kernel), _ROWS):  # in parts: the sums are twice as wide as what is kept of them
+        part = slice(first, first + _ROWS)
+        elements[:, :, part] = np.einsum("ai,mcij,bj->abmc", g, kernel[part].astype(np.float64), g)
+    return elements.reshape(-1, data.shape[1], 1)

@@ -1,14 +1,14 @@
 // y[z, m, n] = sum_k a[z, m, k] b[z, k, n] in tiles that a work-group shares through local memory: the GPU's kernel.
-// A work-group of TX x TY work-items computes TY * TM rows by TX * TN columns, BK terms at a time; each work-item keeps
-// TM x TN sums, in vectors of PACK = 4 columns. Grid: (ceil(N / (TX * TN)) * TX, ceil(M / (TY * TM)) * TY, batches).
-//   TM, TN    multiples of 4     TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
+// See fma/tile.cl for the tiles. Work-group: RY * CX * SPLIT. Grid: (ceil(N / BN) * group, ceil(M / BM), batches * PARTS).
+//   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
+//   PANELS    b is a constant in panels: [ceil(N / BN), turns * SLAB, BN], zeros past its columns and terms
+//   ALIGNED   rows of all that lies in memory are multiples of 4 elements
 #include "matmul/batch.cl"
-#ifndef TX
-#define TX 16
-#define TY 16
-#define TM 4
-#define TN 4
-#define BK 16
+#ifndef ALIGNED
+#define ALIGNED 0
+#endif
+#ifndef PANELS
+#define PANELS 0
 #endif
 #ifndef TRANS_A
 #define TRANS_A 0
@@ -16,88 +16,154 @@
 #ifndef TRANS_B
 #define TRANS_B 0
 #endif
-#define BM (TY * TM)
-#define BN (TX * TN)
-#define ITEMS (TX * TY)
-#define A_LOADS ((BM * BK + ITEMS - 1) / ITEMS)
-#define B_LOADS ((BN * BK + ITEMS - 1) / ITEMS)
-// One vector more for each term, so that writes along k do not meet in one memory bank.
-#define A_PITCH (BM / PACK + 1)
-#define B_PITCH (BN / PACK + 1)
+#define A_PAD (TRANS_A ? 0 : 1)
+#define B_PAD (TRANS_B && !PANELS ? 1 : 0)
+#include "fma/tile.cl"
+#if ALIGNED
+#include "include/aligned_blocks.cl"
+#endif
 
-// Element number e of a tile, counted the way the input lies in memory, is at (m or n, k).
-#define A_M(e) (TRANS_A ? (e) % BM : (e) / BK)
-#define A_K(e) (TRANS_A ? (e) / BM : (e) % BK)
-#define B_N(e) (TRANS_B ? (e) / BK : (e) % BN)
-#define B_K(e) (TRANS_B ? (e) % BK : (e) / BN)
+#if STORAGE == 0
+#define LOAD_PANEL(p, i) (*(global const float4 *)((p) + (i)))
+#else
+#define LOAD_PANEL(p, i) LOADV(p, i)
+#endif
 
-__attribute__((reqd_work_group_size(TX, TY, 1)))
-kernel void matmul_tile(global const REAL *restrict a, global const REAL *restrict b, global REAL *restrict y,
-                        global const int *batch, int dims, int batches, int M, int N, int K, int lda,
-                        int ldb EPILOGUE_PARAMS) {
-    local ACCV a_tile[BK * A_PITCH];
-    local ACCV b_tile[BK * B_PITCH];
-    local ACC *a_cell = (local ACC *)a_tile, *b_cell = (local ACC *)b_tile;
-    const int tx = get_local_id(0), ty = get_local_id(1), item = ty * TX + tx, z = get_global_id(2);
-    const int m0 = get_group_id(1) * BM, n0 = get_group_id(0) * BN;
+// Four neighbours at p + at, of which those before `end` exist, counted from `first`; zero if the line does not exist.
+static inline ACCV four(global const REAL *p, size_t at, int first, int end, bool exists) {
+#if ALIGNED
+    return exists && first < end ? LOADV(p, at) : (ACCV)0;
+#else
+    if (!exists) return (ACCV)0;
+    if (first + PACK <= end) return LOADV(p, at);
+    ACC lanes[PACK];
+    UNROLLED
+    for (int l = 0; l < PACK; ++l) lanes[l] = first + l < end ? LOAD(p, at + l) : (ACC)0;
+    return VLOAD(PACK, 0, lanes);
+#endif
+}
+
+// Vectors of a tile of `lines` x `terms`, by work-items: those that lie along the terms are stored apart.
+#define ALONG_TERMS(e) ((e) % (SLAB / PACK) * PACK)
+#define LINE_OF(e) ((e) / (SLAB / PACK))
+static inline void put_across(local ACCV *tile, int pitch, int line, int k, ACCV v) {
+    local ACC *cell = (local ACC *)tile + k * pitch * PACK + line;
+    cell[0] = v.s0;
+    cell[pitch * PACK] = v.s1;
+    cell[2 * pitch * PACK] = v.s2;
+    cell[3 * pitch * PACK] = v.s3;
+}
+
+static inline void fetch_a(ACCV *next, global const REAL *a, int turn, int m0, int M, int K, int lda) {
+    UNROLLED
+    for (int i = 0; i < A_LOADS; ++i) {
+        const int e = ITEM + i * GROUP;
+        if (BM * SLAB / PACK % GROUP != 0 && e >= BM * SLAB / PACK) break;
+#if TRANS_A
+        const int m = m0 + e % (BM / PACK) * PACK, k = turn * SLAB + e / (BM / PACK);
+        next[i] = four(a, (size_t)k * lda + m, m, M, k < K);
+#else
+        // Rows past the last one are read as the last one: their sums are not stored.
+        const int m = min(m0 + LINE_OF(e), M - 1), k = turn * SLAB + ALONG_TERMS(e);
+        next[i] = four(a, (size_t)m * lda + k, k, K, true);
+#endif
+    }
+}
+#define FETCH_A(next, turn) fetch_a(next, a, turn, m0, M, K, lda)
+
+static inline void put_a(local ACCV *tile, const ACCV *next) {
+    UNROLLED
+    for (int i = 0; i < A_LOADS; ++i) {
+        const int e = ITEM + i * GROUP;
+        if (BM * SLAB / PACK % GROUP != 0 && e >= BM * SLAB / PACK) break;
+#if TRANS_A
+        tile[e / (BM / PACK) * A_PITCH + e % (BM / PACK)] = next[i];
+#else
+        put_across(tile, A_PITCH, LINE_OF(e), ALONG_TERMS(e), next[i]);
+#endif
+    }
+}
+#define PUT_A put_a
+
+static inline void fetch_b(ACCV *next, global const REAL *b, int turn, int n0, int N, int K, int ldb) {
+    UNROLLED
+    for (int i = 0; i < B_LOADS; ++i) {
+        const int e = ITEM + i * GROUP;
+        if (BN * SLAB / PACK % GROUP != 0 && e >= BN * SLAB / PACK) break;
+#if PANELS
+        next[i] = LOAD_PANEL(b, ((size_t)turn * (BN * SLAB / PACK) + e) * PACK);
+#elif TRANS_B
+        const int n = min(n0 + LINE_OF(e), N - 1), k = turn * SLAB + ALONG_TERMS(e);
+        next[i] = four(b, (size_t)n * ldb + k, k, K, true);
+#else
+        const int n = n0 + e % (BN / PACK) * PACK, k = turn * SLAB + e / (BN / PACK);
+        next[i] = four(b, (size_t)k * ldb + n, n, N, k < K);
+#endif
+    }
+}
+#define FETCH_B(next, turn) fetch_b(next, b, turn, n0, N, K, ldb)
+
+static inline void put_b(local ACCV *tile, const ACCV *next) {
+    UNROLLED
+    for (int i = 0; i < B_LOADS; ++i) {
+        const int e = ITEM + i * GROUP;
+        if (BN * SLAB / PACK % GROUP != 0 && e >= BN * SLAB / PACK) break;
+#if TRANS_B && !PANELS
+        put_across(tile, B_PITCH, LINE_OF(e), ALONG_TERMS(e), next[i]);
+#else
+        tile[e] = next[i];
+#endif
+    }
+}
+#define PUT_B put_b
+
+#if PARTS > 1
+#define RESULT global ACC *restrict parts
+#define CHAIN
+#else
+#define RESULT global REAL *restrict y
+#define CHAIN EPILOGUE_PARAMS
+#endif
+
+__attribute__((reqd_work_group_size(GROUP, 1, 1)))
+kernel void matmul_tile(global const REAL *restrict a, global const REAL *restrict b, RESULT, global const int *batch, int dims,
+                        int batches, int M, int N, int K, int lda, int ldb CHAIN) {
+    local ACCV cells[CELLS];
+    const int z = get_group_id(2) / PARTS, part = get_group_id(2) % PARTS;
+    const int m0 = get_group_id(1) * BM, n0 = get_group_id(0) * BN, all = (K + SLAB - 1) / SLAB;
+    const int first = FIRST_TURN(part, all), turns = OWN_TURNS(part, all);
     size_t a_offset, b_offset;
     batch_offsets(batch, dims, z, &a_offset, &b_offset);
     a += a_offset;
+#if PANELS
+    b += (size_t)get_group_id(0) * all * (SLAB * BN);
+#else
     b += b_offset;
-
+#endif
     ACCV sum[TM][TN / PACK];
-    #pragma unroll
+    UNROLLED
     for (int i = 0; i < TM; ++i)
-        #pragma unroll
+        UNROLLED
         for (int j = 0; j < TN / PACK; ++j) sum[i][j] = (ACCV)0;
-
-    for (int k0 = 0; k0 < K; k0 += BK) {
-        #pragma unroll
-        for (int i = 0; i < A_LOADS; ++i) {
-            const int e = item + i * ITEMS, m = m0 + A_M(e), k = k0 + A_K(e);
-            const bool inside = m < M && k < K;
-            const ACC v = inside ? LOAD(a, TRANS_A ? (size_t)k * lda + m : (size_t)m * lda + k) : (ACC)0;
-            if (BM * BK % ITEMS == 0 || e < BM * BK) a_cell[A_K(e) * A_PITCH * PACK + A_M(e)] = v;
-        }
-        #pragma unroll
-        for (int i = 0; i < B_LOADS; ++i) {
-            const int e = item + i * ITEMS, n = n0 + B_N(e), k = k0 + B_K(e);
-            const bool inside = n < N && k < K;
-            const ACC v = inside ? LOAD(b, TRANS_B ? (size_t)n * ldb + k : (size_t)k * ldb + n) : (ACC)0;
-            if (BN * BK % ITEMS == 0 || e < BN * BK) b_cell[B_K(e) * B_PITCH * PACK + B_N(e)] = v;
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        #pragma unroll
-        for (int k = 0; k < BK; ++k) {
-            ACCV bv[TN / PACK];
-            #pragma unroll
-            for (int j = 0; j < TN / PACK; ++j) bv[j] = b_tile[k * B_PITCH + j * TX + tx];
-            #pragma unroll
-            for (int i = 0; i < TM / PACK; ++i) {
-                const ACCV av = a_tile[k * A_PITCH + i * TY + ty];
-                #pragma unroll
-                for (int j = 0; j < TN / PACK; ++j) {
-                    sum[i * PACK + 0][j] += av.s0 * bv[j];
-                    sum[i * PACK + 1][j] += av.s1 * bv[j];
-                    sum[i * PACK + 2][j] += av.s2 * bv[j];
-                    sum[i * PACK + 3][j] += av.s3 * bv[j];
-                }
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    #pragma unroll
+    if (turns > 0) SUM_SLABS(sum, cells, first, turns);
+    ADD_SHARES(sum, cells);
+    UNROLLED
     for (int i = 0; i < TM; ++i) {
-        const int m = m0 + (i / PACK * TY + ty) * PACK + i % PACK, r = z * M + m;
-        if (m >= M) continue;
-        #pragma unroll
+        const int m = m0 + SLOT_OF_ROW(i), r = z * M + m;
+        if (!MINE(i) || m >= M) continue;
+        UNROLLED
         for (int j = 0; j < TN / PACK; ++j) {
-            const int n = n0 + (j * TX + tx) * PACK;
+            const int n = n0 + COLUMN_OF(j);
+#if PARTS > 1
+            if (n < N) *(global ACCV *)(parts + ((size_t)part * batches * M + r) * N + n) = sum[i][j];
+#else
             const size_t at = (size_t)r * N + n;
             if (n + PACK <= N) {
                 const ACCV out = EPILOGUE(sum[i][j], r, n, batches * M, N);
                 STOREV(y, at, out);
-            } else {
+            }
+#if !ALIGNED
+            else {
                 ACC lanes[PACK];
                 VSTORE(PACK, sum[i][j], 0, lanes);
                 for (int l = 0; l < PACK && n + l < N; ++l) {
@@ -105,6 +171,22 @@ kernel void matmul_tile(global const REAL *restrict a, global const REAL *restri
                     STORE(y, at + l, out);
                 }
             }
+#endif
+#endif
         }
     }
 }
+
+#if PARTS > 1
+// The sums of all parts; needs PACK | N. Grid: N / PACK, batches * M.
+kernel void matmul_parts(global const ACC *restrict parts, global REAL *restrict y, int rows, int N EPILOGUE_PARAMS) {
+    const int n = get_global_id(0) * PACK, r = get_global_id(1);
+    if (n >= N || r >= rows) return;
+    const size_t at = (size_t)r * N + n;
+    ACCV sum = *(global const ACCV *)(parts + at);
+    UNROLLED
+    for (int p = 1; p < PARTS; ++p) sum += *(global const ACCV *)(parts + (size_t)p * rows * N + at);
+    const ACCV out = EPILOGUE(sum, r, n, rows, N);
+    STOREV(y, at, out);
+}
+#endif

@@ -4,55 +4,53 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...ir.symbols import may_leave_rest
 from ...ops.base import Cost
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
+from ..fma.tiles import (
+    SPACE,
+    Sums,
+    find_tile,
+    full_operands,
+    group_size,
+    legal_tiles,
+    tile_defines,
+    tile_illegal,
+    tile_size,
+    to_panels,
+)
 from ..registry import register
 from .flat import common_defines, common_refusal
-from .problem import MatmulProblem, MatmulSizes
+from .problem import MatmulProblem
 
 VECTOR = 4
-
-# (TM, TN, TX, TY, BK) from the largest tile, which reuses most, to the smallest, which leaves most work-groups.
-TILES = ((8, 8, 16, 16, 16), (8, 8, 8, 8, 16), (4, 4, 16, 16, 16), (4, 4, 8, 8, 16))
-SCARCE = (4, 4, 8, 8, 8)  # where local memory is 4 KiB
 
 
 @register
 class MatmulTile(Kernel):
-    """TM x TN sums for each of TX x TY work-items; BK terms at a time."""
+    """Register tiles of any element type; a constant b lies in panels, from which tiles load straight."""
 
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/tile.cl"
-    space: ClassVar[Space] = {
-        "TM": (4, 8),
-        "TN": (4, 8),
-        "TX": (16, 8, 32),
-        "TY": (16, 8, 4),
-        "BK": (16, 8, 32),
-    }
+    space: ClassVar[Space] = SPACE
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        if min(p.device.max_work_group_size, *p.device.max_work_item_sizes[:2]) < 64:
-            return "the device's work-groups are smaller than 64 work-items"
-        return common_refusal(p.node, p.device) or self.illegal(p, _params(SCARCE))
+        if next(legal_tiles(p.device, _element(p)), None) is None:
+            return "the device's work-groups are smaller than 64 work-items, or have no local memory for tiles"
+        return common_refusal(p.node, p.device)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        tx, ty = params["TX"], params["TY"]
-        if tx * ty > p.device.max_work_group_size:
-            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
-        cells = params["BK"] * (tx * params["TN"] + ty * params["TM"] + 2 * VECTOR)
-        if cells * max(4, p.node.y.type.storage.size) > p.device.local_mem:
-            return f"the tiles do not fit the {p.device.local_mem} bytes of local memory"
-        return None
+        if params["PARTS"] > 1 and may_leave_rest(p.sizes.n, VECTOR):
+            return "sums of parts are added up by vectors of whole rows"
+        return tile_illegal(params, p.device, _element(p))
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         s = p.sizes
-        legal = [t for t in map(_params, TILES) if self.illegal(p, t) is None]
-        filling = [t for t in legal if _groups(s, t) >= 2 * p.device.compute_units]
-        return (filling[:1] or legal[-1:] or [_params(SCARCE)])[0]
+        sums = Sums(s.m, s.n, s.k, s.batches, full_operands(p.node))
+        return find_tile(sums, p.device, _element(p), whole=may_leave_rest(s.n, VECTOR))
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         seconds = super().seconds(p, cost)
@@ -60,25 +58,38 @@ class MatmulTile(Kernel):
         return seconds * 20 if p.device.is_cpu else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
-        tx, ty = params["TX"], params["TY"]
-        epilogue = rows_epilogue(node, p.device)
+        node, s, b = p.node, p.sizes, p.node.input(1)
+        panels = b.is_const and s.b_count == 1
+        inner = (s.m if s.trans_a else s.k, s.n, *(() if panels else (s.k if s.trans_b else s.n,)))
+        aligned = not any(may_leave_rest(size, VECTOR) for size in inner)
+        epilogue = rows_epilogue(node, p.device, aligned=aligned)
+        right: Arg = b
+        if panels:
+            form, fn = to_panels(params, b.type.storage)
+
+            def pack(data: Array) -> Array:
+                matrix = data.reshape(data.shape[-2:])
+                return fn(matrix.T if s.trans_b else matrix)
+
+            right = Weight(b, f"{'nk' if s.trans_b else 'kn'} panels, {form}", pack)
+        (rows, columns), group = tile_size(params), group_size(params)
+        defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **tile_defines(params)}
+        defines |= {"PANELS": panels, "ALIGNED": aligned}
+        parts = params["PARTS"]
+        grid = (ceil_div(s.n, columns) * group, ceil_div(s.m, rows), s.batches * parts)
+        args: dict[str, Arg] = {"a": node.x, "b": right, **s.args()}
+        if parts == 1:
+            args |= {"y": node.y, **epilogue.args}
+            return [Launch("matmul_tile", args, grid, (group, 1, 1), defines, epilogue.prelude)]
+        lines = s.batches * s.m
+        sums = Scratch("parts", parts * lines * s.n * _element(p))
+        last: dict[str, Arg] = {"parts": sums, "y": node.y, "rows": lines, "N": s.n, **epilogue.args}
         return [
-            Launch(
-                "matmul_tile",
-                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
-                (ceil_div(s.n, tx * params["TN"]) * tx, ceil_div(s.m, ty * params["TM"]) * ty, s.batches),
-                (tx, ty, 1),
-                common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **params},
-                epilogue.prelude,
-            )
+            Launch("matmul_tile", {**args, "parts": sums}, grid, (group, 1, 1), defines, epilogue.prelude),
+            Launch("matmul_parts", last, (s.n // VECTOR, lines), None, defines, epilogue.prelude),
         ]
 
 
-def _params(tile: tuple[int, int, int, int, int]) -> dict[str, int]:
-    return dict(zip(("TM", "TN", "TX", "TY", "BK"), tile, strict=True))
-
-
-def _groups(p: MatmulSizes, t: Params) -> int:
-    return ceil_div(p.m, t["TY"] * t["TM"]) * ceil_div(p.n, t["TX"] * t["TN"]) * p.batches
+def _element(p: MatmulProblem) -> int:
+    """Bytes of a sum."""
+    return max(4, p.node.y.type.storage.size)

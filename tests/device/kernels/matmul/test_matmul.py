@@ -150,19 +150,11 @@ def test_panels_in_chunks(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> 
     check(rt, kernel, random((83, 911), "float32"), random((911, 107), "float32"), const=True, params=params)
 
 
-@pytest.mark.parametrize("tile", [(4, 8, 16, 8, 8), (8, 4, 8, 4, 16), (8, 8, 16, 16, 32)])
-@pytest.mark.parametrize("trans_a", [False, True])
-def test_tile_parameters(rt: Runtime, tile: tuple[int, ...], trans_a: bool) -> None:
-    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
-    params = dict(zip(("TM", "TN", "TX", "TY", "BK"), tile, strict=True))
-    check(rt, kernel, random((83, 41), "float32"), random((41, 139), "float32"), trans_a=trans_a, params=params)
-
-
 def test_new_sizes_build_nothing_new(rt: Runtime) -> None:
-    """With the same parameters, which defaults choose from a short list."""
+    """With the same parameters, which defaults choose from a short list, where vectors of four divide both or none."""
     for kernel in kernels_for("MatMul"):
         built, params = set(), None
-        for m, n, k in ((160, 96, 64), (203, 131, 57)):
+        for m, n, k in ((160, 96, 64), (203, 132, 60)):
             node = make_node(
                 "MatMul",
                 {"trans_a": False, "trans_b": False},
@@ -185,3 +177,34 @@ def test_sums_stay_accurate(rt: Runtime) -> None:
         if kernel.refuse(kernel.problem(node, rt.info)) is None:
             (got,) = run_node(rt, kernel, node, [a, b])
             assert np.abs(got / exact - 1).max() < 1e-5, kernel.name
+
+
+TILES = [
+    (8, 8, 8, 8, 8, 1, 2, 1, 8),
+    (16, 8, 4, 8, 16, 2, 1, 2, 4),
+    (4, 8, 4, 4, 16, 8, 1, 1, 16),
+    (8, 4, 8, 4, 4, 4, 2, 8, 16),
+]
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("const", [False, True])
+@pytest.mark.parametrize("trans_a, trans_b", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("tile", TILES)
+def test_tile_parameters(
+    rt: Runtime, tile: tuple[int, ...], trans_a: bool, trans_b: bool, const: bool, precision: DType | None
+) -> None:
+    """Edges that no tile divides; sizes that four divides, and that it does not."""
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
+    for m, k, n in ((92, 172, 84), (71, 139, 53)) if tile[7] == 1 else ((92, 172, 84), (71, 139, 52)):
+        a, b = random((m, k), "float32"), random((k, n), "float32")
+        tolerance = 1e-2 if precision else 1e-5
+        arguments: dict[str, Any] = {"trans_a": trans_a, "trans_b": trans_b, "const": const, "precision": precision}
+        check(rt, kernel, a, b, params=dict(zip(kernel.space, tile, strict=True)), tolerance=tolerance, **arguments)
+
+
+def test_tile_parts_of_batches(rt: Runtime) -> None:
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
+    params = dict(zip(kernel.space, (8, 8, 4, 4, 8, 1, 2, 4, 8), strict=True))
+    check(rt, kernel, random((2, 1, 19, 131), "float32"), random((3, 131, 36), "float32"), params=params)
+    check(rt, kernel, random((3, 7, 131), "float32"), random((131, 36), "float32"), const=True, params=params)

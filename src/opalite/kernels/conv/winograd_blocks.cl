@@ -1,0 +1,8 @@
+// conv/winograd.cl for GPUs, whose compilers take vload4, which promises the alignment of one element only, as four loads.
+// Needs PACK = 4.
+#include "include/aligned_blocks.cl"
+#undef VLOAD_4
+#undef VSTORE_4
+#define VLOAD_4(i, p) (*(global const float4 *)((p) + (i)))
+#define VSTORE_4(v, i, p) (*(global float4 *)((p) + (i)) = (v))
+#include "conv/winograd.cl"
