@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.dtype import DType
 from ...ir.symbols import is_dim
 from ..proto.graphdef import GraphDef
 from .body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
@@ -17,6 +18,7 @@ from .open_dims import CLOSED, Open
 from .scan_distance import distance_power
 from .scopes import Item, make_item
 from .sequences import SEQUENCES
+from .trip_contents import decides
 from .walker import Control, Walk
 
 _SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
@@ -51,7 +53,10 @@ def visit_loop(walk: Walk, item: Item) -> None:
     if _must_wait(walk, item):
         return
     body = _graph(item, "body")
-    trips, condition = (_known_scalar(walk, item, i) for i in (0, 1))
+    # Unrolled, each open number of trips takes a plan of its own, which pays where the body is another in each trip.
+    counting = [v.name for v in body.inputs if v.dtype in (DType.INT32, DType.INT64)]
+    fixes = decides(body, counting)
+    trips, condition = (_known_scalar(walk, item, i, fixes) for i in (0, 1))
     here = not any(n in walk.objects or n in walk.deferred for n in item.inputs)
     short = trips is not _UNKNOWN and trips is not None and trips <= _most_trips(body)
     if here and _UNKNOWN not in (trips, condition) and (short or _may_stop(body)):
@@ -234,14 +239,14 @@ def _body(walk: Walk, item: Item, graph: GraphDef, states: slice) -> Body:
 _UNKNOWN: Any = object()
 
 
-def _known_scalar(walk: Walk, item: Item, i: int) -> Any:
-    """Trip count or condition: None if absent, _UNKNOWN if it depends on data."""
+def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
+    """Trip count or condition: None if absent, _UNKNOWN if it depends on data, or on sizes that are not to be fixed."""
     name = item.inputs[i] if i < len(item.inputs) else ""
     if not name:
         return None
     if name in walk.deferred or name in walk.objects:
         return _UNKNOWN
-    if _is_open(walk, name):  # unrolled, each number of trips would take a plan of its own
+    if not fixes and _is_open(walk, name):
         return _UNKNOWN
     array = walk.known(item, name)
     return _UNKNOWN if array is None else _single(item, array, "trip count or condition")

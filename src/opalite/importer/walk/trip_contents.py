@@ -1,0 +1,54 @@
+"""What of a loop's body is decided by the contents of its counter: shapes, positions of slices, branches.
+
+Such a body is another program in each trip, so that only an unrolled loop is one. A static look at the names decides:
+it need not be exact, as both ways give the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..proto.graphdef import GraphDef
+
+_DECIDING: dict[str, tuple[int, ...]] = {
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "If": (0,),
+    "Loop": (0, 1),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "SequenceAt": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Upsample": (1,),
+}
+"""Inputs whose contents the importer has to know, by operator."""
+
+_OF_TYPES = ("Shape", "Size")
+"""Operators that read no contents."""
+
+
+def decides(body: GraphDef, names: Iterable[str]) -> bool:
+    """Whether shapes, slices or branches of the body follow from the contents of its inputs `names`."""
+    known = set(names)
+    for node in body.nodes:
+        read = [i for i, name in enumerate(node.inputs) if name in known]
+        captured = any(known.intersection(graph.captures) for graph in node.graphs)
+        if not read and not captured:
+            continue
+        deciding = () if node.domain else _DECIDING.get(node.op_type, ())
+        if any(i in deciding for i in read):
+            return True
+        if any(decides(graph, known) for graph in node.graphs):
+            return True
+        if node.op_type not in _OF_TYPES:
+            known.update(n for n in node.outputs if n)
+    return False
