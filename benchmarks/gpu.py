@@ -97,6 +97,10 @@ def parse_options() -> argparse.Namespace:
 
 def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str, float]:
     """Median milliseconds of the launches alone and of both transfers, in runs that finish one after the other."""
+    for _ in range(2):  # launches are linked where that is faster, which runs decide (docs/running.md)
+        for _ in range(30):
+            session.run(None, feeds)
+        session.settle()
     runs = []
     for _ in range(5):
         session.run(None, feeds)

@@ -173,6 +173,12 @@ _declare(
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
 _declare(
+    "OPALITE_PERSISTENT",
+    _flag,
+    True,
+    "0 never links the launches of a program that runs often into kernels that hold the whole GPU, on NVIDIA's.",
+)
+_declare(
     "OPALITE_STAY_US",
     _number(0),
     1000,

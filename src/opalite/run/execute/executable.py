@@ -1,4 +1,5 @@
 """Executable: a Program made ready on a device - built, its memory allocated, weights uploaded, every argument set.
+Longer than 400 lines: which strategies there are for which size is one decision.
 
 Longer than 400 lines: what is made ready for one size or another, and which way it then runs, has one owner.
 
@@ -31,9 +32,11 @@ from ...pocl.loop.host_loop import HostLoop
 from .draws import Draws, draws
 from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
+from .linked import Linked, LinkError, find_places
 from .loop import Loop
 from .loop_builder import Joined, LoopBuilder
 from .outline import Outline
+from .persistent import PersistentRuns, may_link
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
@@ -55,6 +58,7 @@ FEW_CORES = 2
 ALONE_S = 2e-3
 """On more cores, runs that take one of them longer by their least time are not left to one."""
 _MOST_LOOPS = 4  # step loops for sizes whose steps become other functions
+_MOST_LINKED = 4  # sizes whose launches are linked, each of which the driver compiles for seconds
 _NOTHING = Program("")
 _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 
@@ -152,6 +156,8 @@ class Executable:
         self._draws = Draws(program, self.launches)
         self.is_random = bool(self._draws)
         self._kept[program] = first
+        self._may_link = self._may_join and not self.is_random and not self.is_twin and may_link(rt)
+        self._linked = 0  # sizes
         self._enter(first)
         self.last = self.plain
 
@@ -226,8 +232,18 @@ class Executable:
         self._loop_builder = sized.builder
         self._repeat = sized.repeat
         self._loop = sized.loop
+        if self._may_link and sized.persistent is None:
+            sized.persistent = PersistentRuns(sized.prepared, lambda: self.plain, lambda: self._link(sized))
         if sized.rows is not None and (joined := self._poll(sized.builder)) is not None:
             joined.use(sized.rows)
+
+    def _link(self, sized: Sized) -> Linked:
+        """The launches of a size linked; called by a thread beside runs."""
+        if self._linked == _MOST_LINKED:
+            raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
+        self._linked += 1
+        places = find_places(sized.program, sized.placed)
+        return Linked(self.rt, sized.program, self.launches, self._built, places)
 
     def _set_launches(self) -> None:
         """See to it that the launches have the arguments of the present size."""
@@ -331,7 +347,8 @@ class Executable:
             self.runs_apart += 1
             builder = self._loop_builder
             if builder.is_idle or not self._join():
-                return self.plain
+                found = self._now.persistent
+                return self.plain if found is None else found.pick(hosts, is_plain and not self.exchange.is_bound)
         assert self._loop is not None
         if is_plain and self._repeat is not None:
             return self._repeat
@@ -390,7 +407,7 @@ class Executable:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
-        return describe_queueing(self._now.prepared, self.plain, self._loop)
+        return describe_queueing(self._now.prepared, self.plain, self._loop, self._now.persistent)
 
     @property
     def host_loop(self) -> HostLoop | None:
@@ -413,7 +430,9 @@ class Executable:
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for what is built in the background; whether it is done."""
-        return self._loop_builder.wait(timeout)
+        now: Sized | None = self._now  # none, once it is released
+        found = None if now is None else now.persistent
+        return self._loop_builder.wait(timeout) and (found is None or found.wait(timeout))
 
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.

@@ -135,10 +135,14 @@ class Queue:
 
     def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
         """Whether the launches were replayed."""
-        replayed = recording.run()
+        replayed = self._enqueue(recording)
         if idle is not None:
             idle.leave()
         return replayed
+
+    def _enqueue(self, recording: Recording) -> bool:
+        """Whether the launches were replayed."""
+        return recording.run()
 
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
@@ -146,7 +150,9 @@ class Queue:
         OpaliteError where a host step stands between launches.
         """
         for phase in self.phases:
-            if isinstance(phase, Recording | HostLoop):
+            if isinstance(phase, Recording):
+                self._enqueue(phase)
+            elif isinstance(phase, HostLoop):
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")

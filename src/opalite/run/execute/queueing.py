@@ -5,23 +5,32 @@ from __future__ import annotations
 from ...cl.launch import Recording
 from ...cl.replay import Replay
 from .loop import Loop
+from .persistent import PersistentRuns
 from .phases import Prepared
 from .queue import Queue
 
 
-def describe_queueing(prepared: Prepared, plain: Queue, loop: Loop | None) -> str:
-    """One by one and why, or recorded and replayed. plain: how runs go that `loop`, if there is one, does not serve."""
+def describe_queueing(prepared: Prepared, plain: Queue, loop: Loop | None, persistent: PersistentRuns | None) -> str:
+    """One by one and why, or recorded and replayed. plain: how runs go that `loop`, if there is one, does not serve.
+
+    persistent: the runs through linked kernels, where there may be some.
+    """
     rt, usual = prepared.rt, loop or plain
     recordings = [p for p in usual.phases if isinstance(p, Recording)]
     replayed = [r for r in recordings if r.replays]
     parts = [f"launches: {prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
     if loop is not None:
         parts.append(loop.description)
-    if replayed:
+    linked = persistent.description if persistent is not None else ""
+    if linked:
+        parts.append(linked)
+    elif replayed:
         count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
         parts.append(f"replayed as {count} from the second run on ({rt.replay})")
     else:
         refusal = next((r.refusal for r in recordings if r.refusal), "") or rt.replay
+        if persistent is not None and persistent.why:
+            refusal = persistent.why
         why = "a replay pays from two on" if isinstance(refusal, Replay) else refusal
         parts.append(f"enqueued one by one: {why}")
     if rt.flush_every:

@@ -10,6 +10,7 @@ from ...cl.launch import KernelArg, LocalBytes
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
 from .loop import Loop
 from .loop_builder import LoopBuilder, least_seconds
+from .persistent import PersistentRuns
 from .phases import Prepared
 from .queue import Queue
 from .repeat import Repeat
@@ -23,8 +24,8 @@ Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 class Sized:
     """A Program with its place in memory, and the strategies that were made for it so far.
 
-    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. sliced: its runs
-    beside those of other threads.
+    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. persistent: runs
+    through linked kernels, where there may be some. sliced: its runs beside those of other threads.
     """
 
     def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: LoopBuilder) -> None:
@@ -35,6 +36,7 @@ class Sized:
         self.plain: Queue | None = None
         self.loop: Loop | None = None
         self.repeat: Repeat | None = None
+        self.persistent: PersistentRuns | None = None
         self.sliced: Sliced | None = None
         self.rows: Any = None  # of the loop
         self.blank: list[Any] = [None] * program.host_slots

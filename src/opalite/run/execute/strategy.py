@@ -15,6 +15,7 @@ class Strategy(Protocol):
     queue   launches handed to the device one by one (queue.py); also what profiles time
     replay  the launches between two transfers as one command buffer, from the second run on (replay.py)
     loop    launches joined, which is built in the background for programs that run often (loop.py)
+    persistent  launches linked into kernels that hold the whole device (persistent.py)
     repeat  that loop between two copies of memory that host and device share (repeat.py)
     trips   for the body of a loop: the same again and again, what a trip gives being what the next takes (trips.py)
     """

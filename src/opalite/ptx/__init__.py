@@ -1,0 +1,1 @@
+"""NVIDIA's intermediate language, in which its driver gives programs: read, and linked into one kernel."""

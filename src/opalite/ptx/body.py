@@ -1,0 +1,80 @@
+"""A kernel's PTX as a part of another kernel, where places in the grid are registers and numbers are constants."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+from .entry import EntryError
+from .steps import WARP, LinkedStep, Memory, layout, memory_of
+
+_LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
+_OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
+_OTHER_PLACE = re.compile(r"%(?:n?tid|n?ctaid)\b")
+_SIZE = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}
+_SIZE |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8}
+
+
+def barrier(items: int) -> str:
+    """Where the `items` of a work-group meet."""
+    return "bar.warp.sync %my_bar;" if items < WARP else f"bar.sync %my_bar, {items};"
+
+
+def body_text(step: LinkedStep, i: int, memory: Sequence[str]) -> str:
+    """What computes a work-group of step number `i`.
+
+    memory: where its pointers are, in registers, or in parameters, whose names stand in brackets. The text reads %my_tx
+    and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
+    and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
+    """
+    entry = step.entry
+    places = dict(zip((id(a) for a in memory_of(step)), memory, strict=True))
+    given = {p.name: a for p, a in zip(entry.params, step.args, strict=True)}
+    offsets, _ = layout(step)
+
+    def address(register: str, name: str) -> str:
+        kind, begin = ("u64", "%my_at64") if register.startswith("%rd") else ("u32", "%my_at")
+        first = f"mov.{kind} {register}, linked_pool; add.{kind} {register}, {register}, {begin}; "
+        return first + f"add.{kind} {register}, {register}, {offsets[name]};"
+
+    def load(m: re.Match[str]) -> str:
+        argument = given[m[3]]
+        if isinstance(argument, Memory):
+            place = places[id(argument)]
+            return f"ld.param.u64 {m[2]}, {place};" if place.startswith("[") else f"mov.b64 {m[2]}, {place};"
+        return _constant(m[2], m[1], argument.raw)
+
+    text = _LOAD.sub(load, entry.body.replace("$L__", f"$L{i}__"))
+    if _OTHER_LOAD.search(text):
+        raise EntryError("it reads a parameter in parts")
+    for s in entry.shared:
+        taken = rf"mov\.u(?:32|64)\s+(%\w+), {re.escape(s.name)};"
+        text = re.sub(taken, lambda m, name=s.name: address(m[1], name), text)  # type: ignore[misc]
+        if s.name in text:
+            raise EntryError(f"it uses the address of {s.name} in a way of its own")
+    for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
+        text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")
+        text = text.replace(f"%ntid.{axis}", str(n)).replace(f"%nctaid.{axis}", str(g))
+    if _OTHER_PLACE.search(text):
+        raise EntryError("it reads its place in the grid in a way of its own")
+    text = text.replace("__local_depot", f"linked_depot{i}_")
+    text = re.sub(r"%envreg[0-5]\b", "0", text)  # where a grid that is cut in parts begins
+    text = re.sub(r"\bbar\.sync\s+0;", barrier(step.group[0] * step.group[1] * step.group[2]), text)
+    text = re.sub(r"\bret;", f"bra ONE_NEXT_{i};", text)
+    # What another group wrote in this launch must not come from the cache for what nobody writes.
+    return text.replace("ld.global.nc.", "ld.global.")
+
+
+def _constant(register: str, kind: str, raw: bytes) -> str:
+    """The instruction that sets a register to a number as loading it would."""
+    if len(raw) != _SIZE.get(kind, 0):
+        raise EntryError(f"a number of {len(raw)} bytes is read as {kind}")
+    if register.startswith("%fd"):
+        return f"mov.f64 {register}, 0d{struct.unpack('<Q', raw)[0]:016X};"
+    if register.startswith("%f"):
+        return f"mov.f32 {register}, 0f{struct.unpack('<I', raw)[0]:08X};"
+    value = int.from_bytes(raw, "little", signed=kind.startswith("s"))
+    if register.startswith("%rd"):
+        return f"mov.b64 {register}, {value};"
+    return f"mov.b{16 if register.startswith('%rs') else 32} {register}, {value};"

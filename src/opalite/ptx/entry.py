@@ -1,0 +1,88 @@
+"""Entry: a kernel as the text of PTX that NVIDIA's driver compiled it to (PTX ISA 9.0), taken apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..errors import OpaliteError
+
+_ENTRY = r"^(?:\.visible )?\.entry {}\((?P<params>[^)]*)\)(?P<directives>[^{{]*)\{{(?P<body>.*?)^\}}"
+_PARAM = re.compile(r"^\.param \.(\w+)( \.ptr \.(\w+))?( \.align \d+)? (\w+)$")
+_SHARED = re.compile(r"^\t\.shared \.align (\d+) \.b8 (\S+)\[(\d+)\];$", re.MULTILINE)
+_OUTSIDE = re.compile(r"^(?:\.(?:visible|extern|weak) )?\.(const|global|shared|func|tex|local|callprototype)\b", re.M)
+_FOREIGN = (
+    (re.compile(r"\bcall\b"), "it calls functions"),
+    (re.compile(r"\b(tex|suld|sust|txq|suq)\."), "it reads or writes images"),
+    (re.compile(r"\bbrx\.|\.branchtargets"), "it has a table of branches"),
+    (re.compile(r"%(warpid|nwarpid|smid|nsmid|gridid|ctarank|clusterid|pm)"), "it asks where it runs"),
+    (re.compile(r"\bbar\.(?!sync\s+0;)|\bbarrier\."), "it has barriers of a kind of its own"),
+    (
+        re.compile(r"\bmbarrier\.|\bcp\.async\.bulk|\bwgmma\.|\bsetmaxnreg\."),
+        "it has instructions that count a whole kernel",
+    ),
+    (re.compile(r"%envreg(?![0-5]\b)"), "it asks for sizes"),
+    (re.compile(r"\bfence\.|\bld\.(?:relaxed|acquire|volatile\.global)"), "its groups wait for each other"),
+)
+_COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
+_WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
+
+
+class EntryError(OpaliteError):
+    """The text cannot be taken for a part of another kernel."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """type: of PTX, such as 'u32'. space: of what it points to, '' for a number."""
+
+    name: str
+    type: str
+    space: str
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A variable in a work-group's own memory."""
+
+    name: str
+    align: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """body: what stands between the braces, declarations of shared variables apart. meets: has barriers. is_warped: has
+    instructions that a whole warp of 32 takes together."""
+
+    name: str
+    params: tuple[Param, ...]
+    shared: tuple[Shared, ...]
+    body: str
+    meets: bool
+    is_warped: bool
+
+
+@lru_cache(maxsize=256)
+def find_entry(text: str, name: str) -> Entry:
+    """Kernel `name` of the PTX `text`. EntryError says why it cannot be a part of another kernel."""
+    outside = _OUTSIDE.search(text)
+    if outside is not None:
+        raise EntryError(f"its program has a {outside[1]} beside kernels")
+    found = re.search(_ENTRY.format(re.escape(name)), text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise EntryError(f"kernel {name} is not in its program")
+    params = []
+    for line in filter(None, (s.strip() for s in found["params"].split(","))):
+        match = _PARAM.match(line)
+        if match is None:
+            raise EntryError(f"its parameter '{line}' is not understood")
+        params.append(Param(match[5], match[1], match[3] or ""))
+    body = _COMMENT.sub("", found["body"])
+    for pattern, reason in _FOREIGN:
+        if pattern.search(body):
+            raise EntryError(reason)
+    shared = tuple(Shared(m[2], int(m[1]), int(m[3])) for m in _SHARED.finditer(body))
+    body = _SHARED.sub("", body)
+    return Entry(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))

@@ -1,0 +1,247 @@
+"""One kernel of PTX that computes launches in turn: all its groups walk from step to step, and meet between two steps
+of which one needs the other.
+
+Numbers that a launch is given become constants, by which the driver's compiler divides faster; memory stays a
+parameter. Steps that differ in their memory alone share their code: instructions that run for the first time come from
+far away. A group of the linked kernel has *seats*: work-groups of a step side by side, each with a barrier and shared
+memory of its own. No more groups may run than the device holds at once, and who waits in vain for another says so and
+leaves, as all the others then do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .body import barrier, body_text
+from .steps import SHARED, WARP, LinkedStep, memory_of, shape_of, shared_bytes
+
+BARRIERS = 16
+"""That a group has, the first for all of it."""
+PATIENCE = 1 << 21
+"""Looks at the counter before a group waits in vain: 0.3 s on an H200."""
+NAME = "linked_steps"
+LINE = 32
+"""Words of 32 bits from one counter to the next."""
+FAILED, COME, LEFT = 0, LINE, 2 * LINE
+"""Words of the memory where groups meet: whether somebody waited in vain, how many came, and how many left."""
+SYNC_BYTES = 3 * 4 * LINE
+
+
+@dataclass(frozen=True)
+class Shape:
+    """groups: of the linked kernel, each of `threads`."""
+
+    groups: int
+    threads: int
+
+
+def refusal(step: LinkedStep, shape: Shape) -> str:
+    """Why a step cannot be part of a linked kernel of that shape; '' if it can."""
+    items = math.prod(step.group)
+    if items > shape.threads:
+        return f"its work-groups have {items} work-items, more than {shape.threads}"
+    if items % WARP and (step.entry.is_warped or (step.entry.meets and WARP % items)):
+        return f"work-items meet in groups of {items}, which are no whole warps"
+    if shared_bytes(step) > SHARED:
+        return f"it needs {shared_bytes(step)} bytes of local memory"
+    return ""
+
+
+def seats_of(step: LinkedStep, shape: Shape) -> int:
+    """Work-groups of a step that run side by side in a group: no more than have something to do."""
+    items, room = math.prod(step.group), shared_bytes(step)
+    most = min(shape.threads // items, -(-math.prod(step.groups) // shape.groups))
+    if step.entry.meets and items >= WARP:
+        most = min(most, BARRIERS - 1)
+    return max(1, min(most, SHARED // room) if room else most)
+
+
+def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str) -> str:
+    """The program of kernel NAME, whose parameters are `params` pointers and the memory where groups meet.
+
+    waits: of each step, whether it needs one since the last that waited. head: what a program's text begins with.
+    """
+    parts: list[str] = []
+    uses: dict[object, list[int]] = {}
+    for i, step in enumerate(steps):
+        uses.setdefault((shape_of(step), 0 if waits[i] else i), []).append(i)
+    met = begun = held = 0
+    for i, step in enumerate(steps):
+        if i and waits[i]:
+            met += 1
+            begun = 0
+            parts.append(_MEET.format(i=i, wanted=met * shape.groups))
+        elif i:
+            parts.append("\tbar.sync 0;\n")
+        memory = memory_of(step)
+        users = uses[shape_of(step), 0 if waits[i] else i]
+        if len(users) == 1:
+            parts.append(_step(step, i, shape, begun, [f"[linked_{a.param}]" for a in memory]))
+        else:
+            held = max(held, len(memory))
+            parts.extend(f"\tld.param.u64 %one_at{j}, [linked_{a.param}];\n" for j, a in enumerate(memory))
+            parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n")
+            parts.extend(_shared(step, i, shape, users))
+        begun = (begun + math.prod(step.groups)) % shape.groups
+    pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
+    return _PROGRAM.format(
+        head=head,
+        name=NAME,
+        params="".join(f"\t.param .u64 .ptr .global .align 1 linked_{j},\n" for j in range(params)),
+        threads=shape.threads,
+        pool=max(pool, 16),
+        held="".join(f"\t.reg .b64 %one_at{j};\n" for j in range(held)),
+        body="".join(parts),
+        leave=_LEAVE.format(groups=shape.groups),
+    )
+
+
+def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int]) -> Iterator[str]:
+    """The code of steps `users`, where the first of them stands, and the way to it where others do."""
+    if users[0] == i:
+        yield f"ONE_BODY_{i}:\n"
+        yield _step(step, i, shape, 0, [f"%one_at{j}" for j in range(len(memory_of(step)))])
+        backs = ", ".join(f"ONE_BACK_{j}" for j in users)
+        yield f"\tbar.sync 0;\nONE_USES_{i}: .branchtargets {backs};\n\tbrx.idx %one_use, ONE_USES_{i};\n"
+    else:
+        yield f"\tbra ONE_BODY_{users[0]};\n"
+    yield f"ONE_BACK_{i}:\n"
+
+
+_PROGRAM = """{head}
+.shared .align 128 .b8 linked_pool[{pool}];
+.entry {name}(
+{params}	.param .u64 .ptr .global .align 4 linked_sync
+)
+.reqntid {threads}, 1, 1
+.minnctapersm 1
+{{
+	.reg .b32 %one_tid, %one_cta, %one_late, %one_looks, %one_seen, %one_zero, %one_use;
+	.reg .b64 %one_sync;
+	.reg .pred %one_first, %one_failed, %one_q;
+{held}	mov.u32 %one_tid, %tid.x;
+	mov.u32 %one_cta, %ctaid.x;
+	ld.param.u64 %one_sync, [linked_sync];
+	setp.eq.u32 %one_first, %one_tid, 0;
+{body}{leave}
+ONE_END:
+	ret;
+}}
+"""
+
+# All of a group have come before its first thread tells it, and see what others wrote once that knows of it. The
+# barrier that ends it tells all of them whether somebody waited in vain.
+_MEET = f"""	bar.sync 0;
+	setp.ne.u32 %one_failed, %one_tid, %one_tid;
+	@!%one_first bra ONE_MET_{{i}};
+	red.release.gpu.global.add.u32 [%one_sync+{4 * COME}], 1;
+	mov.u32 %one_looks, 0;
+ONE_LOOK_{{i}}:
+	ld.acquire.gpu.global.u32 %one_seen, [%one_sync+{4 * COME}];
+	setp.ge.u32 %one_q, %one_seen, {{wanted}};
+	@%one_q bra ONE_MET_{{i}};
+	add.u32 %one_looks, %one_looks, 1;
+	and.b32 %one_late, %one_looks, 1023;
+	setp.ne.u32 %one_q, %one_late, 0;
+	@%one_q bra ONE_LOOK_{{i}};
+	ld.relaxed.gpu.global.u32 %one_late, [%one_sync+{4 * FAILED}];
+	setp.ne.u32 %one_failed, %one_late, 0;
+	@%one_failed bra ONE_MET_{{i}};
+	setp.lt.u32 %one_q, %one_looks, {PATIENCE};
+	@%one_q bra ONE_LOOK_{{i}};
+	setp.eq.u32 %one_failed, %one_tid, %one_tid;
+	red.relaxed.gpu.global.add.u32 [%one_sync+{4 * FAILED}], 1;
+ONE_MET_{{i}}:
+	bar.red.or.pred %one_q, 0, %one_failed;
+	@%one_q bra ONE_END;
+"""
+
+# Whoever leaves last sets the counters back for the next run.
+_LEAVE = f"""	bar.sync 0;
+	@!%one_first bra ONE_END;
+	atom.relaxed.gpu.global.add.u32 %one_seen, [%one_sync+{4 * LEFT}], 1;
+	setp.ne.u32 %one_q, %one_seen, {{groups}}-1;
+	@%one_q bra ONE_END;
+	mov.u32 %one_zero, 0;
+	st.relaxed.gpu.global.u32 [%one_sync+{4 * LEFT}], %one_zero;
+	st.relaxed.gpu.global.u32 [%one_sync+{4 * COME}], %one_zero;
+"""
+
+_BLOCK = """{{ // step {i}
+	.reg .b32 %my_seat, %my_item, %my_tx, %my_ty, %my_tz, %my_gx, %my_gy, %my_gz, %my_v, %my_at, %my_bar;
+	.reg .b64 %my_at64;
+	.reg .pred %my_p;
+{begin}
+ONE_AGAIN_{i}:
+{numbers}
+{{
+{body}
+}}
+ONE_NEXT_{i}:
+{again}
+ONE_DONE_{i}:
+}}
+"""
+
+
+def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[str]) -> str:
+    """A step's code. begun: of which groups the steps beside it keep busy. memory: where pointers are."""
+    items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
+    leave = [f"setp.ge.u32 %my_p, %my_v, {total};", f"@%my_p bra ONE_DONE_{i};"]
+    begin = ["mov.u32 %my_seat, 0;"]
+    if items < shape.threads:
+        begin = [f"div.u32 %my_seat, %one_tid, {items};", f"setp.ge.u32 %my_p, %my_seat, {seats};"]
+        begin += [f"@%my_p bra ONE_DONE_{i};"]
+    begin += ["mov.u32 %my_v, %one_cta;"]
+    if begun:
+        begin += [f"add.u32 %my_v, %my_v, {shape.groups - begun};", f"rem.u32 %my_v, %my_v, {shape.groups};"]
+    begin += [f"mad.lo.u32 %my_v, %my_seat, {shape.groups}, %my_v;", *leave]
+    begin += [f"mul.lo.u32 %my_at, %my_seat, {items};", "sub.u32 %my_item, %one_tid, %my_at;"]
+    begin += _divided("%my_item", ("%my_tx", "%my_ty", "%my_tz"), step.group)
+    if items < WARP and step.entry.meets:  # a part of a warp, told by a bit for each of its threads
+        begin += [f"and.b32 %my_bar, %my_at, {WARP - 1};", f"shl.b32 %my_bar, {(1 << items) - 1}, %my_bar;"]
+    else:
+        begin += ["add.u32 %my_bar, %my_seat, 1;"]
+    begin += [f"mul.lo.u32 %my_at, %my_seat, {room};", "cvt.u64.u32 %my_at64, %my_at;"]
+    again = []
+    if total > seats * shape.groups:
+        again = [f"add.u32 %my_v, %my_v, {seats * shape.groups};", *leave]
+        if room:
+            again += [barrier(items)]
+        again += [f"bra ONE_AGAIN_{i};"]
+    numbers = _divided("%my_v", ("%my_gx", "%my_gy", "%my_gz"), step.groups)
+    begin, numbers, again = (["\t" + line for line in lines] for lines in (begin, numbers, again))
+    return _BLOCK.format(
+        i=i,
+        begin="\n".join(begin),
+        numbers="\n".join(numbers),
+        body=body_text(step, i, memory),
+        again="\n".join(again),
+    )
+
+
+def _divided(number: str, names: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Instructions that take a number apart into places along x, y and z."""
+    nx, ny, nz = sizes
+    x, y, z = names
+    if ny * nz == 1:
+        return [f"mov.u32 {x}, {number};", f"mov.u32 {y}, 0;", f"mov.u32 {z}, 0;"]
+    found = [f"rem.u32 {x}, {number}, {nx};", f"div.u32 {y}, {number}, {nx};"]
+    if nz == 1:
+        return [*found, f"mov.u32 {z}, 0;"]
+    return [*found, f"div.u32 {z}, {y}, {ny};", f"rem.u32 {y}, {y}, {ny};"]
+
+
+_HEAD = re.compile(
+    r"^\.version (?P<version>[\d.]+)\n\.target sm_(?P<target>\d+)[^\n]*\n\.address_size 64$", re.MULTILINE
+)
+_FIRST_TARGET = 70  # whose threads wait for each other one by one
+
+
+def head_of(text: str) -> str | None:
+    """What the PTX `text` of a program begins with; None where groups cannot meet by it."""
+    found = _HEAD.search(text)
+    return None if found is None or int(found["target"]) < _FIRST_TARGET else found[0]

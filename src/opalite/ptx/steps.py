@@ -1,0 +1,103 @@
+"""The steps that are linked: launches with their PTX, and which of them may run beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .entry import Entry
+from .writes import written
+
+SHARED = 49152
+"""Bytes of shared memory of a group that need not ask for more."""
+WARP = 32
+_ALIGN = 128
+
+
+@dataclass(frozen=True)
+class Number:
+    """An argument's value: the bytes of it."""
+
+    raw: bytes
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An argument that is parameter number `param` of the linked kernel: bytes `first` to `last` of memory `whole`."""
+
+    param: int
+    whole: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class LinkedStep:
+    """groups, group: work-groups and work-items of one along x, y and z."""
+
+    entry: Entry
+    args: tuple[Number | Memory, ...]
+    groups: tuple[int, int, int]
+    group: tuple[int, int, int]
+
+
+def misfit(step: LinkedStep) -> str:
+    """Why arguments are not what the kernel takes, which says that its PTX is not understood; ''."""
+    if len(step.args) != len(step.entry.params):
+        return f"it takes {len(step.entry.params)} arguments, not {len(step.args)}"
+    for p, a in zip(step.entry.params, step.args, strict=True):
+        wanted = "global" if isinstance(a, Memory) else ""
+        if p.space != wanted:
+            return f"its parameter {p.name} is in {p.space or 'no'} memory"
+    return ""
+
+
+def memory_of(step: LinkedStep) -> list[Memory]:
+    """The arguments that are memory, in order."""
+    return [a for a in step.args if isinstance(a, Memory)]
+
+
+def shape_of(step: LinkedStep) -> object:
+    """All of a step but its memory: what its code depends on."""
+    return step.entry, tuple(None if isinstance(a, Memory) else a for a in step.args), step.groups, step.group
+
+
+@lru_cache(maxsize=1024)
+def layout(step: LinkedStep) -> tuple[dict[str, int], int]:
+    """Where in a work-group's shared memory each variable begins, and how many bytes that has."""
+    at, found = 0, {}
+    for s in step.entry.shared:
+        at = -(-at // s.align) * s.align
+        found[s.name] = at
+        at += s.nbytes
+    return found, -(-at // _ALIGN) * _ALIGN
+
+
+def shared_bytes(step: LinkedStep) -> int:
+    """Shared memory of one work-group."""
+    return layout(step)[1]
+
+
+def find_waits(steps: Sequence[LinkedStep]) -> list[bool]:
+    """Of each step, whether all before it must be done: it and one since the last that waited use the same memory, and
+    one of them writes to it."""
+    found: list[bool] = []
+    read: list[Memory] = []
+    wrote: list[Memory] = []
+    for step in steps:
+        names = written(step.entry)
+        mine = [
+            (a, p.name in names) for p, a in zip(step.entry.params, step.args, strict=True) if isinstance(a, Memory)
+        ]
+        waits = any(_meet(a, b) for a, writes in mine for b in (read + wrote if writes else wrote))
+        if waits:
+            read, wrote = [], []
+        for a, writes in mine:
+            (wrote if writes else read).append(a)
+        found.append(waits)
+    return found
+
+
+def _meet(a: Memory, b: Memory) -> bool:
+    return a.whole == b.whole and a.first < b.last and b.first < a.last

@@ -1,0 +1,221 @@
+"""Linked: the launches of a program with the neighbours among them linked into kernels that hold the whole device.
+
+For devices whose programs are PTX (ptx/link.py). As many groups run as there are multiprocessors, so that all of them
+do at once, unless somebody else has a part of the device: after a run the host looks whether one group waited for
+another in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...cl.launch import PreparedLaunch
+from ...cl.ptx import assemble, ptx_of
+from ...cl.runtime import Runtime
+from ...errors import OpaliteError
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step
+from ...ptx.entry import EntryError, find_entry
+from ...ptx.link import NAME, SYNC_BYTES, Shape, head_of, link, refusal
+from ...ptx.steps import LinkedStep, Memory, Number, find_waits, misfit
+from ...ptx.writes import written
+from .outline import steps_outside
+from .slot_memory import Placed
+
+THREADS = 384
+"""Of a group: the kernels that use most registers, 168, still fit."""
+MOST_STEPS, MOST_PARAMS = 100, 400
+"""Of one linked kernel, for the time that it takes to compile, and for the parameters that a launch may have."""
+LEAST_STEPS = 2
+_SPOILED = 0x5A
+
+
+class LinkError(OpaliteError):
+    """Launches stay by themselves; the message says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory of a slot: the object that a kernel is given, and bytes `first` to `last` of `whole` that it is."""
+
+    memory: Any
+    whole: Any
+    first: int
+    last: int
+
+
+class Linked:
+    """What is launched for the steps of a program: `launches`, for the first of a stretch its kernel, for others none.
+
+    kernels: how many there are. steps: how many of the program they compute. reasons: why others stay, each once.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Sequence[Any],
+        places: Places,
+    ) -> None:
+        """prepared: launches by number of their step, with the grids that are used. built: programs by source.
+
+        LinkError if there is nothing to link.
+        """
+        self._rt = rt
+        self.shape = Shape(rt.info.compute_units, THREADS)
+        self.launches: dict[int, list[PreparedLaunch]] = {}
+        self.reasons: dict[str, str] = {}  # by kernel
+        self.steps = self.kernels = 0
+        self._syncs: list[Any] = []
+        self._written: dict[int, Place] = {}  # by slot
+        texts: dict[int, str] = {}
+        for stretch in self._stretches(program, prepared, built, places, texts):
+            self._link(stretch, program, places, head_of(next(iter(texts.values()))) or "")
+        if not self.kernels:
+            found = next(iter(self.reasons.items()), None)
+            raise LinkError(
+                "no two launches follow each other that can be linked" if found is None else ": ".join(found)
+            )
+        self._flags = rt.pinned(4 * len(self._syncs)).view(np.uint32)
+
+    def _stretches(
+        self,
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Sequence[Any],
+        places: Places,
+        texts: dict[int, str],
+    ) -> list[list[tuple[int, LinkedStep]]]:
+        """Steps that follow each other, by number, none in another's way."""
+        moved = {i for numbers in steps_outside(program) for i in numbers}
+        found: list[list[tuple[int, LinkedStep]]] = [[]]
+        used: set[int] = set()
+        for i, step in enumerate(program.steps):
+            if i in moved or (isinstance(step, LaunchStep) and 0 in step.grid):
+                continue
+            linked = self._linked_step(step, prepared.get(i), built, places, texts)
+            if linked is None:
+                found.append([])
+                continue
+            slots = {id(places[a.slot].memory) for a in step.args if isinstance(a, SlotArg)}  # type: ignore[union-attr]
+            if len(found[-1]) == MOST_STEPS or len(used | slots) > MOST_PARAMS or not found[-1]:
+                used = set()
+                if found[-1]:
+                    found.append([])
+            used |= slots
+            found[-1].append((i, linked))
+        return [stretch for stretch in found if len(stretch) >= LEAST_STEPS]
+
+    def _linked_step(
+        self,
+        step: Step,
+        launch: PreparedLaunch | None,
+        built: Sequence[Any],
+        places: Places,
+        texts: dict[int, str],
+    ) -> LinkedStep | None:
+        if not isinstance(step, LaunchStep) or launch is None:
+            return None
+        if step.source not in texts:
+            texts[step.source] = ptx_of(built[step.source])
+        reason = "the driver does not give its PTX"
+        if head_of(texts[step.source]) is None:
+            self.reasons.setdefault(step.kernel, reason)
+            return None
+        try:
+            entry = find_entry(texts[step.source], step.entry)
+            if launch.group is None:
+                raise EntryError("the driver chooses its work-group")
+            group = (*launch.group, 1, 1)[:3]
+            groups = tuple(n // g for n, g in zip((*launch.grid, 1, 1)[:3], group, strict=True))
+            args = tuple(_argument(a, places) for a in step.args)
+            found = LinkedStep(entry, args, groups, group)  # type: ignore[arg-type]
+            reason = misfit(found) or refusal(found, self.shape)
+            if not reason:
+                return found
+        except EntryError as e:
+            reason = str(e)
+        self.reasons.setdefault(step.kernel, reason)
+        return None
+
+    def _link(self, stretch: Sequence[tuple[int, LinkedStep]], program: Program, places: Places, head: str) -> None:
+        """Make the kernel of a stretch and its launch."""
+        rt = self._rt
+        memory: dict[int, Any] = {}
+        steps: list[LinkedStep] = []
+        for i, step in stretch:
+            given = program.steps[i]
+            assert isinstance(given, LaunchStep)
+            args: list[Number | Memory] = []
+            for a, known in zip(given.args, step.args, strict=True):
+                if isinstance(a, SlotArg) and isinstance(known, Memory):
+                    place = places[a.slot]
+                    memory.setdefault(id(place.memory), place.memory)
+                    known = Memory(list(memory).index(id(place.memory)), known.whole, known.first, known.last)
+                    if step.entry.params[len(args)].name in written(step.entry):
+                        self._written[a.slot] = place
+                args.append(known)
+            steps.append(LinkedStep(step.entry, tuple(args), step.groups, step.group))
+        try:
+            text = link(steps, len(memory), self.shape, find_waits(steps), head)
+        except EntryError as e:
+            raise LinkError(str(e)) from e
+        sync = rt.allocate(SYNC_BYTES)
+        rt.fill(sync, 0, SYNC_BYTES)
+        items, threads = self.shape.groups * self.shape.threads, self.shape.threads
+        label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
+        launch = rt.prepare(assemble(rt, text), NAME, [*memory.values(), sync], (items,), (threads,), label)
+        self._syncs.append(sync)
+        self.launches[stretch[0][0]] = [launch]
+        self.launches.update((i, []) for i, _ in stretch[1:])
+        self.kernels += 1
+        self.steps += len(stretch)
+
+    def spoil(self) -> None:
+        """Fill the memory that steps write, so that what a run leaves out is not there from the one before."""
+        for place in self._written.values():
+            self._rt.fill(place.memory, _SPOILED, place.last - place.first)
+        self._rt.finish()
+
+    def ask(self) -> None:
+        """Have it read, behind the launches of a run, whether somebody waited in vain."""
+        for i, sync in enumerate(self._syncs):
+            self._rt.read(sync, self._flags[i : i + 1], wait=False)
+
+    def has_failed(self) -> bool:
+        """Whether somebody did, once the queue has finished; the next run may then begin anew."""
+        if not self._flags.any():
+            return False
+        for sync in self._syncs:
+            self._rt.fill(sync, 0, SYNC_BYTES)
+        self._flags[:] = 0
+        return True
+
+
+Places = Mapping[int, Place]
+"""Where slots lie, by number."""
+
+
+def find_places(program: Program, placed: Placed) -> dict[int, Place]:
+    """Where the slots of a program are that are buffers."""
+    objects, found = placed.objects, {}
+    for slot in program.slots:
+        if slot.image is None:
+            whole, first = placed.locate(slot)
+            found[slot.id] = Place(objects[slot.id], whole, first, first + max(slot.nbytes, 1))
+    return found
+
+
+def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:
+    """As the linked program has it; parameters are numbered later."""
+    if isinstance(a, LocalArg):
+        raise EntryError("it is given local memory, which was not tried")
+    if isinstance(a, ScalarArg):
+        return Number(a.value.tobytes())
+    if (place := places.get(a.slot)) is None:
+        raise EntryError("it reads or writes images")
+    return Memory(-1, id(place.whole), place.first, place.last)

@@ -1,0 +1,260 @@
+"""Persistent: launches linked into kernels whose groups stay from the first step to the last, where that is right and
+faster than a launch for each step.
+
+A group that waits for another in vain gives up after a moment; the run is then done again launch by launch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any, Protocol
+
+from ... import knobs
+from ...cl.beside_runs import planning
+from ...cl.launch import PreparedLaunch, Recording
+from ...cl.runtime import Runtime
+from ...cl.tensor import DeviceTensor
+from ...errors import OpaliteError
+from .phases import Prepared, make_phases
+from .queue import Queue
+from .strategy import Strategy
+from .trace import RunTrace
+
+_log = logging.getLogger(__name__)
+
+WORTH_RUNS = 20  # of a program, before its launches are linked
+TIMED_BEFORE = 3  # of these, the last ones
+LONG_S = 25e-6  # of a launch: the way from one to the next, some 4 us, is then not worth the seconds that linking takes
+PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
+GAIN = 0.97  # of the time that launches take one by one, which the linked ones must stay below
+
+
+class Kernels(Protocol):
+    """What Linked has for the strategy."""
+
+    launches: dict[int, list[PreparedLaunch]]
+    kernels: int
+    steps: int
+
+    def spoil(self) -> None:
+        """Fill the memory that they write."""
+
+    def ask(self) -> None:
+        """Have it read whether somebody waited in vain."""
+
+    def has_failed(self) -> bool:
+        """Whether somebody did."""
+
+
+class Persistent(Queue):
+    """As a queue, with linked kernels in the place of most launches. failure: why it is not to be used any more."""
+
+    name = "persistent"
+
+    def __init__(self, prepared: Prepared, kernels: Kernels, plain: Callable[[], Queue]) -> None:
+        super().__init__(prepared, make_phases(prepared, kernels.launches))
+        self.kernels = kernels
+        self._plain = plain
+        self.failure = ""
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        trace = super().run(hosts, kept)
+        return self._plain().run(hosts, kept) if self._gives_up() else trace
+
+    def replay(self) -> None:
+        """See Strategy.replay."""
+        super().replay()
+        if self._gives_up():
+            self._plain().replay()
+
+    def _enqueue(self, recording: Recording) -> bool:
+        super()._enqueue(recording)
+        self.kernels.ask()
+        return False
+
+    def _gives_up(self) -> bool:
+        if not self.kernels.has_failed():
+            return False
+        self.failure = "the device did not run all groups of the linked kernel at once"
+        _log.warning("launches are enqueued one by one from now on: %s", self.failure)
+        return True
+
+
+class PersistentRuns:
+    """Whether runs of a program for one set of sizes go through linked kernels: made in the background once it has run
+    often, tried for equal results, timed, and taken or not. Asked by one thread at a time, that which runs.
+
+    why: what keeps launches apart, once that is known; '' otherwise.
+    """
+
+    def __init__(self, prepared: Prepared, plain: Callable[[], Queue], link: Callable[[], Kernels]) -> None:
+        """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own."""
+        self._prepared, self._plain, self._link = prepared, plain, link
+        self._runs = 0
+        self._thread: threading.Thread | None = None
+        self._kernels: Kernels | None = None
+        self._persistent: Persistent | None = None
+        self._is_tried = False
+        self._before: list[float] = []  # seconds of runs before there are kernels
+        self._times: tuple[list[float], list[float]] = ([], [])  # of plain runs, and of linked ones
+        self._is_chosen = False
+        self.why = ""
+
+    def pick(self, hosts: Sequence[Any], is_plain: bool) -> Strategy:
+        """How this run goes. is_plain: arrays come, arrays are wanted, and nothing else is bound."""
+        plain = self._plain()
+        if self.why:
+            return plain
+        if self._is_chosen:
+            assert self._persistent is not None
+            if self._persistent.failure:
+                self._give_up(self._persistent.failure)
+                return plain
+            return self._persistent if self._prepared.exchange.is_held(hosts) else plain
+        if not is_plain:
+            return plain
+        if not self._is_made():
+            is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
+            return _Timed(self, plain, self._before) if is_last else plain
+        assert self._persistent is not None
+        if not self._is_tried:
+            return _Trial(self, plain, self._persistent)
+        which = len(self._times[0]) > len(self._times[1])
+        return _Timed(self, self._persistent if which else plain, self._times[which])
+
+    @property
+    def best(self) -> Strategy:
+        """The strategy of runs as far as that is known."""
+        return self._persistent if self._is_chosen and self._persistent is not None else self._plain()
+
+    @property
+    def description(self) -> str:
+        """How launches are linked, in words; '' where they are not."""
+        if not self._is_chosen or self._kernels is None:
+            return ""
+        kernels = self._kernels.kernels
+        into = "one kernel" if kernels == 1 else f"{kernels} kernels"
+        plain_s, linked_s = map(median, self._times)
+        return (
+            f"{self._kernels.steps} linked into {into} whose groups stay for all steps "
+            f"(a run takes {linked_s * 1e3:.3f} ms, {plain_s * 1e3:.3f} launch by launch)"
+        )
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for the thread that links; whether it is not at work any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _is_made(self) -> bool:
+        """Count a run, and see to it that kernels are made; whether they are there."""
+        if self._persistent is not None:
+            return True
+        self._runs += 1
+        if self._runs < WORTH_RUNS:
+            return False
+        launches = self._prepared.launch_count
+        if self._before and median(self._before) > LONG_S * launches:
+            self.why = f"{launches} launches take {median(self._before) * 1e3:.3f} ms, which linking would not shorten"
+            return False
+        if self._thread is None:
+            self._prepared.exchange.hold()
+            self._thread = threading.Thread(target=self._make, name="opalite-link", daemon=True)
+            self._thread.start()
+        if self._thread.is_alive() or self._kernels is None:
+            return False
+        self._persistent = Persistent(self._prepared, self._kernels, self._plain)
+        return True
+
+    def _make(self) -> None:
+        """What the thread does."""
+        try:
+            with planning():
+                self._kernels = self._link()
+        except OpaliteError as e:
+            self.why = str(e)
+            _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", e)
+
+    def tried(self, reason: str) -> None:
+        """A run went both ways. reason: what is wrong with the linked one; ''."""
+        self._is_tried = True
+        if reason:
+            self._give_up(reason)
+
+    def timed(self) -> None:
+        """A run was timed: decide, once they are enough."""
+        if self._persistent is None:
+            return
+        if self._persistent.failure:
+            self._give_up(self._persistent.failure)
+        elif min(map(len, self._times)) >= PAIRS:
+            plain_s, linked_s = map(median, self._times)
+            if linked_s <= GAIN * plain_s:
+                self._is_chosen = True
+            else:
+                self._give_up(f"linked, a run takes {linked_s * 1e3:.3f} ms, and {plain_s * 1e3:.3f} launch by launch")
+
+    def _give_up(self, why: str) -> None:
+        self.why = why
+        self._is_chosen = False
+        self._persistent = self._kernels = None
+
+
+class _Trial:
+    """A run by plain launches, whose results are given, and one by linked kernels, whose results must be the same."""
+
+    name = "queue"
+
+    def __init__(self, runs: PersistentRuns, plain: Queue, persistent: Persistent) -> None:
+        self._runs, self._plain, self._persistent = runs, plain, persistent
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        again = list(hosts)
+        trace = self._plain.run(hosts, kept)
+        try:
+            self._persistent.kernels.spoil()
+            self._persistent.run(again, kept)
+        except OpaliteError as e:
+            self._runs.tried(f"the linked kernel does not run: {e}")
+            return trace
+        outputs = [p.host for p in self._plain.prepared.program.outputs]
+        differ = [i for i in outputs if hosts[i].tobytes() != again[i].tobytes()]
+        why = "linked kernels gave results of other bits than plain launches" if differ else ""
+        self._runs.tried(self._persistent.failure or why)
+        return trace
+
+    def replay(self) -> None:
+        """See Strategy.replay."""
+        self._plain.replay()
+
+
+class _Timed:
+    """A run whose seconds are noted."""
+
+    def __init__(self, runs: PersistentRuns, strategy: Strategy, times: list[float]) -> None:
+        self._runs, self._strategy, self._times = runs, strategy, times
+        self.name = strategy.name
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        started = time.perf_counter()
+        trace = self._strategy.run(hosts, kept)
+        self._times.append(time.perf_counter() - started)
+        self._runs.timed()
+        return trace
+
+    def replay(self) -> None:
+        """See Strategy.replay."""
+        self._runs.best.replay()
+
+
+def may_link(rt: Runtime) -> bool:
+    """Whether launches may be linked on this device: where it was tried, and nobody has turned it off."""
+    return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.family == "nvidia"

@@ -1,0 +1,252 @@
+"""Runs through linked kernels: taken where they are right and faster, left where one group waited in vain.
+
+Kernels are linked for NVIDIA's GPUs alone (tests/null/ptx tests what is linked). Doubles stand in their place here, so
+that what decides about them is tested on every device: plain launches that say of themselves what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opalite
+from opalite.cl.launch import PreparedLaunch
+from opalite.cl.runtime import Runtime
+from opalite.plan.program import Storage
+from opalite.run.execute import executable, linked, persistent
+from opalite.run.execute.linked import LinkError
+
+from ....helpers.small_models import classifier, noise
+
+X = {"x": noise(1, 3, 8, 8)}
+OTHER = {"x": noise(1, 3, 8, 8, seed=5)}
+ENOUGH = 1 + 2 * persistent.PAIRS
+
+
+class Double:
+    """In the place of `Linked`: the launches themselves, without the last where it `forgets` that.
+
+    fails: of the runs to come, whether a group waits in vain; no more than these are asked about.
+    """
+
+    forgets = False
+    made: list[Double]
+    refuses = ""
+
+    def __init__(
+        self, rt: Runtime, program: Any, prepared: Mapping[int, PreparedLaunch], built: Any, places: Any
+    ) -> None:
+        if self.refuses:
+            raise LinkError(self.refuses)
+        self.launches = {i: [launch] for i, launch in prepared.items()}
+        if self.forgets:
+            self.launches[max(self.launches)] = []
+        self.kernels, self.steps = 1, len(prepared)
+        self.fails: list[bool] = []
+        self.asked = 0
+        self.made.append(self)
+
+        self._rt = rt
+        self._memory = [places[s.id] for s in program.slots if s.storage is not Storage.STATIC and s.image is None]
+
+    def spoil(self) -> None:
+        for place in self._memory:
+            self._rt.fill(place.memory, 0x5A, place.last - place.first)
+        self._rt.finish()
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def has_failed(self) -> bool:
+        return bool(self.fails) and self.fails.pop(0)
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
+    """Linking is possible, and what is linked counts as faster."""
+    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setattr(executable, "may_link", lambda rt: True)
+    monkeypatch.setattr(persistent, "WORTH_RUNS", 2)
+    monkeypatch.setattr(persistent, "GAIN", 1e9)
+    monkeypatch.setattr(persistent, "LONG_S", 1e9)
+    own = type("OfThisTest", (Double,), {"made": []})
+    monkeypatch.setattr(executable, "Linked", own)
+    return own
+
+
+Open = Callable[..., opalite.InferenceSession]
+
+
+@pytest.fixture
+def open_session(rt: Runtime) -> Open:
+    def make(model: Any = None) -> opalite.InferenceSession:
+        model = classifier((1, 3, 8, 8)) if model is None else model
+        return opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+
+    return make
+
+
+def settled(session: opalite.InferenceSession, feeds: Mapping[str, Any] = X) -> Any:
+    """The first results, after as many runs as it takes to decide."""
+    want = session.run(None, feeds)[0]
+    for _ in range(3):
+        session.run(None, feeds)
+    assert session.settle(60)
+    for _ in range(ENOUGH):
+        np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+    return want
+
+
+def queueing(session: opalite.InferenceSession) -> str:
+    return next(line for line in str(session.explain()).splitlines() if "launches:" in line)
+
+
+def test_taken(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    want = settled(session)
+    np.testing.assert_array_equal(session.run(None, X)[0], want)
+    assert session.last_trace.strategy == "persistent"
+    assert double.made[0].asked > 1 + persistent.PAIRS
+    assert "linked into one kernel whose groups stay for all steps" in queueing(session)
+    asked = double.made[0].asked
+    session.replay()
+    assert double.made[0].asked == asked + 1
+    other = session.run(None, OTHER)[0]
+    np.testing.assert_array_equal(other, open_session().run(None, OTHER)[0])
+
+
+@pytest.mark.parametrize("run", [0, 1, 5, ENOUGH - 1 - persistent.PAIRS, 20])
+def test_a_group_waited_in_vain(run: int, open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    want = session.run(None, X)[0]
+    for _ in range(3):
+        session.run(None, X)
+    assert session.settle(60)
+    double.made[0].fails = [False] * run + [True]
+    # A run that failed leaves anything behind: what it gave is not what the caller gets.
+    for _ in range(ENOUGH + 10):
+        np.testing.assert_array_equal(session.run(None, X)[0], want)
+    assert session.last_trace.strategy == "queue"
+    assert "the device did not run all groups of the linked kernel at once" in queueing(session)
+    assert not double.made[0].fails
+
+
+def test_a_failed_run_is_done_again(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    settled(session)
+    kernels = double.made[0]
+    want = open_session().run(None, OTHER)[0]
+    kernels.fails = [True]
+    np.testing.assert_array_equal(session.run(None, OTHER)[0], want)
+    assert session.last_trace.strategy == "queue"
+    session.replay()
+    np.testing.assert_array_equal(session.run(None, OTHER)[0], want)
+
+
+def test_a_failed_replay_is_done_again(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    settled(session)
+    session.run(None, X)
+    double.made[0].fails = [True]
+    session.replay()
+    session.run(None, X)
+    assert session.last_trace.strategy == "queue"
+
+
+def test_other_results(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
+    double.forgets = True
+    session = open_session()
+    for _ in range(4):
+        session.run(None, X)
+    assert session.settle(60)
+    want = open_session().run(None, OTHER)[0]
+    for _ in range(ENOUGH):  # the first one with other contents than the output's memory has
+        np.testing.assert_array_equal(session.run(None, OTHER)[0], want)
+    assert session.last_trace.strategy == "queue"
+    assert "results of other bits" in queueing(session)
+
+
+def test_slower(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistent, "GAIN", 0.0)
+    session = open_session()
+    settled(session)
+    session.run(None, X)
+    assert session.last_trace.strategy == "queue"
+    assert "enqueued one by one: linked, a run takes" in queueing(session)
+
+
+def test_long_launches(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistent, "LONG_S", 1e-9)
+    monkeypatch.setattr(persistent, "WORTH_RUNS", 4)
+    session = open_session()
+    settled(session)
+    assert not double.made, "seconds of compiling are not spent on them"
+    assert "which linking would not shorten" in queueing(session)
+
+
+def test_what_cannot_be_linked(open_session: Open, double: type[Double]) -> None:
+    double.refuses = "no two launches follow each other that can be linked"
+    session = open_session()
+    settled(session)
+    assert session.last_trace.strategy == "queue"
+    assert "enqueued one by one: no two launches follow each other" in queueing(session)
+
+
+def test_bound_values_go_by_plain_launches(open_session: Open, double: type[Double]) -> None:
+    session = open_session()
+    want = settled(session)
+    session.run(None, X)
+    assert session.last_trace.strategy == "persistent"
+    given = opalite.OrtValue.ortvalue_from_numpy(OTHER["x"], "opencl")
+    other = open_session().run(None, OTHER)[0]
+    np.testing.assert_array_equal(session.run(None, {"x": given})[0], other)
+    np.testing.assert_array_equal(session.run(None, X)[0], want)
+
+
+def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None:
+    session = open_session(classifier())
+    small = settled(session)
+    big = {"x": noise(2, 3, 9, 7)}
+    want = settled(session, big)
+    session.run(None, big)
+    assert session.last_trace.strategy == "persistent"
+    np.testing.assert_array_equal(session.run(None, X)[0], small)
+    np.testing.assert_array_equal(session.run(None, big)[0], want)
+    assert len(double.made) == 2
+
+
+def test_turned_off(open_session: Open, monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:
+    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    assert not persistent.may_link(rt)
+
+
+def test_where_programs_are_no_ptx(
+    open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch, rt: Runtime
+) -> None:
+    if rt.info.family == "nvidia":
+        pytest.skip("they are PTX here")
+    monkeypatch.setattr(executable, "Linked", linked.Linked)
+    session = open_session()
+    settled(session)
+    assert session.last_trace.strategy == "queue"
+    assert "the driver does not give its PTX" in queueing(session)
+
+
+def test_on_gpus_that_link(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not persistent.may_link(rt):
+        pytest.skip(f"kernels are not linked on {rt.info.name}")
+    monkeypatch.setattr(persistent, "WORTH_RUNS", 2)
+    monkeypatch.setattr(persistent, "GAIN", 1e9)
+    monkeypatch.setattr(persistent, "LONG_S", 1e9)
+    session = open_session()
+    settled(session)
+    session.run(None, X)
+    assert session.last_trace.strategy == "persistent", queueing(session)
+    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+    plain = open_session()
+    for feeds in (X, OTHER):
+        np.testing.assert_array_equal(session.run(None, feeds)[0], plain.run(None, feeds)[0])

@@ -1,0 +1,178 @@
+"""Launches linked into one kernel compute what they compute one by one. tests/helpers/ptx_machine.py runs it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.ptx.entry import EntryError, find_entry
+from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
+from opalite.ptx.steps import LinkedStep, Memory, Number, find_waits, misfit
+
+from ...helpers.ptx_kernels import HEAD, SCALE, turn
+from ...helpers.ptx_machine import Machine
+
+SHAPE = Shape(groups=3, threads=96)
+BASE = 1 << 20  # of a buffer's address, times its number and 1
+SYNC = BASE // 2
+N = 1000
+Buffers = dict[int, Any]
+
+
+def scale(source: int, target: int, factor: float, items: int = 32, n: int = N) -> LinkedStep:
+    args: tuple[Number | Memory, ...] = (
+        *_memory(source, target),
+        Number(struct.pack("<f", factor)),
+        Number(struct.pack("<i", n)),
+    )
+    return LinkedStep(find_entry(SCALE, "scale"), args, (math.ceil(n / items), 1, 1), (items, 1, 1))
+
+
+def turned(source: int, target: int, items: int, groups: tuple[int, int] = (5, 4)) -> LinkedStep:
+    return LinkedStep(find_entry(turn(items), "turn"), _memory(source, target), (*groups, 1), (items, 1, 1))
+
+
+def _memory(*buffers: int) -> tuple[Memory, ...]:
+    return tuple(Memory(b, b, 0, 4 * N) for b in buffers)
+
+
+def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, missing: int = 0) -> tuple[Buffers, Any]:
+    """What `buffers` hold after the linked kernel has run, and its words."""
+    text = link(steps, len(buffers), shape, find_waits(steps), HEAD)
+    memory: dict[Any, Any] = {}
+    for b, array in buffers.items():
+        memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
+    params = {f"linked_{b}": BASE * (b + 1) for b in buffers} | {"linked_sync": SYNC}
+    Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups - missing)
+    after = {
+        b: np.array([memory[BASE * (b + 1) + 4 * i] for i in range(len(a))], np.float32) for b, a in buffers.items()
+    }
+    return after, {word: memory.get(SYNC + 4 * word, 0) for word in (FAILED, COME, LEFT)}
+
+
+def noise(n: int = N) -> Any:
+    return np.random.default_rng(n).standard_normal(n).astype(np.float32)
+
+
+@pytest.mark.parametrize("items", [32, 20, 96, 7])
+def test_a_chain(items: int) -> None:
+    x = noise()
+    steps = [scale(0, 1, 3.0, items), scale(1, 2, 0.5, items), scale(2, 0, -2.0, items)]
+    after, words = run(steps, {0: x, 1: x * 0, 2: x * 0})
+    np.testing.assert_array_equal(after[0], x * np.float32(3) * np.float32(0.5) * np.float32(-2))
+    assert set(words.values()) == {0}, "the counters are set back for the next run"
+
+
+@pytest.mark.parametrize("items", [32, 96, 4, 1])
+def test_work_items_that_meet(items: int) -> None:
+    n = 20 * items
+    x = noise(n)
+    after, _ = run([turned(0, 1, items), turned(1, 2, items), scale(2, 0, 2.0, n=n)], {0: x, 1: x * 0, 2: x * 0})
+    np.testing.assert_array_equal(after[1].reshape(-1, items), x.reshape(-1, items)[:, ::-1])
+    np.testing.assert_array_equal(after[0], x * np.float32(2))
+
+
+def test_steps_of_equal_shape_share_their_code() -> None:
+    x = noise()
+    steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 32), scale(1, 2, 3.0)]
+    text = link(steps, 3, SHAPE, find_waits(steps), HEAD)
+    assert text.count("// step") == 2
+    after, _ = run(steps, {0: x, 1: x * 0, 2: x * 0})
+    turns = np.concatenate([x[:640].reshape(-1, 32)[:, ::-1].ravel()])
+    first = np.float32(3) * turns
+    np.testing.assert_array_equal(after[1][:640], (first * np.float32(3)).reshape(-1, 32)[:, ::-1].ravel())
+
+
+def test_independent_steps_run_beside_each_other() -> None:
+    x = noise()
+    steps = [scale(0, 1, 3.0), scale(0, 2, 5.0), turned(0, 3, 32), scale(2, 0, 7.0)]
+    assert find_waits(steps) == [False, False, False, True], "x is read by those before the one that writes it"
+    after, _ = run(steps, {0: x, 1: x * 0, 2: x * 0, 3: x * 0})
+    np.testing.assert_array_equal(after[1], x * np.float32(3))
+    np.testing.assert_array_equal(after[0], x * np.float32(5) * np.float32(7))
+    np.testing.assert_array_equal(after[3][:640].reshape(-1, 32), x[:640].reshape(-1, 32)[:, ::-1])
+
+
+def test_parts_of_one_buffer() -> None:
+    entry, whole = find_entry(SCALE, "scale"), 0
+    numbers = (Number(struct.pack("<f", 2.0)), Number(struct.pack("<i", 10)))
+
+    def part(first: int, target: int) -> LinkedStep:
+        mine, its = Memory(0, whole, first, first + 40), Memory(1, whole, target, target + 40)
+        return LinkedStep(entry, (mine, its, *numbers), (1, 1, 1), (32, 1, 1))
+
+    assert find_waits([part(0, 40), part(80, 120)]) == [False, False]
+    assert find_waits([part(0, 40), part(0, 80)]) == [False, False], "what is only read"
+    assert find_waits([part(0, 40), part(76, 120)]) == [False, True], "reads four bytes of what was written"
+    assert find_waits([part(0, 40), part(120, 79)]) == [False, True]
+
+
+def test_a_group_that_does_not_come() -> None:
+    x = noise()
+    steps = [scale(0, 1, 3.0), scale(1, 2, 0.5), scale(2, 0, 2.0)]
+    _, words = run(steps, {0: x, 1: x * 0, 2: x * 0}, Shape(3, 32), missing=1)
+    assert words[FAILED] >= 1, "the others leave and say so"
+    assert words[COME] == 2
+
+
+def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:
+    text = link([scale(0, 1, 3.0)], 2, SHAPE, [False], HEAD)
+    assert "ld.global.nc" in SCALE
+    assert "ld.global.nc" not in text
+
+
+def test_seats() -> None:
+    assert seats_of(scale(0, 1, 1.0), SHAPE) == 3
+    assert seats_of(scale(0, 1, 1.0, n=64), SHAPE) == 1, "two work-groups, a group for each"
+    assert seats_of(scale(0, 1, 1.0, items=33), SHAPE) == 2
+    assert seats_of(turned(0, 1, 2, (100, 100)), Shape(2, 96)) == 48
+    assert seats_of(turned(0, 1, 32, (100, 100)), Shape(2, 1024)) == 15, "barriers of a group, but one"
+    wide = find_entry(turn(32).replace("[128]", "[20000]"), "turn")
+    assert seats_of(LinkedStep(wide, _memory(0, 1), (9, 9, 1), (32, 1, 1)), Shape(2, 1024)) == 2, "by shared memory"
+
+
+def test_refusals() -> None:
+    assert "more than 96" in refusal(scale(0, 1, 1.0, items=97), SHAPE)
+    assert "no whole warps" in refusal(turned(0, 1, 33), SHAPE)
+    assert not refusal(turned(0, 1, 4), SHAPE)
+    assert not refusal(scale(0, 1, 1.0, items=33), SHAPE)
+    wide = find_entry(turn(32).replace("[128]", "[49153]"), "turn")
+    assert "bytes of local memory" in refusal(LinkedStep(wide, _memory(0, 1), (1, 1, 1), (32, 1, 1)), SHAPE)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    entry = find_entry(SCALE, "scale")
+    assert "takes 4 arguments" in misfit(LinkedStep(entry, _memory(0, 1), (1, 1, 1), (1, 1, 1)))
+    numbers = (Number(b"\0" * 4), Number(b"\0" * 4))
+    assert "global memory" in misfit(LinkedStep(entry, (*numbers, *numbers), (1, 1, 1), (1, 1, 1)))
+    wrong = LinkedStep(entry, (*_memory(0, 1), Number(b"\0" * 4), Number(b"\0" * 8)), (1, 1, 1), (1, 1, 1))
+    with pytest.raises(EntryError, match="a number of 8 bytes is read as u32"):
+        link([wrong], 2, SHAPE, [False], HEAD)
+
+
+def test_heads() -> None:
+    assert head_of(SCALE) == ".version 9.0\n.target sm_90, texmode_independent\n.address_size 64"
+    assert head_of(SCALE.replace("sm_90", "sm_61")) is None, "its threads do not wait one by one"
+    assert head_of("\x7fELF") is None
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="NVIDIA's assembler is not here")
+def test_the_assembler_takes_it(tmp_path: Path) -> None:
+    steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 4), turned(0, 2, 96), scale(1, 2, 3.0)]
+    text = link(steps, 3, Shape(132, 384), find_waits(steps), HEAD)
+    path = tmp_path / "linked.ptx"
+    path.write_text(text)
+    command = ["ptxas", "-arch=sm_90", str(path), "-o", str(tmp_path / "linked.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if re.search(r"Unsupported .version|not defined for option", done.stderr):
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
