@@ -11,7 +11,6 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -149,9 +148,7 @@ class InferenceSession(RunsBeside, SessionTools):
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used
-        # Runs by tier: those of known types in turn, and others.
-        self._runs: Counter[str] = Counter()
-        self._others: Counter[str] = Counter()
+        self._runs, self._others = ledger.runs, ledger.others
         self._told_runs = 0  # of which the figures were told
         tell_at_exit(self)
         self._first_s: float | None = None
@@ -384,7 +381,7 @@ class InferenceSession(RunsBeside, SessionTools):
 
     def _tell_stats(self) -> None:
         """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
-        runs = sum(self._runs.values()) + sum(self._others.values())
+        runs = self._ledger.run_count
         if runs > self._told_runs:
             self._told_runs = runs
             model = self._arguments["path_or_bytes"]

@@ -44,6 +44,10 @@ Make: TypeAlias = "Callable[[Callable[[], None]], Compiled]"
 SOON_S = 0.05
 """How long nothing is planned after a first run: a process that ends with it should not have to wait for a plan."""
 
+SPARE_IDLE_S, SPARE_LATEST_S = 0.2, 30.0
+"""How long there is no run before general programs are built that no model has needed yet, as runs leave cores to what
+is built, and how long they are put off at most."""
+
 WORTH_RUNS = 5
 """By general programs, of an executable that runs often: its step loop is linked beside its other programs."""
 
@@ -138,6 +142,32 @@ class Job:
     def is_wanted(self) -> bool:
         """Whether somebody would run what is made."""
         return self._place is None or self.find_place() is not None
+
+
+class SpareJob(Job):
+    """General programs that no model has needed yet: they are built while nothing runs, which takes nobody a core."""
+
+    def __init__(self, missing: Sequence[Spec], then: Callable[[], object], count_runs: Callable[[], int]) -> None:
+        """count_runs: how many runs of the session there were."""
+        super().__init__(lambda: Task(missing), missing, then)
+        self._count_runs = count_runs
+        self._seen = -1
+        self._since = 0.0
+        self._latest: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether no run has ended for a while, or somebody waits for it, or it was put off for long."""
+        now, runs = time.monotonic(), self._count_runs()
+        if self._latest is None:
+            self._latest = now + SPARE_LATEST_S
+        if runs != self._seen:
+            self._seen, self._since = runs, now
+        return now - self._since >= SPARE_IDLE_S or now >= self._latest
+
+    def hurry(self) -> None:
+        """Somebody waits for it."""
+        self._latest = 0.0
 
 
 class Behind:

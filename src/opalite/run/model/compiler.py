@@ -22,7 +22,7 @@ from ...plan.program import LaunchStep, Program
 from ..execute.executable import Executable
 from ..execute.loop_builder import loop_parts
 from ..execute.trace import RunTrace
-from .behind import RELEASED, Behind, Job, Make, Task
+from .behind import RELEASED, Behind, Job, Make, SpareJob, Task
 from .executables import Compiled
 from .far_sizes import Sizes
 from .ledger import Ledger
@@ -186,7 +186,7 @@ class Compiler:
         may."""
         assert self.behind is not None
         missing = self._missing_general()
-        general = [Job(lambda: Task(missing), missing, self._missing_general)] if missing else []
+        general = [SpareJob(missing, self._missing_general, lambda: self.ledger.run_count)] if missing else []
         self.behind.submit(*jobs, *general)
 
     def _missing_general(self) -> list[Spec]:

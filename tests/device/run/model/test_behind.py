@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.loop_builder import is_worth
 from opalite.run.model import behind, planning
-from opalite.run.model.behind import Behind
+from opalite.run.model.behind import SPARE_IDLE_S, SPARE_LATEST_S, Behind, SpareJob
 from opalite.run.model.compiler import Compiler
 from opalite.run.model.plan_cache import PlanCache
 from opalite.run.report.stats import SessionStats
@@ -670,3 +671,26 @@ def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
     behind = Behind(rt, owner.told)
     assert behind.settle(0)
     assert behind.jobs == []
+
+
+def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, runs = 100.0, 0
+    monkeypatch.setattr(behind, "time", SimpleNamespace(monotonic=lambda: now))
+    job = SpareJob([("text", "", "name")], lambda: None, lambda: runs)
+    assert not job.is_due, "the session may be in the midst of runs"
+    for _ in range(20):
+        now, runs = now + SPARE_IDLE_S, runs + 1
+        assert not job.is_due, "runs follow each other"
+    now += SPARE_IDLE_S
+    assert job.is_due, "nothing has run for a while"
+    runs += 1
+    assert not job.is_due
+    now = 100.0 + SPARE_LATEST_S
+    assert job.is_due, "it was put off for long"
+
+
+def test_spare_programs_are_built_at_once_for_who_waits() -> None:
+    job = SpareJob([("text", "", "name")], lambda: None, lambda: 0)
+    assert not job.is_due
+    job.hurry()
+    assert job.is_due
