@@ -39,7 +39,7 @@ static inline ACCV four(global const REAL *p, size_t at, int first, int end, boo
     ACC lanes[PACK];
     UNROLLED
     for (int l = 0; l < PACK; ++l) lanes[l] = first + l < end ? LOAD(p, at + l) : (ACC)0;
-    return VLOAD(PACK, 0, lanes);
+    return (ACCV)(lanes[0], lanes[1], lanes[2], lanes[3]);
 #endif
 }
 
