@@ -235,6 +235,12 @@ def test_times_are_shown_apart() -> None:
     assert "median" not in opalite("run", "add.onnx", "--iterations", "0")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told_with_the_files_name() -> None:
+    said = opalite("run", "add.onnx", "--iterations", "0", "--json", "/dev/full", code=1)
+    assert "/dev/full cannot be written: No space left on device" in said
+
+
 def bad_inputs() -> dict[str, tuple[list[str], str]]:
     return {
         "no file": (["-i", "none.npy"], "input file none.npy does not exist"),
@@ -252,6 +258,10 @@ def bad_inputs() -> dict[str, tuple[list[str], str]]:
         "shape text": (["--shape", "x"], "'x' is not NAME:DIMS; write for example --shape input:1x3x224x224"),
         "shape name": (["--shape", "q:1"], "--shape names 'q', but the model's inputs are x, z"),
         "shape size": (["--shape", "x:2x4"], "--shape x:2x4 does not fit input 'x', which is 2x3"),
+        "shape of a file": (
+            ["-i", "x=wide.npy", "--shape", "x:2x3"],
+            "--shape x:2x3 does not fit the file of input 'x', which holds 2x4",
+        ),
         "out kind": (["-o", "y.xyz"], "unknown kind of output; write .npz, .npy or a picture"),
         "out folder": (["-o", "none/y.npy"], "none/y.npy cannot be written: its folder does not exist"),
         "labels": (["--labels", "none.txt"], "labels none.txt could not be read"),
@@ -269,6 +279,7 @@ def test_bad_inputs_are_told(what: str) -> None:
     Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:150])
     np.save("x.npy", noise(2, 3))
     np.save("flat.npy", noise(3))
+    np.save("wide.npy", noise(2, 4))
     np.save("text.npy", np.array(["a"]))
     Image.new("RGB", (8, 8)).save("p.png")
     args, said = bad_inputs()[what]

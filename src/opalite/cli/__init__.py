@@ -62,7 +62,7 @@ def _fail(e: Exception) -> NoReturn:
     elif isinstance(e, MemoryError):
         message = "out of memory on the host; use smaller inputs (--shape)"
     elif isinstance(e, OSError):
-        message = f"{e.filename or 'a file'}: {e.strerror or e}"
+        message = f"{e.filename or 'writing the output'}: {e.strerror or e}"
     else:
         message = (
             f"internal error: {type(e).__name__}: {e}. This is a fault of Opalite, not of yours; "

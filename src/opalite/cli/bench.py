@@ -20,7 +20,7 @@ from .console import make_console
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
-from .outputs import check_writable
+from .outputs import check_writable, write_text
 from .precision import precision_lines, settle_precision
 
 _SECONDS = 3.0
@@ -107,7 +107,7 @@ def command(
         console.print(line, soft_wrap=True, markup=False)
     _print(console, comparison, percentiles)
     if json_file is not None:
-        Path(json_file).write_text(json.dumps(as_json(comparison), indent=1) + "\n")
+        write_text(json_file, json.dumps(as_json(comparison), indent=1) + "\n")
         console.print(f"wrote {json_file}")
     if comparison.failed:
         sys.exit(1)

@@ -17,7 +17,7 @@ from ..tune.database import TuningDatabase, open_database
 from ..tune.export import export_json, import_json
 from ..tune.files import database_path
 from .console import make_console
-from .outputs import check_writable
+from .outputs import check_writable, write_text
 
 _KINDS = {
     "program": "program binaries",
@@ -95,7 +95,7 @@ def export(file: str, device: str | None) -> None:
     if device is not None and device not in known:
         listed = ", ".join(sorted(known)) or "none"
         raise InputError(f"no tuning results of device {device!r} are kept; there are: {listed}")
-    Path(file).write_text(export_json(database, device) + "\n")
+    write_text(file, export_json(database, device) + "\n")
     click.echo(f"wrote {sum(1 for _ in database.entries(device))} tuning results to {file}")
 
 

@@ -104,6 +104,10 @@ def load_inputs(
         if not missing:
             raise InputError(f"{item}: the model's {len(wanted)} inputs all have a file already")
         feeds.update(_load(Path(item), missing, shapes, preprocess))
+    for name, shape in shapes.items():
+        if name in feeds and feeds[name].shape != shape:
+            asked, held = "x".join(map(str, shape)), "x".join(map(str, feeds[name].shape)) or "one number"
+            raise InputError(f"--shape {name}:{asked} does not fit the file of input '{name}', which holds {held}")
     rng = np.random.default_rng(seed)
     assumed: dict[str, tuple[int, ...]] = {}
     made_up = tuple(w.name for w in wanted if w.name not in feeds)

@@ -51,6 +51,14 @@ def check_writable(*paths: str | None) -> None:
             raise InputError(f"{path} cannot be written: the folder {folder.resolve()} or the file may not be changed")
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` in UTF-8 (names that are none keep their bytes); InputError names a file that cannot be written."""
+    try:
+        Path(path).write_bytes(text.encode("utf-8", "surrogateescape"))
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}") from e
+
+
 def _save_npz(path: Path, outputs: Mapping[str, Any]) -> None:
     """Like np.savez, which cannot write an array called 'file'."""
     with zipfile.ZipFile(path, "w") as archive:

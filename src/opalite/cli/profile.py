@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -14,7 +13,7 @@ from .console import make_console, print_caches
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
-from .outputs import check_writable
+from .outputs import check_writable, write_text
 from .precision import precision_lines, settle_precision
 
 
@@ -74,12 +73,12 @@ def command(
         p = profile.peaks
         console.print(f"measured peaks: {p.flops / 1e9:.0f} GFLOP/s, {p.bandwidth / 1e9:.1f} GB/s")
     if trace is not None:
-        Path(trace).write_text(profile.to_chrome_trace())
+        write_text(trace, profile.to_chrome_trace())
         console.print(f"wrote {trace}")
     if html is not None:
         from ..run.report.profile_page import render_page
 
-        Path(html).write_text(render_page(profile, session.explain()))
+        write_text(html, render_page(profile, session.explain()))
         console.print(f"wrote {html}")
     print_caches(console)
 

@@ -16,7 +16,7 @@ from .console import make_console, print_caches
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs, parse_floats
 from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
-from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes
+from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
 from .precision import precision_lines, settle_precision
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def command(
             "runs": [r.to_raw() for r in rows],
             "stats": session.stats().to_raw(),
         }
-        Path(json_file).write_text(json.dumps(told, indent=1) + "\n")
+        write_text(json_file, json.dumps(told, indent=1) + "\n")
         console.print(f"wrote    {json_file}")
 
 

@@ -19,6 +19,7 @@ from .console import make_console
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
 from .options import model_argument, parse_shapes, precision_options, seed_option, shape_option
+from .outputs import write_text
 from .precision import precision_lines, settle_precision
 
 
@@ -119,7 +120,7 @@ def _write_policy(
             allowed=allowed,
             watch=status.update,
         )
-    Path(path).write_text(found.policy.to_json())
+    write_text(path, found.policy.to_json())
     console.print(
         f"{asked.value} changes the outputs by {found.plain:.2g} of their largest value, "
         f"{found.allowed:.2g} is allowed; "
