@@ -29,13 +29,13 @@ from opalite.run.execute import one_node
 
 _SOURCE = """
 kernel void nothing(global uchar *x) {}
-kernel void put_bytes(global const uchar *from, global uchar *to, ulong at, ulong begin, ulong end) {
+kernel void put_bytes(global const uchar *from, global uchar *to, ulong source, ulong at, ulong begin, ulong end) {
     const ulong i = begin + get_global_id(0);
-    if (i < end) to[at + i] = from[i];
+    if (i < end) to[at + i] = from[source + i];
 }
-kernel void put_runs(global const uchar *from, global uchar *to, ulong at) {
+kernel void put_runs(global const uchar *from, global uchar *to, ulong source, ulong at) {
     const ulong i = 64 * get_global_id(0);
-    vstore16(vload16(0, (global const uint *)(from + i)), 0, (global uint *)(to + at + i));
+    vstore16(vload16(0, (global const uint *)(from + source + i)), 0, (global uint *)(to + at + i));
 }
 """
 _RUN = 64  # bytes that one work-item of put_runs copies
@@ -55,8 +55,8 @@ def follow_host_writes() -> None:
     """Have this process's Opalite write so that shadows are right."""
     allocate, wrap, make_image = Allocator.buffer, Allocator.wrapped, Allocator.image
 
-    def buffer(self: Allocator, nbytes: int) -> cl.Buffer:
-        made = allocate(self, nbytes)
+    def buffer(self: Allocator, nbytes: int, **how: Any) -> cl.Buffer:
+        made = allocate(self, nbytes, **how)
         _keep(made)
         queue = cl.CommandQueue(self.context)
         _kernel(self.context, "nothing")(queue, (1,), None, made)
@@ -75,16 +75,16 @@ def follow_host_writes() -> None:
             _mark(cl.CommandQueue(self.context), made)
         return made
 
-    def write_buffer(queue: Any, buffer: Any, array: Any, offset: int, wait: bool, device: str) -> Any:
+    def write_buffer(queue: Any, buffer: Any, offset: int, array: Any, wait: bool, device: str) -> Any:
         if array.nbytes == 0:
             return None
         return _write(queue, buffer, transfer._contiguous(array), offset)
 
-    def fill_buffer(queue: Any, buffer: Any, byte: int, nbytes: int, offset: int, device: str) -> None:
+    def fill_buffer(queue: Any, buffer: Any, offset: int, byte: int, nbytes: int, device: str) -> None:
         if nbytes:
             _write(queue, buffer, np.full(nbytes, byte, np.uint8), offset)
 
-    def copy_buffer(queue: Any, source: Any, target: Any, nbytes: int, begin: int, offset: int, device: str) -> None:
+    def copy_buffer(queue: Any, source: Any, begin: int, target: Any, offset: int, nbytes: int, device: str) -> None:
         if nbytes:
             _put(queue, source, target, nbytes, begin, offset)
 
@@ -125,15 +125,13 @@ def _put(
     queue: cl.CommandQueue, source: cl.Buffer, target: cl.Buffer, nbytes: int, begin: int, offset: int
 ) -> cl.Event:
     """Copy by kernels, which carry each byte's shadow along."""
-    if begin:
-        source = source.get_sub_region(begin, nbytes)
     runs, event = nbytes // _RUN, None
-    at = np.uint64(offset)
+    places = np.uint64(begin), np.uint64(offset)
     if runs:
-        event = _kernel(queue.context, "put_runs")(queue, (runs,), None, source, target, at)
+        event = _kernel(queue.context, "put_runs")(queue, (runs,), None, source, target, *places)
     if nbytes > runs * _RUN:
-        left, first = nbytes - runs * _RUN, np.uint64(runs * _RUN)
-        event = _kernel(queue.context, "put_bytes")(queue, (left,), None, source, target, at, first, np.uint64(nbytes))
+        left, ends = nbytes - runs * _RUN, (np.uint64(runs * _RUN), np.uint64(nbytes))
+        event = _kernel(queue.context, "put_bytes")(queue, (left,), None, source, target, *places, *ends)
     queue.finish()
     return event
 
