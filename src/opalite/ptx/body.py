@@ -21,15 +21,21 @@ def barrier(items: int) -> str:
     return "bar.warp.sync %my_bar;" if items < WARP else f"bar.sync %my_bar, {items};"
 
 
-def body_text(step: LinkedStep, i: int, memory: Sequence[str]) -> str:
+def pointer_text(register: str, a: Memory) -> str:
+    """What sets a register to where the memory of an argument begins."""
+    load = f"ld.param.u64 {register}, [linked_{a.param}];"
+    return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
+
+
+def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
     """What computes a work-group of step number `i`.
 
-    memory: where its pointers are, in registers, or in parameters, whose names stand in brackets. The text reads %my_tx
+    memory: registers that its pointers are in, or nothing, if they come from the parameters. The text reads %my_tx
     and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
     and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
     """
     entry = step.entry
-    places = dict(zip((id(a) for a in memory_of(step)), memory, strict=True))
+    places = dict(zip((id(a) for a in memory_of(step)), memory, strict=True)) if memory else {}
     given = {p.name: a for p, a in zip(entry.params, step.args, strict=True)}
     offsets, _ = layout(step)
 
@@ -41,8 +47,8 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str]) -> str:
     def load(m: re.Match[str]) -> str:
         argument = given[m[3]]
         if isinstance(argument, Memory):
-            place = places[id(argument)]
-            return f"ld.param.u64 {m[2]}, {place};" if place.startswith("[") else f"mov.b64 {m[2]}, {place};"
+            place = places.get(id(argument))
+            return pointer_text(m[2], argument) if place is None else f"mov.b64 {m[2]}, {place};"
         return _constant(m[2], m[1], argument.raw)
 
     text = _LOAD.sub(load, entry.body.replace("$L__", f"$L{i}__"))

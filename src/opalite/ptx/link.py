@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .body import barrier, body_text
+from .body import barrier, body_text, pointer_text
 from .steps import SHARED, WARP, LinkedStep, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
@@ -79,10 +79,10 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
         memory = memory_of(step)
         users = uses[shape_of(step), 0 if waits[i] else i]
         if len(users) == 1:
-            parts.append(_step(step, i, shape, begun, [f"[linked_{a.param}]" for a in memory]))
+            parts.append(_step(step, i, shape, begun, ()))
         else:
             held = max(held, len(memory))
-            parts.extend(f"\tld.param.u64 %one_at{j}, [linked_{a.param}];\n" for j, a in enumerate(memory))
+            parts.extend(f"\t{pointer_text(f'%one_at{j}', a)}\n" for j, a in enumerate(memory))
             parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n")
             parts.extend(_shared(step, i, shape, users))
         begun = (begun + math.prod(step.groups)) % shape.groups
@@ -188,7 +188,7 @@ ONE_DONE_{i}:
 
 
 def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[str]) -> str:
-    """A step's code. begun: of which groups the steps beside it keep busy. memory: where pointers are."""
+    """A step's code. begun: of which groups the steps beside it keep busy. memory: as body_text takes it."""
     items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
     leave = [f"setp.ge.u32 %my_p, %my_v, {total};", f"@%my_p bra ONE_DONE_{i};"]
     begin = ["mov.u32 %my_seat, 0;"]

@@ -24,7 +24,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Memory:
-    """An argument that is parameter number `param` of the linked kernel: bytes `first` to `last` of memory `whole`."""
+    """An argument that is bytes `first` to `last` of memory `whole`, parameter number `param` of the linked kernel."""
 
     param: int
     whole: int

@@ -116,6 +116,22 @@ def test_parts_of_one_buffer() -> None:
     assert find_waits([part(0, 40), part(120, 79)]) == [False, True]
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_from_an_offset_on(times: int) -> None:
+    entry, n = find_entry(SCALE, "scale"), 100
+    numbers = (Number(struct.pack("<f", 2.0)), Number(struct.pack("<i", n)))
+    x = noise(3 * n)
+    steps = []
+    for i in range(times):
+        source, target = (Memory(0, 0, 4 * n * k, 4 * n * (k + 1)) for k in (i, i + 1))
+        steps.append(LinkedStep(entry, (source, target, *numbers), (4, 1, 1), (32, 1, 1)))
+    after, _ = run(steps, {0: x})
+    want = x.copy()
+    for i in range(times):
+        want[n * (i + 1) : n * (i + 2)] = want[n * i : n * (i + 1)] * np.float32(2)
+    np.testing.assert_array_equal(after[0], want)
+
+
 def test_a_group_that_does_not_come() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), scale(1, 2, 0.5), scale(2, 0, 2.0)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.addresses import place_of
 from ...cl.launch import PreparedLaunch
 from ...cl.ptx import assemble, ptx_of
 from ...cl.runtime import Runtime
@@ -39,9 +40,8 @@ class LinkError(OpaliteError):
 
 @dataclass(frozen=True)
 class Place:
-    """Memory of a slot: the object that a kernel is given, and bytes `first` to `last` of `whole` that it is."""
+    """Memory of a slot: bytes `first` to `last` of the buffer `whole`."""
 
-    memory: Any
     whole: Any
     first: int
     last: int
@@ -101,7 +101,7 @@ class Linked:
             if linked is None:
                 found.append([])
                 continue
-            slots = {id(places[a.slot].memory) for a in step.args if isinstance(a, SlotArg)}  # type: ignore[union-attr]
+            slots = {id(places[a.slot].whole) for a in step.args if isinstance(a, SlotArg)}  # type: ignore[union-attr]
             if len(found[-1]) == MOST_STEPS or len(used | slots) > MOST_PARAMS or not found[-1]:
                 used = set()
                 if found[-1]:
@@ -154,8 +154,8 @@ class Linked:
             for a, known in zip(given.args, step.args, strict=True):
                 if isinstance(a, SlotArg) and isinstance(known, Memory):
                     place = places[a.slot]
-                    memory.setdefault(id(place.memory), place.memory)
-                    known = Memory(list(memory).index(id(place.memory)), known.whole, known.first, known.last)
+                    memory.setdefault(id(place.whole), place.whole)
+                    known = Memory(list(memory).index(id(place.whole)), known.whole, known.first, known.last)
                     if step.entry.params[len(args)].name in written(step.entry):
                         self._written[a.slot] = place
                 args.append(known)
@@ -178,7 +178,7 @@ class Linked:
     def spoil(self) -> None:
         """Fill the memory that steps write, so that what a run leaves out is not there from the one before."""
         for place in self._written.values():
-            self._rt.fill(place.memory, _SPOILED, place.last - place.first)
+            self._rt.fill(place.whole, _SPOILED, place.last - place.first, place.first)
         self._rt.finish()
 
     def ask(self) -> None:
@@ -202,11 +202,11 @@ Places = Mapping[int, Place]
 
 def find_places(program: Program, placed: Placed) -> dict[int, Place]:
     """Where the slots of a program are that are buffers."""
-    objects, found = placed.objects, {}
+    found = {}
     for slot in program.slots:
         if slot.image is None:
-            whole, first = placed.locate(slot)
-            found[slot.id] = Place(objects[slot.id], whole, first, first + max(slot.nbytes, 1))
+            whole, first = place_of(*placed.locate(slot))
+            found[slot.id] = Place(whole, first, first + max(slot.nbytes, 1))
     return found
 
 

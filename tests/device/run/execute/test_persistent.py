@@ -54,7 +54,7 @@ class Double:
 
     def spoil(self) -> None:
         for place in self._memory:
-            self._rt.fill(place.memory, 0x5A, place.last - place.first)
+            self._rt.fill(place.whole, 0x5A, place.last - place.first, place.first)
         self._rt.finish()
 
     def ask(self) -> None:
