@@ -134,4 +134,6 @@ def seconds_beside_split(p: ConvProblem, cost: Cost, cycles: float) -> float:
     ratio = cycles / split.untuned_cycles(p)
     if device.prefers_images:  # nobody measured there whether buffers then beat images: tuning does
         ratio = max(ratio, 1.01)
-    return (split.seconds(p, cost) - device.launch_s) * ratio + device.launch_s
+    seconds = (split.seconds(p, cost) - device.launch_s) * ratio
+    moved = cost.bytes / device.bandwidth * (0.99 + 0.01 * ratio)  # no tile moves fewer bytes; they only break ties
+    return max(seconds, moved) + device.launch_s

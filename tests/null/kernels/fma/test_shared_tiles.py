@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.kernels.base import Binding
@@ -77,3 +78,16 @@ def test_local_memory_that_lies_in_global_memory_is_not_used() -> None:
 
 def test_images_are_not_given_up_for_buffers_that_nobody_measured() -> None:
     assert expected(conv(1, 256, 256, 14, 1), DEVICES["adreno_640"])[0] == "ConvSplit"
+
+
+def test_halves_go_to_matrix_units_where_bytes_are_what_takes_time() -> None:
+    arrays = [np.broadcast_to(np.float32(0), s) for s in ((1, 960, 7, 7), (160, 960, 1, 1))]
+    attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1}
+    binding = Binding((packed(4), None), (packed(4),))
+    node = make_node("Conv", attrs, arrays, const=(1,), binding=binding, precision=DType.FLOAT16)
+    times = {k.name: k.seconds(k.problem(node, H200), node.cost()) for k in kernels_for("Conv") if k.name[4:] in NAMES}
+    assert min(times, key=lambda name: times[name]) in ("ConvMma", "ConvStaged")
+    assert times["ConvLocal"] < times["ConvSplit"]
+
+
+NAMES = ("Local", "Mma", "Split", "Staged")
