@@ -157,6 +157,8 @@ def main() -> int:
     if a.one or a.random:
         print(json.dumps(first_run(a.one) if a.one else random_graphs(a.seed, a.random)), flush=True)
         os._exit(0)  # nothing waits for what is built behind
+    if missing := [m for m in a.models if m not in NAMES and not Path(m).is_file()]:
+        p.error(f"neither files nor models built in code: {', '.join(missing)}")
     waited = sweep(a.models or ([] if a.graphs else NAMES), a.caches, a.graphs, a.seed)
     return int(waited > 0 and a.caches == "general")
 

@@ -1,5 +1,4 @@
 """Executable: a Program made ready on a device - built, its memory allocated, weights uploaded, every argument set.
-Longer than 400 lines: which strategies there are for which size is one decision.
 
 Longer than 400 lines: what is made ready for one size or another, and which way it then runs, has one owner.
 

@@ -256,5 +256,5 @@ class _Timed:
 
 
 def may_link(rt: Runtime) -> bool:
-    """Whether launches may be linked on this device: where it was tried, and nobody has turned it off."""
+    """Whether launches may be linked on this device: where it was tried, and somebody has turned it on."""
     return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.family == "nvidia"

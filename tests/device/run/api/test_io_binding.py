@@ -299,6 +299,7 @@ def test_both_ways_to_cross(rt: Runtime, shared: bool) -> None:
         pytest.skip(f"{rt.info.name} has memory of its own")
     stand_in = SimpleNamespace(
         shares_memory=shared,
+        maps_memory=False,
         allocator=rt.allocator,
         allocate=rt.allocate,
         counters=rt.counters,

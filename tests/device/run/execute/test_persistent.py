@@ -219,9 +219,11 @@ def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None
     assert len(double.made) == 2
 
 
-def test_turned_off(open_session: Open, monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:
-    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
+def test_off_unless_turned_on(open_session: Open, monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:
+    monkeypatch.delenv("OPALITE_PERSISTENT", raising=False)
     assert not persistent.may_link(rt)
+    monkeypatch.setenv("OPALITE_PERSISTENT", "1")
+    assert persistent.may_link(rt) == (rt.info.family == "nvidia")
 
 
 def test_where_programs_are_no_ptx(
@@ -237,6 +239,7 @@ def test_where_programs_are_no_ptx(
 
 
 def test_on_gpus_that_link(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_PERSISTENT", "1")
     if not persistent.may_link(rt):
         pytest.skip(f"kernels are not linked on {rt.info.name}")
     monkeypatch.setattr(persistent, "WORTH_RUNS", 2)
