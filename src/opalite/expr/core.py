@@ -129,10 +129,8 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
     literals are not: an attribute of 1.2 is no half.
     """
     results = held_values(expr, arrays, shape)
-    final = arrays[0]
-    if results:
-        with np.errstate(all="ignore"):
-            final = results[-1].astype(expr.dtype.np, copy=False)
+    with np.errstate(all="ignore"):
+        final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
     return np.array(np.broadcast_to(final, shape))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.expr.core import Expr, In, Lit, evaluate
+from opalite.expr.core import Expr, In, Instr, Lit, evaluate
 from opalite.expr.functions import FUNCTIONS, Function, Result
 from opalite.expr.text import parse_expr
 from opalite.expr.trace import Builder, Sym, bind, call, cast_expr, coord, trace, where
@@ -327,3 +327,9 @@ def test_walk_keeps_axes_whose_coordinates_are_wanted() -> None:
     assert walk.extents == (2, 3, 20)
     assert walk.places == {1: 1}
     assert make_walk([(2, 1, 4)], (2, 1, 4), {1}).places == {1: 1}
+
+
+def test_a_value_that_depends_on_the_position_alone() -> None:
+    """It has no operands."""
+    rows = Expr((Instr("coord", (Lit(0, DType.INT64),), DType.INT64),), ())
+    np.testing.assert_array_equal(evaluate(rows, [], (3, 2)), [[0, 0], [1, 1], [2, 2]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -148,5 +149,6 @@ def _sums(p: ConvProblem) -> Sums:
 def _quad_table(taps: int, in_blocks: int, count: int) -> Array:
     """int32[count, 2]: block and tap of each quad; the tap after the last past the end."""
     table = np.full((count, 2), (0, taps), np.int32)
-    table[: taps * in_blocks, 1], table[: taps * in_blocks, 0] = np.divmod(np.arange(taps * in_blocks), in_blocks)
+    blocks = operator.index(in_blocks)  # those of the filters, also where the input's channels are open
+    table[: taps * blocks, 1], table[: taps * blocks, 0] = np.divmod(np.arange(taps * blocks), blocks)
     return table
