@@ -7,7 +7,7 @@ on the device too, and that may make many trips at once where nothing of the hos
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -107,6 +107,48 @@ class BodyTask(ItemTask):
     def iterate(self, values: Values, runner: Runner) -> list[Any]:
         """Outputs of the node."""
 
+    def make_trips(
+        self,
+        values: Values,
+        runner: Runner,
+        carried: Carried,
+        state: list[Any],
+        columns: Sequence[Column],
+        inputs: Callable[[int, Sequence[Any]], list[Any]],
+        most: int | None,
+        scanned: Sequence[Any] = (),
+    ) -> list[Any]:
+        """The states after all trips, whose rows go to `columns`; many trips at once where the runner can.
+
+        inputs: gives the body's inputs of a trip, of its number and the states before it. most: trips at most; None for
+        no limit. scanned: the rows of each scanned input.
+        """
+        repeater = _repeater(runner)
+        ends = bool(carried.condition[1])  # whether a trip may say that none is to follow
+        after = int(ends) + len(state)
+        going = True
+        i = due = 0
+        while going and (most is None or i < most):
+            given = inputs(i, state)
+            if repeater is not None and i >= due:
+                left, feeds = None if most is None else most - i, self.body.feeds(given, values)
+                found = repeater.repeat(self.body.importer, feeds, carried, i, left, [a[i:] for a in scanned])
+                if found is not None:
+                    made, more, state, rows = found
+                    going = more or not ends
+                    for column, some in zip(columns, rows, strict=True):
+                        column.extend(some)
+                    i += made
+                    continue
+                due = max(2 * i, i + 1)
+            outs = self.body.run(given, values, runner)
+            going = not ends or bool(number_of(outs[0]))
+            state = outs[int(ends) : after]
+            for column, row in zip(columns, outs[after:], strict=True):
+                column.add(np.asarray(row))
+            i += 1
+        return state
+
 
 class LoopTask(BodyTask):
     """Loop: the body runs at most M times, while its condition holds."""
@@ -117,34 +159,19 @@ class LoopTask(BodyTask):
         going = True if go_on is None else bool(number_of(go_on))
         state = [self.value(values, i) for i in range(2, len(self.item.inputs))]
         infos, ends = self.body.graph.inputs, self.body.graph.outputs
-        repeater = _repeater(runner)
         carried = Carried(
             infos[0].name,
             (infos[1].name, ends[0].name),
             tuple((i.name, o.name) for i, o in zip(infos[2:], ends[1 : 1 + len(state)], strict=True)),
             tuple(o.name for o in ends[1 + len(state) :]),
         )
+
+        def inputs(i: int, state: Sequence[Any]) -> list[Any]:
+            return [_shaped(np.asarray(i, np.int64), infos[0]), _shaped(np.asarray(True), infos[1]), *state]
+
         columns = [Column(o) for o in ends[1 + len(state) :]]
-        i = due = 0
-        while going and (trips is None or i < trips):
-            inputs = [_shaped(np.asarray(i, np.int64), infos[0]), _shaped(np.asarray(True), infos[1]), *state]
-            if repeater is not None and i >= due:
-                most = None if trips is None else trips - i
-                feeds = self.body.feeds(inputs, values)
-                found = repeater.repeat(self.body.importer, feeds, carried, i, most, ())
-                if found is not None:
-                    made, going, state, rows = found
-                    for column, some in zip(columns, rows, strict=True):
-                        column.extend(some)
-                    i += made
-                    continue
-                due = max(2 * i, i + 1)
-            outs = self.body.run(inputs, values, runner)
-            going = bool(number_of(outs[0]))
-            state = outs[1 : 1 + len(state)]
-            for column, row in zip(columns, outs[1 + len(state) :], strict=True):
-                column.add(np.asarray(row))
-            i += 1
+        if going:
+            state = self.make_trips(values, runner, carried, state, columns, inputs, trips)
         return [*state, *(c.stack(0) for c in columns)]
 
 
@@ -175,28 +202,14 @@ class ScanTask(BodyTask):
         names = tuple((a.name, b.name) for a, b in states)
         ends = ends[plan.n_states :]
         rows = [a[::-1] if back else a for a, back in zip(rows, plan.input_reverse, strict=True)]
-        repeater = _repeater(runner)
         scanned_names = tuple(v.name for v in infos[plan.n_states :])
         carried = Carried("", ("", ""), names, tuple(o.name for o in ends), scanned_names)
+
+        def inputs(i: int, state: Sequence[Any]) -> list[Any]:
+            return [*state, *(a[i] for a in rows)]
+
         columns = [Column(o) for o in ends]
-        i = due = 0
-        while i < length:
-            inputs = [*state, *(a[i] for a in rows)]
-            if repeater is not None and i >= due:
-                feeds = self.body.feeds(inputs, values)
-                found = repeater.repeat(self.body.importer, feeds, carried, i, length - i, [a[i:] for a in rows])
-                if found is not None:
-                    made, _, state, more = found
-                    for column, some in zip(columns, more, strict=True):
-                        column.extend(some)
-                    i += made
-                    continue
-                due = max(2 * i, i + 1)
-            outs = self.body.run(inputs, values, runner)
-            state = outs[: plan.n_states]
-            for column, row in zip(columns, outs[plan.n_states :], strict=True):
-                column.add(np.asarray(row))
-            i += 1
+        state = self.make_trips(values, runner, carried, state, columns, inputs, length, rows)
         outputs = zip(columns, plan.output_axes(len(ends)), plan.output_reverse(len(ends)), strict=True)
         return [*state, *(c.stack(axis, back) for c, axis, back in outputs)]
 
