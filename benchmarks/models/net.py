@@ -25,12 +25,16 @@ LINEAR_GAIN = 1.0
 class Net:
     """A graph under construction. Every method that adds a layer returns the name of its result.
 
-    `fold` leaves batch normalisation inside the convolution's weights, as exporters do for inference.
+    `fold` leaves batch normalisation inside the convolution's weights, as exporters do for inference. `domains`: of
+    operators beside ONNX's own.
     """
 
-    def __init__(self, name: str, *, opset: int = 13, seed: int = 0, fold: bool = True) -> None:
+    def __init__(
+        self, name: str, *, opset: int = 13, seed: int = 0, fold: bool = True, domains: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.opset = opset
+        self.domains = domains
         self.fold = fold
         self.rng = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
@@ -66,9 +70,9 @@ class Net:
         return self.ops(kind, 1, *inputs, **attributes)[0]
 
     def ops(self, kind: str, results: int, *inputs: str, **attributes: Any) -> list[str]:
-        """One node with several results."""
+        """One node with several results, whose names may be given as `outputs`."""
         name = self._fresh(kind.lower())
-        names = [name] if results == 1 else [f"{name}.{i}" for i in range(results)]
+        names = attributes.pop("outputs", None) or ([name] if results == 1 else [f"{name}.{i}" for i in range(results)])
         self._nodes.append(helper.make_node(kind, list(inputs), names, name=name, **attributes))
         if inputs and inputs[0] in self._channels:
             for n in names:
@@ -250,16 +254,16 @@ class Net:
         """Global mean, Flatten and a fully connected layer: [N,classes]."""
         return self.gemm(self.op("Flatten", self.global_pool(x), axis=1), self.channels(x), classes)
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        """The finished model, checked, with every shape inferred."""
-        infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    def model(self, *outputs: str | onnx.ValueInfoProto) -> onnx.ModelProto:
+        """The finished model, checked, with every shape inferred; outputs of other domains come with their types."""
+        infos = [helper.make_empty_tensor_value_info(out) if isinstance(out, str) else out for out in outputs]
         # Checking serialises the model, so large weights take part as inputs and join afterwards.
         large = [w for w in self._weights if np.prod(w.dims) > 4096]
         small = [w for w in self._weights if np.prod(w.dims) <= 4096]
         stand_ins = [helper.make_tensor_value_info(w.name, w.data_type, list(w.dims)) for w in large]
         graph = helper.make_graph(self._nodes, self.name, self._inputs + stand_ins, infos, small)
-        opset = helper.make_opsetid("", self.opset)
-        model = helper.make_model(graph, producer_name="opalite-benchmarks", opset_imports=[opset], ir_version=8)
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(domain, 1) for domain in self.domains)]
+        model = helper.make_model(graph, producer_name="opalite-benchmarks", opset_imports=opsets, ir_version=8)
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         onnx.checker.check_model(model)
         del model.graph.input[len(self._inputs) :]

@@ -54,6 +54,7 @@ OF_NO_FOLDER = {
     "device": {"test_every_device.py"},
     "null": {
         "test_architecture.py",
+        "test_bench_decoders.py",
         "test_bench_models.py",
         "test_build_cache.py",
         "test_doc_commands.py",
