@@ -50,7 +50,7 @@ def main(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         after = keep or scratch / "after"
-        job = Job(_models(model), _devices(devices), precisions.split(","), str(after))
+        job = Job(find_models(model), _devices(devices), precisions.split(","), str(after))
         _run(job, ROOT / "src", jobs, scratch)
         if against is None:
             return
@@ -64,7 +64,8 @@ def main(
     sys.exit(1 if found.differing else 0)
 
 
-def _models(given: Sequence[str]) -> list[str]:
+def find_models(given: Sequence[str]) -> list[str]:
+    """Names of built-in models and paths of files that `given` names, in folders too; by default all built-in ones."""
     found: list[str] = []
     for name in given or NAMES:
         path = Path(name)

@@ -63,7 +63,7 @@ def record(job: Job) -> None:
 def _record_model(
     model: str, devices: Mapping[str, DeviceInfo], precisions: Sequence[str], folder: Path, writer: Writer
 ) -> None:
-    proto, feeds = _load(model)
+    proto, feeds = load(model)
     contents = proto.SerializeToString(deterministic=True)
     place = folder / Path(model).stem
     place.mkdir(exist_ok=True)
@@ -80,7 +80,8 @@ def _record_model(
             (place / f"{name}.{precision}.jsonl").write_text(text)
 
 
-def _load(model: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
+def load(model: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """A built-in model or one in a file, and values for its inputs: those stored beside it, or random ones."""
     if model in NAMES:
         proto = build(model)
         return proto, random_feeds(proto)

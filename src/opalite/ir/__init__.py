@@ -5,7 +5,7 @@ from .device import DeviceInfo
 from .dtype import DType
 from .graph import Graph, Node, Value
 from .patch import Patch, apply_patches
-from .place import FLAT, HOST, IMAGE, OPENCL, Layout, LayoutKind, Memory, Place, Target, packed
+from .place import FLAT, HOST, IMAGE, OPENCL, Layout, LayoutKind, Memory, Place, Target, packed, texel_dims
 from .types import Shape, TensorType
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "apply_patches",
     "check_graph",
     "packed",
+    "texel_dims",
 ]

@@ -37,7 +37,8 @@ class Layout:
 
     ROW_MAJOR is plain order (NCHW for rank 4). PACKED with blocks of c channels stores [N, ceil(C/c), D..., c]: the
     channel axis in blocks of c neighbours (NC4HW4, NC8HW8, NC16HW16). Lanes past C hold zero: whoever writes a packed
-    value keeps them zero, so that readers need not mask. TEXELS are blocks of 4: one RGBA texel is a block.
+    value keeps them zero, so that readers need not mask. TEXELS are blocks of 4: one RGBA texel is a block; a tensor
+    of less than four dimensions is held as `texel_dims` says.
     """
 
     kind: LayoutKind = LayoutKind.ROW_MAJOR
@@ -69,12 +70,12 @@ class Layout:
         """Shape of the stored array: [N, ceil(C/c), D..., c] where channels are packed, else `shape` itself."""
         if self.is_row_major:
             return shape
-        n, c, *rest = shape
+        n, c, *rest = texel_dims(shape) if self.is_image else shape
         return (n, -(-c // self.pack), *rest, self.pack)
 
     def image_size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(width, height) in texels of a tensor N,C,H,W: W * ceil(C/4), H * N, as in Paddle-Lite. No other ranks."""
-        n, c, h, w = shape
+        """(width, height) in texels: W * ceil(C/4), H * N, of N,C,H,W as `texel_dims` has them, as in Paddle-Lite."""
+        n, c, h, w = texel_dims(shape)
         return w * -(-c // 4), h * n
 
     def __str__(self) -> str:
@@ -83,6 +84,21 @@ class Layout:
         if self.is_packed:
             return f"NC{self.block}HW{self.block}"
         return "NCHW" if self.is_row_major else str(self.kind.value)
+
+
+def texel_dims(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """(N, C, H, W) of the image that holds a tensor of up to four dimensions: those of four as they are.
+
+    With less, texels lie along the last dimension, as matrix products and norms of rows read it: [a, b, c] is held as
+    (a, c, b, 1), rows of ceil(c / 4) texels; dimensions that are missing in front are 1. ValueError for more than four.
+    """
+    if len(shape) > 4:
+        raise ValueError(f"images hold up to four dimensions, not {len(shape)}")
+    if len(shape) == 4:
+        n, c, h, w = shape
+        return n, c, h, w
+    a, b, c = (1,) * (3 - len(shape)) + tuple(shape)
+    return a, c, b, 1
 
 
 FLAT = Layout()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError
-from ..ir.place import Layout
+from ..ir.place import Layout, texel_dims
 from ..ir.stored import page_zeros
 
 Array = np.ndarray[Any, Any]
@@ -18,6 +18,8 @@ def pack_array(array: Array, layout: Layout) -> Array:
     """`array` (N,C,D...) as `layout` stores it: [N, ceil(C/c), D..., c] with lanes past C zero, or as it is."""
     if layout.is_row_major:
         return np.ascontiguousarray(array)
+    if layout.is_image:
+        array = to_texel_dims(array)
     n, c, *rest = array.shape
     pack = layout.pack
     whole, left = divmod(c, pack)
@@ -33,10 +35,17 @@ def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:
     """The inverse of `pack_array`. DeviceError if lanes past C are not zero, which readers rely on."""
     if layout.is_row_major:
         return stored.reshape(shape)
-    n, c, *rest = shape
+    n, c, *rest = texel_dims(tuple(shape)) if layout.is_image else shape
     full = np.moveaxis(stored.reshape(layout.storage_shape(tuple(shape))), -1, 2).reshape(
         n, -(-c // layout.pack) * layout.pack, *rest
     )
     if np.any(full[:, c:] != 0):
         raise DeviceError(f"lanes past the {c} channels of a {layout} tensor are not zero")
-    return np.ascontiguousarray(full[:, :c])
+    found = np.ascontiguousarray(full[:, :c])
+    return np.ascontiguousarray(found.swapaxes(1, 2).reshape(shape)) if layout.is_image and len(shape) < 4 else found
+
+
+def to_texel_dims(array: Array) -> Array:
+    """`array` with the four dimensions that an image gives it (`texel_dims`)."""
+    n, c, h, w = texel_dims(array.shape)
+    return array if array.ndim == 4 else array.reshape(n, h, c, w).swapaxes(1, 2)

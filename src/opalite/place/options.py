@@ -12,9 +12,10 @@ from ..ir.device_family import SHARED_VALUES, SHORT_LOOPS, UNBUILT
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.hinted import hinted
-from ..ir.place import FLAT, Memory, packed
+from ..ir.place import FLAT, IMAGE, Memory, packed
 from ..ir.symbols import always_equal
 from ..kernels.base import Binding, Kernel, Problem, Tier
+from ..kernels.image.layout import image_refusal, is_same_image
 from ..kernels.meetings import meeting
 from ..kernels.placed import place_node
 from ..kernels.registry import kernels_for
@@ -219,8 +220,9 @@ def _with_times(node: Node, options: list[Option], measured: Measured) -> list[O
     return [o if o.measured else replace(o, seconds=max(o.seconds * excess, best)) for o in found]
 
 
-def view_options(node: Node, device: DeviceInfo) -> list[Option]:
-    """Layouts in which a Reshape moves nothing: flat always, which comes first, packed where batch and channels stay.
+def view_options(node: Node, device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> list[Option]:
+    """Layouts in which a Reshape moves nothing: flat always, which comes first, packed where batch and channels stay,
+    and images, where `memory` has them, if both are the same one.
 
     Packed only where the device computes with the type: nothing there could pack or unpack it.
     """
@@ -231,4 +233,10 @@ def view_options(node: Node, device: DeviceInfo) -> list[Option]:
     if len(x.shape) in (3, 4) and len(y.shape) in (3, 4) and always_equal(x.shape[:2], y.shape[:2]):
         layout = packed(device.pack)
         options.append(Option(None, Binding((layout,), (layout,)), 0.0))
+    if (
+        memory is not Memory.BUFFER
+        and image_refusal(device, x.type, y.type) is None
+        and is_same_image(x.shape, y.shape)
+    ):
+        options.append(Option(None, Binding((IMAGE,), (IMAGE,)), 0.0))
     return options

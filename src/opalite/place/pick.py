@@ -132,7 +132,7 @@ def _options(
     builds: bool,
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
-        views = view_options(node, device)
+        views = view_options(node, device, memory)
         # What general kernels read and write is row-major: nothing is to be packed for a view, nor unpacked after it.
         return views[:1] if tier == "general" else views, {}
     return find_options(node, device, memory, measured, tier=tier, builds=builds)

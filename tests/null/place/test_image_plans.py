@@ -13,7 +13,7 @@ from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
 from opalite.passes.pipeline import optimise, place
-from opalite.place.options import Measured
+from opalite.place.options import Measured, view_options
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
 from opalite.plan.program import Program, SlotArg
@@ -200,3 +200,26 @@ def test_functions_given_images_are_inlined() -> None:
     given = [h for h in given if not h.startswith(" ")]  # a kernel's parameters may go on
     assert given
     assert all("always_inline" in h for h in given)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ((2, 64, 1, 1), (2, 64), True),
+        ((2, 3, 64), (6, 64), True),
+        ((6, 64), (2, 3, 1, 64), False),
+        ((1, 64, 8, 8), (1, 64, 64), False),
+        ((2, 64), (2, 64, 1, 1), True),
+        ((6, 64), (3, 128), False),
+    ],
+)
+def test_a_reshape_between_equal_images_moves_nothing(
+    before: tuple[int, ...], after: tuple[int, ...], same: bool
+) -> None:
+    g = GraphMaker()
+    y = g.add("r", "Reshape", g.map("a", "tanh", g.input("x", *before)), shape=after)
+    reshape = next(n for n in g.done(y).nodes if n.op.name == "Reshape")
+    assert any(o.has_images for o in view_options(reshape, ADRENO, None)) == same
+    assert not any(o.has_images for o in view_options(reshape, ADRENO, Memory.BUFFER))
+    stored = [IMAGE.image_size(shape) for shape in (before, after)]
+    assert not same or stored[0] == stored[1]

@@ -29,9 +29,10 @@ from ...expr.trace import bind
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.place import FLAT, IMAGE, Layout, Place, packed
+from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
 from ...ir.symbols import agree, always_equal, hint_of, runs_along
 from ..base import Arg, Weight
+from ..packing import to_texel_dims
 from .generate import generate
 from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
 from .vectors import WIDTHS, compute_type, load, pointer_type
@@ -122,8 +123,8 @@ def epilogue_refusal(node: Node, kind: str, columns: int | None = None) -> str |
             return f"its epilogue operand ${i} {v.type} does not broadcast to {node.y.type} in a simple way"
         if kind == "packed" and not v.is_const and _misaligned(v.shape, node.y.shape):
             return f"its epilogue operand ${i} {v.type} has no packed layout like that of {node.y.type}"
-        if kind == "image" and not v.is_const and v.type.count != 1 and not (len(v.shape) == 4 and v.dtype.is_float):
-            return f"its epilogue operand ${i} {v.type} cannot be held as an image"
+        if kind == "image" and not v.is_const and not (v.dtype.is_float and _same_texels(v.shape, node.y.shape)):
+            return f"its epilogue operand ${i} {v.type} cannot be held as an image like that of {node.y.type}"
     return None
 
 
@@ -158,6 +159,11 @@ def _misaligned(shape: Sequence[int], out_shape: Sequence[int]) -> bool:
     """Whether the channels are not on axis 1 of the operand itself, so that packing it would pack another axis."""
     c = out_shape[1]
     return len(shape) != len(out_shape) and c > 1 and _aligned(shape, len(out_shape))[1] == c
+
+
+def _same_texels(shape: Sequence[int], out_shape: Sequence[int]) -> bool:
+    """Whether images of both hold the same axis in texels: the second of four dimensions, the last of less."""
+    return (len(shape) == 4) == (len(out_shape) == 4)
 
 
 def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -206,9 +212,9 @@ def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, pa
 
 def _image_access(dims: tuple[int, ...], out: tuple[int, ...]) -> Access | None:
     """Any axis of N,C,H,W may be missing."""
-    if len(out) != 4:
+    if len(out) > 4:
         return None
-    held = [letter if d == o else "" for letter, d, o in zip("nchw", dims, out, strict=True)]
+    held = [letter if d == o else "" for letter, d, o in zip("nchw", texel_dims(dims), texel_dims(out), strict=True)]
 
     def flatten(parts: Sequence[tuple[str, str]]) -> str:
         """Index over the axes held, as (coordinate, size) from the outermost on."""
@@ -401,8 +407,11 @@ def _operand(v: Value, name: str, out_shape: tuple[int, ...], kind: str, columns
     arg: Arg = v
     if v.data is not None and access.blocks:
         dims = _aligned(v.shape, len(out_shape))
+        order = "texels" if kind == "image" and len(out_shape) < 4 else "blocks"
         arg = Weight(
-            v, f"blocks{pack}:{'x'.join(map(str, dims))}:{v.type.storage}", _packer(dims, pack, v.type.storage)
+            v,
+            f"{order}{pack}:{'x'.join(map(str, dims))}:{v.type.storage}",
+            _packer(dims, pack, v.type.storage, texels=order == "texels"),
         )
     if v.type.layout.is_image:
         return _Operand((f"read_only image2d_t {name}",), (arg,), v, name, access)
@@ -411,14 +420,20 @@ def _operand(v: Value, name: str, out_shape: tuple[int, ...], kind: str, columns
     return _Operand(tuple(params), (arg, *access.ints), v, name, access)
 
 
-def _packer(dims: tuple[int, ...], pack: int, storage: DType) -> Any:
-    """Function that brings a constant of shape N,C,D... into blocks of `pack` channels, padded with zeros."""
+def _packer(dims: tuple[int, ...], pack: int, storage: DType, *, texels: bool = False) -> Any:
+    """Function that brings a constant of shape N,C,D... into blocks of `pack` channels, padded with zeros.
+
+    texels: in the order of an image's axes (`texel_dims`).
+    """
 
     def fn(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        n, c, *rest = dims
+        array = data.reshape(dims)
+        if texels:
+            array = to_texel_dims(array)
+        n, c, *rest = array.shape
         blocks = -(-c // pack)
         out = np.zeros((n, blocks * pack, *rest), storage.np)
-        out[:, :c] = data.reshape(dims)
+        out[:, :c] = array
         return np.ascontiguousarray(np.moveaxis(out.reshape(n, blocks, pack, *rest), 2, -1))
 
     return fn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.place import IMAGE
+from ...ir.place import IMAGE, texel_dims
 from ..base import Arg, Binding, Launch, Params, Problem, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..elementwise.packed import as_epilogue, copy_binding, copy_refusal, main_operand
@@ -31,7 +31,7 @@ class ImageElementwise(ImageKernel):
         main = main_operand(node)
         assert main is not None
         epilogue = image_epilogue(as_epilogue(node, main), p.device)
-        n, channels, height, width = node.y.shape
+        n, channels, height, width = texel_dims(node.y.shape)
         blocks = ceil_div(channels, 4)
         args: dict[str, Arg] = {
             "x": node.input(main),

@@ -6,7 +6,7 @@ Texels are read and written as float4 whatever the image stores: half images con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from ...cost.tables import Windows
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.place import IMAGE
+from ...ir.place import IMAGE, texel_dims
+from ...ir.symbols import always_equal
 from ...ir.types import TensorType
 from ...ops.base import Cost
 from ...ops.conv import Windowed
@@ -28,21 +29,38 @@ IMAGE_TYPES = (DType.FLOAT32, DType.FLOAT16)
 """Element types that texels hold."""
 
 
-def image_refusal(device: DeviceInfo, *types: TensorType) -> str | None:
-    """Why tensors of `types` cannot be images on `device`, or None."""
+RANKS = (1, 2, 3, 4)
+"""Numbers of dimensions of tensors that images hold."""
+
+
+def image_refusal(device: DeviceInfo, *types: TensorType, ranks: Sequence[int] = RANKS) -> str | None:
+    """Why tensors of `types` cannot be images on `device`, or are not of the `ranks` that a kernel takes; or None."""
     if not device.image_support:
         return "the device has no images"
     for t in types:
         if t.dtype not in IMAGE_TYPES:
             return f"images hold floats, not {t.dtype}"
-        if len(t.shape) != 4:
-            return f"images hold tensors N,C,H,W, not {t}"
+        if len(t.shape) not in RANKS:
+            return f"images hold tensors of one to four dimensions, not {t}"
+        if len(t.shape) not in ranks:
+            return f"it takes images of tensors N,C,H,W, not of {t}"
         if t.count == 0:
             return f"{t} has no elements, and there are no empty images"
         why = texture_refusal(device, *IMAGE.image_size(t.shape))
         if why is not None:
             return f"{t} {why}"
     return None
+
+
+def is_same_image(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether the images of shapes `a` and `b`, of as many elements, hold them in the same texels."""
+    (_, c, h, w), (_, channels, height, width) = texel_dims(tuple(a)), texel_dims(tuple(b))
+    if not always_equal(c, channels):
+        return False
+    in_order = [
+        len(s) < 4 or (always_equal(y, 1) and always_equal(x, 1)) for s, y, x in ((a, h, w), (b, height, width))
+    ]
+    return all(in_order)
 
 
 def texture_refusal(device: DeviceInfo, width: int, height: int) -> str | None:
@@ -78,13 +96,17 @@ def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
 
 
 class ImageKernel(Kernel):
-    """A kernel whose first input and output are images; the operator's other inputs are constants."""
+    """A kernel whose first input and output are images; the operator's other inputs are constants.
+
+    ranks: numbers of dimensions of the tensors that it takes.
+    """
 
     images_only = True
+    ranks: ClassVar[Sequence[int]] = (4,)
 
     def refuse(self, p: Any) -> str | None:
         node = p.node
-        why = image_refusal(p.device, node.x.type, node.y.type)
+        why = image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks)
         if why is not None:
             return why
         for i in range(1, node.op.arity):
@@ -110,6 +132,6 @@ def blocks_to_texels(blocks: Array) -> Array:
 
 
 def texels_to_blocks(rows: Array, shape: Sequence[int]) -> Array:
-    """The inverse of `blocks_to_texels` for a tensor of logical `shape` N,C,H,W."""
-    n, c, h, w = shape
+    """The inverse of `blocks_to_texels` for a tensor of logical `shape`."""
+    n, c, h, w = texel_dims(tuple(shape))
     return np.ascontiguousarray(rows.reshape(n, h, -(-c // 4), w, 4).transpose(0, 2, 1, 3, 4))

@@ -40,7 +40,7 @@ class _Cast(Kernel):
                 return why
             if v.type.layout.kind not in _KINDS:
                 return f"{v!r} is in layout {v.type.layout}, which casts do not know"
-            if not v.type.layout.is_row_major and len(v.shape) < 2:
+            if v.type.layout.is_packed and len(v.shape) < 2:
                 return f"{v!r} has no channel axis to pack"
         return None
 
@@ -114,19 +114,25 @@ class PlaceCastAny(_Cast):
         x, y = node.x.type, node.y.type
         shape = x.shape
         flat = x.layout.is_row_major and y.layout.is_row_major
+        image = x.layout.is_image or y.layout.is_image
+        if image and len(shape) == 1:
+            shape = (1, *shape)
         n, c, spatial = (1, 1, shape) if flat or len(shape) < 2 else (shape[0], shape[1], shape[2:])
         width = spatial[-1] if spatial else 1
         rows = math.prod(spatial[:-1]) if spatial else 1
-        blocks = ceil_div(c, y.layout.pack)
+        along = image and len(shape) == 3
+        rows_out = along and y.layout.is_image
+        blocks = c if rows_out else ceil_div(c, y.layout.pack)
         defines: dict[str, Any] = {
             "SRC_PACK": x.layout.pack,
             "DST_PACK": y.layout.pack,
             "SRC_IMAGE": x.layout.is_image,
             "DST_IMAGE": y.layout.is_image,
+            **({"ALONG": 1} if along else {}),
             "HALF_TEXELS": y.storage is DType.FLOAT16,
         }
         args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": c, "rows": rows, "width": width, "blocks": blocks}
-        grid = (rows * width, n * blocks)
+        grid = (ceil_div(width, 4) if rows_out else rows * width, n * blocks)
         return [
             Launch(
                 "place_cast", {**args, "outer": n * blocks}, grid, defines=defines, prelude=_accesses(node.x, node.y, 1)

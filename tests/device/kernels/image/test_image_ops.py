@@ -64,6 +64,16 @@ def test_concat_of_many_inputs_is_refused(rt: Runtime) -> None:
     assert kernel.refuse(kernel.problem(node, rt.info))
 
 
+@PRECISIONS
+@pytest.mark.parametrize("const", [False, True])
+@pytest.mark.parametrize("shape", [(2, 7, 19), (7, 19), (19,), (1, 1, 19), (2, 7, 1), (7, 1), (2, 1, 1), (1,)])
+def test_elementwise_of_rows(rt: Runtime, shape: tuple[int, ...], const: bool, precision: DType | None) -> None:
+    """Tensors of less than four dimensions hold neighbours of their rows in a texel."""
+    attrs = {"expr": parse_expr("sub($0, $1); exp(%0)", [F32, F32])}
+    arrays = [noise(1, 2, 7, 19), noise(2, *shape)]
+    check_image(rt, "Elementwise", "ImageElementwise", attrs, arrays, const=(1,) if const else (), precision=precision)
+
+
 def resize_attrs(mode: str, coordinate: str, size: tuple[int, int], **more: Any) -> dict[str, Any]:
     return {
         "sizes": (2, 19, *size),

@@ -81,13 +81,22 @@ def test_element_sizes(rt: Runtime, dtype: Any) -> None:
 
 @pytest.mark.parametrize("storage", [DType.FLOAT32, DType.FLOAT16])
 @pytest.mark.parametrize("other", [FLAT, packed(4), packed(16)], ids=str)
-@pytest.mark.parametrize("shape", [(2, 3, 7, 11), (1, 37, 5, 3)])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 11), (1, 37, 5, 3), (2, 5, 19), (3, 7, 8), (5, 19), (1, 4)])
 def test_images(rt: Runtime, shape: tuple[int, ...], other: Layout, storage: DType) -> None:
     if not rt.info.image_support:
         pytest.skip("no images")
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     check(rt, make_cast(DType.FLOAT32, shape, place(other), place(IMAGE, storage)), x)
     check(rt, make_cast(DType.FLOAT32, shape, place(IMAGE, storage), place(other)), x)
+
+
+@pytest.mark.parametrize("storage", [DType.FLOAT32, DType.FLOAT16])
+def test_images_of_one_dimension(rt: Runtime, storage: DType) -> None:
+    if not rt.info.image_support:
+        pytest.skip("no images")
+    x = np.random.default_rng(3).standard_normal(19).astype(np.float32)
+    check(rt, make_cast(DType.FLOAT32, x.shape, place(FLAT), place(IMAGE, storage)), x)
+    check(rt, make_cast(DType.FLOAT32, x.shape, place(IMAGE, storage), place(FLAT)), x)
 
 
 def test_host_is_a_copy(rt: Runtime) -> None:

@@ -1,0 +1,88 @@
+"""How much of a model's work a device with textures does outside images. None of the devices needs to be here.
+
+    python -m benchmarks.textures MODEL ... [--device adreno_640] [--precision fp16]
+
+MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
+where its output is no image; casts between images and buffers are counted apart. FLOPs and bytes are those that the
+operators have, without the casts. Everything that is not an image between two launches, such as a Reshape's view, is
+no launch and counts nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from opalite.ir import DeviceInfo
+from opalite.plan.report import NodeReport
+
+from .plans import FIXTURES
+from .programs.__main__ import find_models
+from .programs.record import graphs_of, load, plan
+
+
+@dataclass
+class Share:
+    """Launches, casts between images and buffers, FLOPs and bytes; `outside` those that give no image."""
+
+    launches: int = 0
+    casts: int = 0
+    outside: int = 0
+    flops: float = 0.0
+    flops_outside: float = 0.0
+    nbytes: float = 0.0
+    bytes_outside: float = 0.0
+
+    def add(self, reports: Iterable[NodeReport]) -> None:
+        """Count the nodes of a plan."""
+        for r in reports:
+            self.launches += r.launches
+            if r.op == "PlaceCast":
+                self.casts += r.launches
+                continue
+            if not r.launches:
+                continue
+            self.flops += r.flops
+            self.nbytes += r.nbytes
+            if not any(place.endswith("IMAGE2D") for place in r.places):
+                self.outside += r.launches
+                self.flops_outside += r.flops
+                self.bytes_outside += r.nbytes
+
+
+@click.command(help=__doc__)
+@click.argument("models", nargs=-1, required=True)
+@click.option("--device", "device_name", default="adreno_640", show_default=True, help="name in tests/fixtures/devices")
+@click.option("--precision", default="fp16", show_default=True)
+def main(models: tuple[str, ...], device_name: str, precision: str) -> None:
+    device = DeviceInfo.from_json((FIXTURES / f"{device_name}.json").read_text())
+    table = Table(box=None)
+    for title in ("model", "launches", "casts", "outside", "FLOPs outside", "bytes outside"):
+        table.add_column(title, justify="left" if title == "model" else "right")
+    for name in find_models(models):
+        proto, feeds = load(name)
+        share = Share()
+        for graph in graphs_of(proto.SerializeToString(deterministic=True), feeds):
+            share.add(plan(graph, device, precision).placement)
+        table.add_row(
+            Path(name).stem,
+            str(share.launches),
+            str(share.casts),
+            str(share.outside),
+            f"{_percent(share.flops_outside, share.flops)} %",
+            f"{_percent(share.bytes_outside, share.nbytes)} %",
+        )
+    Console(width=None if Console().is_terminal else 120).print(table)
+
+
+def _percent(part: float, whole: float) -> int:
+    return round(100 * part / whole) if whole else 0
+
+
+if __name__ == "__main__":
+    main()
