@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from .run.api.session import InferenceSession
     from .run.api.session_binding import SessionIOBinding
     from .run.api.session_options import SessionOptions
+    from .run.api.state import State
     from .run.api.unsupported import (
         AdapterFormat,
         LoraAdapter,
@@ -170,6 +171,7 @@ __all__ = [
     "SessionOptions",
     "ShapeError",
     "SparseTensor",
+    "State",
     "TerminatedError",
     "Timing",
     "UnsupportedApiError",
@@ -268,6 +270,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ".run.api.binding": ("IOBinding",),
     ".run.report.explain": ("Explanation",),
     ".run.api.ortvalue": ("OrtValue",),
+    ".run.api.state": ("State",),
     ".run.model.ports": ("ModelMetadata", "NodeArg"),
     ".run.api.session": ("InferenceSession",),
     ".run.execute.trace": ("Timing",),

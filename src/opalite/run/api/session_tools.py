@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..precision.auto_model import AutoModel
     from ..report.profile import Profile
     from ..report.stats import SessionStats
+    from .session import InferenceSession
+    from .state import State
 
 Array = np.ndarray[Any, Any]
 
@@ -195,6 +197,20 @@ class SessionTools(SessionApi):
             yield
         finally:
             auto.checks = True
+
+    def state(
+        self, pairs: Mapping[str, str] | None = None, *, max_length: int | None = None, reserve: int = 256
+    ) -> State:
+        """What the model carries from run to run, kept for it: caches of keys and values, recurrent states.
+
+        pairs: the output that is each input's next value, by input; None finds them by their names, such as
+        past_key_values.0.key and present.0.key. max_length: positions of caches whose size the model leaves open and
+        does not change. reserve: positions for which growing caches get room at once. OptionError where nothing looks
+        like state.
+        """
+        from .state import State
+
+        return State(cast("InferenceSession", self), pairs, max_length=max_length, reserve=reserve)
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
         """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.

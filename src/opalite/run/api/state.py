@@ -1,0 +1,261 @@
+"""State: what a model carries from one run to the next - caches of keys and values, states of recurrent layers."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import InputError, InputTypeError, OptionError
+from ..model.ports import NodeArg
+from .state_pairs import Pair, find_pairs
+
+if TYPE_CHECKING:
+    from .session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+BRANCH = "use_cache_branch"
+"""The input of merged decoders that chooses the branch with a cache."""
+_RUNS = "__runs__"
+
+
+class State:
+    """The state of one sequence of runs, or of a batch of them: `session.state()`.
+
+    state = session.state()
+    logits = state.run({"input_ids": prompt, "attention_mask": mask})[0]
+    logits = state.run({"input_ids": token, "attention_mask": longer_mask})[0]
+
+    A run takes the other inputs and gives the other outputs. States of one session are apart, and share all else. Not
+    thread-safe; states of one session may be used by different threads.
+
+    pairs: what is state. input_names, output_names: what the caller gives and gets.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        pairs: Mapping[str, str] | None = None,
+        *,
+        max_length: int | None = None,
+        reserve: int = 256,
+    ) -> None:
+        """See InferenceSession.state."""
+        if reserve < 1 or (max_length is not None and max_length < 1):
+            raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
+        self._session = session
+        self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
+        self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
+        taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
+        self.input_names = [n for n in self._inputs if n not in taken]
+        self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
+        self._max_length, self._reserve = max_length, reserve
+        self._values: dict[str, Array] = {}
+        self._held: dict[str, Any] = {}
+        self._runs = 0
+
+    def run(self, feeds: Mapping[str, Any], output_names: Sequence[str] | None = None) -> list[Any]:
+        """Outputs called `output_names`, by default all of `self.output_names`, and the state moves on.
+
+        feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
+        InputError says what misfits, and leaves the state as it was.
+        """
+        if not isinstance(feeds, Mapping):
+            raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
+        for name in feeds:
+            if any(p.past == name for p in self.pairs):
+                raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
+        wanted = self._wanted(output_names)
+        given = {**self._held, **feeds}
+        if BRANCH in self._inputs and BRANCH not in given:
+            given[BRANCH] = np.array([self._runs > 0])
+        past = self._values or self._initial(given)
+        found = self._session.run([*wanted, *(p.present for p in self.pairs)], {**given, **past})
+        outputs, presents = found[: len(wanted)], found[len(wanted) :]
+        self._values = {p.past: self._next(p, past[p.past], v) for p, v in zip(self.pairs, presents, strict=True)}
+        self._runs += 1
+        return outputs
+
+    def _wanted(self, names: Sequence[str] | None) -> list[str]:
+        if names is None:
+            return self.output_names
+        if isinstance(names, str):
+            raise InputTypeError(f"output names are a list such as {self.output_names[:1]}, got {names!r}")
+        for name in names:
+            if name not in self.output_names:
+                raise InputError(f"no output besides the state is named {name!r}; there are {self.output_names}")
+        return list(names)
+
+    @staticmethod
+    def _next(pair: Pair, before: Array, after: Array) -> Array:
+        """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
+        return before if after.size == 0 and before.size else after
+
+    def _initial(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Empty caches and states of zeros, of the sizes that `feeds` have."""
+        sizes: dict[str, int] = {}
+        for name, value in feeds.items():
+            info = self._inputs.get(name)
+            for dim, size in zip(info.shape if info is not None else (), np.shape(value), strict=False):
+                if isinstance(dim, str):
+                    sizes[dim] = int(size)
+        return {p.past: self._blank(p, sizes, feeds) for p in self.pairs}
+
+    def _blank(self, pair: Pair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> Array:
+        info = self._inputs[pair.past]
+        assert info.dtype is not None
+        shape: list[int] = []
+        for axis, dim in enumerate(info.shape):
+            if isinstance(dim, int):
+                shape.append(dim)
+            elif axis == pair.time:
+                shape.append(0)
+            elif dim is not None and dim in sizes:
+                shape.append(sizes[dim])
+            elif axis == pair.batch:
+                first = next((np.shape(v) for v in feeds.values() if np.ndim(v)), (1,))
+                shape.append(int(first[0]))
+            elif self._max_length is not None:
+                shape.append(self._max_length)
+            else:
+                raise OptionError(
+                    f"the size of axis {axis} ({dim}) of the state '{pair.past}' {info.shape} follows from no input: "
+                    "say how many positions it holds by session.state(max_length=...)"
+                )
+        return np.zeros(shape, info.dtype.np)
+
+    def hold(self, values: Mapping[str, Any]) -> None:
+        """Feed these inputs in every run, until others are given for them: what an encoder gave, for example.
+
+        Values of inputs that are state take the place of those held.
+        """
+        for name, value in values.items():
+            if name not in self._inputs:
+                raise InputError(f"no input is named {name!r}; the model's inputs are {', '.join(self._inputs)}")
+            if any(p.past == name for p in self.pairs):
+                raise InputError(
+                    f"input '{name}' is state: load() it, or tell which pairs are by session.state({{...}})"
+                )
+            self._held[name] = value
+
+    def __len__(self) -> int:
+        """Positions that the growing caches hold; where nothing grows, how many runs there were."""
+        pair = self._clock
+        if pair is None:
+            return self._runs
+        assert pair.time is not None
+        return int(self._values[pair.past].shape[pair.time]) if self._values else 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def _clock(self) -> Pair | None:
+        """The pair whose length counts the tokens."""
+        grown = [p for p in self.pairs if p.time is not None]
+        return next((p for p in grown if not p.is_cross), None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the state takes."""
+        return sum(v.nbytes for v in self._values.values())
+
+    def arrays(self) -> dict[str, Array]:
+        """Copies of the values, by the inputs that take them; none before the first run."""
+        return {name: np.array(value) for name, value in self._values.items()}
+
+    def reset(self) -> None:
+        """As before the first run. What `hold` holds stays."""
+        self._values, self._runs = {}, 0
+
+    def truncate(self, length: int) -> None:
+        """Go back to the first `length` positions. OptionError where the state cannot go back, being no cache."""
+        if not 0 <= length <= len(self):
+            raise InputError(f"the state holds {len(self)} positions, so it cannot be cut to {length}")
+        stuck = [p.past for p in self.pairs if p.time is None and not p.is_cross]
+        if length == len(self):
+            return
+        if stuck:
+            raise OptionError(
+                f"the state '{stuck[0]}' does not grow with time, so there is no going back: fork() before"
+            )
+        if length == 0:
+            self.reset()
+            return
+        for p in self.pairs:
+            if not p.is_cross and p.time is not None:
+                kept = (slice(None),) * p.time + (slice(length),)
+                self._values[p.past] = np.ascontiguousarray(self._values[p.past][kept])
+
+    def fork(self, indices: Sequence[int] | None = None) -> State:
+        """Another state that goes on from here by itself; of the batch's sequences `indices`, in that order."""
+        other = State.__new__(State)
+        other.__dict__.update(self.__dict__)
+        other._held = dict(self._held)
+        other._values = dict(self._values)
+        if indices is not None:
+            other.reorder(indices)
+        return other
+
+    def reorder(self, indices: Sequence[int]) -> None:
+        """Go on with the batch's sequences `indices`, as a beam search does. They may occur often, and be fewer or more
+        than there are."""
+        picked = np.asarray(indices)
+        if picked.ndim != 1 or picked.dtype.kind not in "iu" or not picked.size:
+            raise InputError(f"indices are a list of numbers of sequences, got {indices!r}")
+        made: dict[str, Array] = {}
+        for p in self.pairs:
+            value = self._values.get(p.past)
+            if value is None:
+                continue
+            if p.batch is None:
+                raise OptionError(f"no axis of the state '{p.past}' {value.shape} is that of the sequences")
+            size = value.shape[p.batch]
+            if picked.min() < 0 or picked.max() >= size:
+                raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
+            made[p.past] = np.take(value, picked, p.batch)
+        self._values = made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the values to an .npz file, arrays by input name."""
+        with open(path, "wb") as file:
+            values: dict[str, Any] = {_RUNS: np.array(self._runs), **self._values}
+            np.savez(file, **values)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Take values that `save` has written, perhaps in another process. InputError for those of another model."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+            raise InputError(f"'{os.fspath(path)}' is no file of a state: {e}") from e
+        runs = int(found.pop(_RUNS, 0))
+        self.take(found)
+        self._runs = runs
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Take values by input name, all of the state or, before the first run, none."""
+        wanted = [p.past for p in self.pairs]
+        if not values:
+            self.reset()
+            return
+        missing = [n for n in wanted if n not in values]
+        unknown = [n for n in values if n not in wanted]
+        if missing or unknown:
+            what = f"lack '{missing[0]}'" if missing else f"hold '{unknown[0]}', which is none"
+            raise InputError(f"the values {what}; the state is {', '.join(wanted)}")
+        self._values = {n: self._checked(self._inputs[n], values[n]) for n in wanted}
+        self._runs = max(self._runs, 1)
+
+    @staticmethod
+    def _checked(info: NodeArg, value: Any) -> Array:
+        array = np.asarray(value)
+        assert info.dtype is not None
+        fits = array.dtype == info.dtype.np and (info.any_rank or array.ndim == len(info.shape))
+        if not fits or any(isinstance(d, int) and d != n for d, n in zip(info.shape, array.shape, strict=False)):
+            expected = f"{info.dtype.np.name}{info.shape}"
+            raise InputError(f"the state '{info.name}' is {expected}, got {array.dtype.name}{list(array.shape)}")
+        return array

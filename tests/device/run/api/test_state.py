@@ -1,0 +1,160 @@
+"""session.state(): what a model carries from run to run, against onnxruntime fed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import opalite
+from opalite.cl.runtime import Runtime
+from opalite.errors import InputError, OptionError
+
+from ....helpers import decoders
+from ....helpers.decoders import KINDS, feeds_of
+
+PROMPT = [5, 3, 8, 60, 2]
+Greedy = tuple[list[int], Any]
+
+
+def open_session(rt: Runtime, model: bytes) -> opalite.InferenceSession:
+    return opalite.InferenceSession(model, device=rt.info.id, precision="fp32")
+
+
+def expected(model: bytes, kind: str, prompt: Sequence[int], steps: int) -> Greedy:
+    """Greedy tokens, and the last logits, of onnxruntime with its outputs fed back."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model, options)
+    past: dict[str, Any] = {}
+    for i in session.get_inputs():
+        if i.name.startswith(("past", "cache")):
+            shape = [d if isinstance(d, int) else 1 if d == "batch_size" else 0 for d in i.shape]
+            past[i.name] = np.zeros(shape, np.float32)
+    names = list(past)
+
+    def run(ids: Any, held: int) -> Any:
+        flag = {"use_cache_branch": np.array([held > 0])} if kind == "merged" else {}
+        outputs = session.run(None, {**feeds_of(kind, ids, held), **past, **flag})
+        past.update(zip(names, outputs[1:], strict=True))
+        return outputs[0]
+
+    return greedy(run, prompt, steps)
+
+
+def greedy(run: Callable[[Any, int], Any], prompt: Sequence[int], steps: int, held: int = 0) -> Greedy:
+    ids, tokens = np.array([prompt]), []
+    for _ in range(steps):
+        logits = run(ids, held)
+        held += ids.shape[1]
+        tokens.append(int(logits[0, -1].argmax()))
+        ids = np.array([tokens[-1:]])
+    return tokens, logits
+
+
+def go_on(state: opalite.State, kind: str, prompt: Sequence[int], steps: int, held: int = 0) -> Greedy:
+    return greedy(lambda ids, at: state.run(feeds_of(kind, ids, at))[0], prompt, steps, held)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_tokens_are_onnxruntimes(rt: Runtime, kind: str) -> None:
+    model = KINDS[kind]()
+    wanted, last = expected(model, kind, PROMPT, 64)
+    tokens, logits = go_on(open_session(rt, model).state(), kind, PROMPT, 64)
+    assert tokens == wanted
+    np.testing.assert_allclose(logits, last, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "grouped", "merged"])
+def test_state_goes_back_forks_and_is_kept(rt: Runtime, kind: str, tmp_path: Path) -> None:
+    model = KINDS[kind]()
+    session = open_session(rt, model)
+    state = session.state()
+    assert len(state) == 0
+    first, _ = go_on(state, kind, PROMPT, 12)
+    assert len(state) == len(PROMPT) + 11
+    branch = state.fork()
+    state.save(tmp_path / "kept.npz")
+    further, _ = go_on(state, kind, first[-1:], 6, len(state))
+    assert go_on(branch, kind, first[-1:], 6, len(branch))[0] == further
+    other = session.state()
+    other.load(tmp_path / "kept.npz")
+    assert len(other) == len(PROMPT) + 11
+    assert go_on(other, kind, first[-1:], 6, len(other))[0] == further
+    state.truncate(len(PROMPT) + 11)
+    assert go_on(state, kind, first[-1:], 6, len(state))[0] == further
+    state.reset()
+    assert len(state) == 0
+    assert go_on(state, kind, PROMPT, 12)[0] == first
+    with pytest.raises(InputError, match="cannot be cut"):
+        state.truncate(1000)
+
+
+def test_sequences_of_a_batch_are_reordered(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state, prompts = session.state(), np.array([[5, 3, 8], [7, 7, 1]])
+    state.run(feeds_of("llama", prompts, 0))
+    turned = state.fork([1, 0, 1])
+    tokens = np.array([[4], [9], [4]])
+    logits = turned.run(feeds_of("llama", tokens, 3))[0]
+    wanted = state.run(feeds_of("llama", np.array([[9], [4]]), 3))[0]
+    np.testing.assert_allclose(logits, wanted[[1, 0, 1]], atol=1e-5)
+    assert len(state) == len(turned) == 4
+    with pytest.raises(InputError, match="from 0 to 1"):
+        state.reorder([2])
+
+
+def test_states_that_do_not_grow(rt: Runtime) -> None:
+    model = Path(__file__).parents[4].parent / "shared" / "models" / "gtcrn_simple.onnx"
+    if not model.exists():
+        pytest.skip("the model is not there")
+    session = opalite.InferenceSession(model, device=rt.info.id)
+    state = session.state()
+    assert [p.present for p in state.pairs] == ["conv_cache_out", "tra_cache_out", "inter_cache_out"]
+    carried = {a.name: np.zeros(a.shape, np.float32) for a in session.get_inputs()[1:]}  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        frame = rng.standard_normal((1, 257, 1, 2)).astype(np.float32)
+        wanted, *values = session.run(None, {"mix": frame, **carried})
+        carried = dict(zip(carried, values, strict=True))
+        np.testing.assert_allclose(state.run({"mix": frame})[0], wanted, atol=1e-6)
+    assert len(state) == 3
+    with pytest.raises(OptionError, match="no going back"):
+        state.truncate(1)
+
+
+def test_misuse_is_told(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state = session.state()
+    with pytest.raises(InputError, match="is state"):
+        state.run({"past_key_values.0.key": np.zeros((1, 2, 0, 16), np.float32)})
+    with pytest.raises(InputError, match="no output besides the state"):
+        state.run(feeds_of("llama", [PROMPT], 0), ["present.0.key"])
+    with pytest.raises(InputError, match="position_ids"):
+        state.run({"input_ids": np.array([PROMPT])})
+    assert len(state) == 0
+    with pytest.raises(OptionError, match="no input is named 'what'"):
+        session.state({"what": "present.0.key"})
+    with pytest.raises(OptionError, match="cannot be the next"):
+        session.state({"past_key_values.0.key": "logits"})
+    with pytest.raises(InputError, match="lack"):
+        state.take({"past_key_values.0.key": np.zeros((1, 2, 3, 16), np.float32)})
+
+
+def test_sizes_that_follow_from_no_input_are_asked_for(rt: Runtime) -> None:
+    net = decoders.Decoder(opset=24)
+    starts = net.input("at", 7, (1,))
+    x = net.input("x", 1, (1, 2, 1, 4))
+    cache = net.input("cache_k", 1, (1, 2, "max_length", 4))
+    net.output(net.op("TensorScatter", cache, x, starts, axis=2), "cache_k_out", (1, 2, "max_length", 4))
+    session = open_session(rt, net.model("cache"))
+    feeds = {"x": np.ones((1, 2, 1, 4), np.float32), "at": np.array([3])}
+    with pytest.raises(OptionError, match="max_length"):
+        session.state().run(feeds)
+    state = session.state(max_length=8)
+    state.run(feeds)
+    assert state.arrays()["cache_k"][0, 0, :, 0].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
