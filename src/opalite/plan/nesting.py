@@ -130,7 +130,9 @@ def find_nesting(
     """
     finder = _Finder(graph, launches, align, part_align or align)
     for node in graph.nodes:
-        if not launches.get(node) or node.y.type.layout.is_image or not isinstance(node.op, Concat | Slice):
+        if not launches.get(node) or not isinstance(node.op, Concat | Slice):
+            continue
+        if any(v is not None and v.type.layout.is_image for v in (*node.inputs, node.y)):
             continue
         copied = refusal or (finder.join(node) if isinstance(node.op, Concat) else finder.cut(node))
         finder.nesting.copied[node] = dict.fromkeys(moved_inputs(node), copied) if isinstance(copied, str) else copied

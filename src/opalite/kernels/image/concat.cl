@@ -6,10 +6,6 @@
 #define BLOCK_OF(image, c) READ(image, (c) / 4 * width + w, row)
 #define LANE_OF(image, c) pick_lane(BLOCK_OF(image, c), (c) & 3)
 
-static inline float pick_lane(float4 v, int lane) {
-    return lane == 0 ? v.x : lane == 1 ? v.y : lane == 2 ? v.z : v.w;
-}
-
 kernel void image_concat(INPUTS, write_only image2d_t y, int channels, int blocks, int width, int rows) {
     const int at = get_global_id(0), row = get_global_id(1);
     if (at >= blocks * width || row >= rows) return;

@@ -1,4 +1,4 @@
-"""Convolution of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
+"""Convolution, transposed too, of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import image_epilogue
 from ..conv.filters import ConvProblem, Groups, bias_weight, filter_weight
 from ..registry import register
+from ..window import Window
 from .layout import ImageKernel, image_prelude, image_window, texture_refusal
 
 MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
 
 
-@register
-class ImageConv(ImageKernel):
-    """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
-
+class _ImageConvolution(ImageKernel):
     problem = ConvProblem
     half_sums = True
-    op = "Conv"
-    source = "image/conv.cl"
+    entry: ClassVar[str]
+    transposed: ClassVar[bool] = False
     space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
@@ -38,6 +36,14 @@ class ImageConv(ImageKernel):
         height, width, _ = _filter_shape(p.node.input(1), groups)
         why = texture_refusal(p.device, width, height)
         return None if why is None else f"its filter {why}"
+
+    def columns(self, win: Window, tw: int) -> int:
+        """Work-items along the columns of the output, TW of which each computes."""
+        raise NotImplementedError
+
+    def bounds(self, win: Window) -> dict[str, Any]:
+        """Defines that say whether taps may lie outside the input."""
+        return {}
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
         blocks = p.groups(4, 4).out_blocks
@@ -54,19 +60,46 @@ class ImageConv(ImageKernel):
         node = p.node
         x, bias, y = node.x, node.get(2), node.y
         win, g, storage = image_window(node), p.groups(4, 4), node.x.type.storage
-        batch, m, oh, ow = y.shape
+        batch, m, oh, _ = y.shape
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
         epilogue = image_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": filter_texels(node.input(1), g, storage), "y": y}
+        weights = filter_texels(node.input(1), g, storage, self.transposed)
+        args: dict[str, Arg] = {"x": x, "weights": weights, "y": y}
         args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
         args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": m, "rows": batch * oh}
         sizes = win.args()
         args |= {**{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}, **epilogue.args}
-        defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, "BOUNDS": not win.is_pointwise}
-        grid = (ceil_div(ow, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
-        return [
-            Launch("image_conv", args, grid, defines=defines, prelude=image_prelude(node, epilogue)),
-        ]
+        defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, **self.bounds(win)}
+        grid = (self.columns(win, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
+        return [Launch(self.entry, args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
+
+
+@register
+class ImageConv(_ImageConvolution):
+    """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
+
+    op = "Conv"
+    source = "image/conv.cl"
+    entry = "image_conv"
+
+    def columns(self, win: Window, tw: int) -> int:
+        return ceil_div(win.out[2], tw)
+
+    def bounds(self, win: Window) -> dict[str, Any]:
+        return {"BOUNDS": not win.is_pointwise}
+
+
+@register
+class ImageConvTranspose(_ImageConvolution):
+    """Tiles are output columns that meet the same filter columns."""
+
+    op = "ConvTranspose"
+    source = "image/conv_transpose.cl"
+    entry = "image_conv_transpose"
+    transposed = True
+
+    def columns(self, win: Window, tw: int) -> int:
+        return win.strides[2] * ceil_div(ceil_div(win.out[2], win.strides[2]), tw)
 
 
 def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
@@ -74,9 +107,10 @@ def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
     return groups.count * groups.out_blocks * taps, groups.in_blocks * 4, 4
 
 
-def filter_texels(w: Value, groups: Groups, storage: DType) -> Weight:
-    """`w` [M,C/g,KH,KW] as an image: input channels along the width, output blocks and taps along the height."""
-    packed = filter_weight(w, groups, 1, storage)
+def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = False) -> Weight:
+    """`w` [M,C/g,KH,KW], or [C,M/g,KH,KW] where `transposed`, as an image: input channels along the width, output
+    blocks and taps along the height."""
+    packed = filter_weight(w, groups, 1, storage, transposed)
     shape = _filter_shape(w, groups)
 
     def texels(data: Array) -> Array:

@@ -24,3 +24,7 @@ static inline float4 round_to_half(float4 v) {
 #endif
 // The first channel of a texel in every lane, for operands without channels.
 #define READ_FIRST(image, column, row) ((float4)(READ(image, column, row).x))
+// One channel of a texel.
+static inline float pick_lane(float4 v, int lane) {
+    return lane == 0 ? v.x : lane == 1 ? v.y : lane == 2 ? v.z : v.w;
+}

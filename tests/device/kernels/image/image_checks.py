@@ -25,13 +25,21 @@ def check_image(
     *,
     const: Sequence[int] = (),
     precision: DType | None = None,
+    flat: Sequence[int] = (),
+    sides: int = 0,
     **params: Any,
 ) -> None:
-    """Kernel `name` on images agrees with the reference; inputs in `const` are constants."""
+    """Kernel `name` on images agrees with the reference; inputs in `const` are constants, those in `flat` in buffers.
+
+    sides: 1 where the first input, 2 where the output is a row-major buffer.
+    """
     if not rt.info.image_support:
         pytest.skip("the device has no images")
-    layouts = tuple(None if i in const else IMAGE if a.size > 1 else FLAT for i, a in enumerate(arrays))
-    node = make_node(op, attrs, arrays, const=const, binding=Binding(layouts, (IMAGE,)), precision=precision)
+    layouts = tuple(
+        None if a is None or i in const else FLAT if i in flat or a.size == 1 else IMAGE for i, a in enumerate(arrays)
+    )
+    binding = Binding((FLAT, *layouts[1:]) if sides & 1 else layouts, (FLAT if sides & 2 else IMAGE,))
+    node = make_node(op, attrs, arrays, const=const, binding=binding, precision=precision)
     kernel = find_kernel(op, name)
-    assert kernel.bindings(kernel.problem(node, rt.info))[0] == Binding(layouts, (IMAGE,))
+    assert binding in kernel.bindings(kernel.problem(node, rt.info))
     check_kernel(rt, kernel, node, arrays, params)

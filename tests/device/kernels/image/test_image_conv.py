@@ -13,6 +13,8 @@ from opalite.ir.dtype import DType
 from opalite.run.execute.node import make_node
 
 from ..conv.test_conv_packed import CASES, make_case
+from ..conv.test_conv_transpose_packed import CASES as TRANSPOSED
+from ..conv.test_conv_transpose_packed import make_case as make_transposed
 from ..conv_checks import find_kernel
 from ..pool.test_pool_direct import WINDOWS, make_attrs
 from .image_checks import check_image
@@ -60,6 +62,29 @@ def test_conv_epilogue_adds_a_residual_and_gates_channels(rt: Runtime) -> None:
     operands[1] *= 0.1
     given = [np.asarray(a * 0.1, np.float32) for a in arrays]
     check_image(rt, "Conv", "ImageConv", {**attrs, "epilogue": expr}, [*given, *operands], const=(1, 2, 5))
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("name", [name for name, case in TRANSPOSED.items() if len(case[3]) == 2])
+def test_conv_transpose(rt: Runtime, name: str, precision: DType | None) -> None:
+    attrs, arrays = make_transposed(name)
+    check_image(rt, "ConvTranspose", "ImageConvTranspose", attrs, arrays, const=(1, 2), precision=precision)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (2, 4), (8, 2)])
+@pytest.mark.parametrize("name", ["4x4", "sparse", "whole groups"])
+def test_conv_transpose_tiles(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
+    attrs, arrays = make_transposed(name)
+    check_image(rt, "ConvTranspose", "ImageConvTranspose", attrs, arrays, const=(1, 2), TW=tile[0], TB=tile[1])
+
+
+def test_conv_transpose_without_bias_and_with_a_residual(rt: Runtime) -> None:
+    attrs, arrays = make_transposed("4x4")
+    y = make_node("ConvTranspose", attrs, arrays).y.shape
+    residual = np.random.default_rng(5).standard_normal(y).astype(np.float32)
+    expr = parse_expr("add($0, $1); max(%0, 0.0:f32)", [DType.FLOAT32] * 2)
+    given = [*arrays[:2], None, residual]
+    check_image(rt, "ConvTranspose", "ImageConvTranspose", {**attrs, "epilogue": expr}, given, const=(1,))
 
 
 @pytest.mark.parametrize("precision", [None, DType.FLOAT16])

@@ -118,3 +118,84 @@ def test_reduce(rt: Runtime, kind: str, precision: DType | None) -> None:
 def test_softmax(rt: Runtime, channels: int, log: bool, precision: DType | None) -> None:
     attrs = {"axis": 1, "log": log}
     check_image(rt, "Softmax", "ImageSoftmax", attrs, [noise(5, 2, channels, 5, 7) * 4], precision=precision)
+
+
+PERMS = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (0, 1, 3, 2), (0, 2, 1), (1, 0, 2)]
+PERMS += [(2, 1, 0), (1, 0), (0,)]
+SIDES = pytest.mark.parametrize("sides", [0, 1, 2], ids=["images", "from a buffer", "to a buffer"])
+
+
+@SIDES
+@PRECISIONS
+@pytest.mark.parametrize("perm", PERMS, ids=str)
+def test_transpose(rt: Runtime, perm: tuple[int, ...], precision: DType | None, sides: int) -> None:
+    x = noise(6, *(2, 19, 5, 7)[4 - len(perm) :])
+    check_image(rt, "Transpose", "ImageTranspose", {"perm": perm}, [x], precision=precision, sides=sides)
+
+
+SLICES = [  # shape, starts, steps, sizes
+    ((2, 19, 7, 11), (0, 0, 2, 3), (1, 1, 1, 1), (2, 19, 5, 7)),
+    ((2, 19, 7, 11), (0, 4, 0, 0), (1, 1, 1, 1), (2, 9, 7, 11)),
+    ((3, 19, 7, 11), (1, 3, 6, 9), (1, 2, -2, -3), (2, 5, 3, 4)),
+    ((2, 7, 19), (0, 1, 0), (1, 2, 1), (2, 3, 19)),
+    ((2, 7, 19), (0, 0, 5), (1, 1, 3), (2, 7, 5)),
+    ((7, 19), (2, 8), (1, 1), (5, 11)),
+    ((19,), (17,), (-4,), (5,)),
+]
+
+
+@SIDES
+@PRECISIONS
+@pytest.mark.parametrize("case", SLICES, ids=str)
+def test_slice(rt: Runtime, case: Any, precision: DType | None, sides: int) -> None:
+    shape, starts, steps, sizes = case
+    attrs = {"starts": starts, "steps": steps, "sizes": sizes}
+    check_image(rt, "Slice", "ImageSlice", attrs, [noise(7, *shape)], precision=precision, sides=sides)
+
+
+PADS = [  # shape, pads
+    ((2, 19, 5, 7), (0, 0, 3, 1, 0, 0, 2, 4)),
+    ((2, 19, 5, 7), (1, 2, 0, 0, 0, 3, 0, 0)),
+    ((2, 5, 19), (0, 1, 3, 0, 2, 0)),
+    ((19,), (3, 5)),
+]
+
+
+@SIDES
+@PRECISIONS
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("case", PADS, ids=str)
+def test_pad(rt: Runtime, case: Any, mode: str, precision: DType | None, sides: int) -> None:
+    shape, pads = case
+    attrs = {"pads": pads, "mode": mode, "value": 1.5}
+    if mode in ("reflect", "wrap") and pads[0] and len(shape) == 4:
+        attrs["pads"] = (0, *pads[1:])
+    check_image(rt, "Pad", "ImagePad", attrs, [noise(8, *shape)], precision=precision, sides=sides)
+
+
+NORMS = [  # attributes, shape
+    ({"kind": "instance"}, (2, 19, 7, 11)),
+    ({"kind": "instance"}, (1, 4, 31, 37)),
+    ({"kind": "group", "num_groups": 3}, (2, 15, 7, 5)),
+    ({"kind": "group", "num_groups": 2}, (1, 64, 3, 5)),
+]
+
+
+@PRECISIONS
+@pytest.mark.parametrize("parts", [0, 1, 4])
+@pytest.mark.parametrize("wg", [1, 8])
+@pytest.mark.parametrize("case", NORMS, ids=str)
+def test_normalize(rt: Runtime, case: Any, wg: int, parts: int, precision: DType | None) -> None:
+    attrs, shape = case
+    if parts == 0 and attrs["kind"] == "group":
+        pytest.skip("in one launch each channel is by itself")
+    arrays = [noise(9, *shape) + 2, noise(10, shape[1]), noise(11, shape[1]), noise(12, *shape)]
+    full = {"kind": "", "epsilon": 1e-5, "axis": -1, "num_groups": 0, **attrs}
+    full["epilogue"] = parse_expr("add($0, $1); max(%0, 0.0:f32)", [F32, F32])
+    options = {"precision": precision, "WG": wg, "PARTS": parts}
+    check_image(rt, "Normalize", "ImageNormalize", full, arrays, flat=(1, 2), **options)
+
+
+def test_normalize_without_scale_and_bias(rt: Runtime) -> None:
+    attrs = {"kind": "instance", "epsilon": 1e-5, "axis": -1, "num_groups": 0}
+    check_image(rt, "Normalize", "ImageNormalize", attrs, [noise(9, 2, 19, 7, 11)])

@@ -1,0 +1,77 @@
+// Transposed convolution of images, gathered. Output columns that leave the same remainder (phase) by the stride meet the same
+// filter columns, and neighbours among them neighbouring inputs: a work-item computes TW columns of one phase of TB blocks.
+//   y[n, o, p] = bias[o] + sum over b, c and k with (p + pad - k*D) divisible by S
+//                          of x[n, b, (p + pad - k*D) / S][c] * w[o, k, b, c]
+// Filters and bias are images as in image/conv.cl. Needs KH KW (filter), SH SW (stride), DH DW (dilation), HAS_BIAS.
+// ib, ob: blocks of x and y in a group; m: channels of y. Grid: SW * ceil(ceil(ow / SW) / TW), batch * oh,
+// groups * ceil(ob / TB).
+#ifndef TW
+#define TW 4
+#define TB 1
+#endif
+#if HAS_BIAS
+#define BIAS_PARAM read_only image2d_t bias,
+#define START(o) READ_ACC(bias, o, 0)
+#else
+#define BIAS_PARAM
+#define START(o) ((ACCV)0)
+#endif
+#define COLUMN(ix) ((ix) < 0 || (ix) >= iw ? -1 : base + (ix))
+
+kernel void image_conv_transpose(read_only image2d_t x, read_only image2d_t weights, BIAS_PARAM write_only image2d_t y,
+                                 int groups, int ib, int ob, int m, int rows, int ih, int iw, int oh, int ow, int ph,
+                                 int pw EPILOGUE_PARAMS) {
+    const int tiles = ((ow + SW - 1) / SW + TW - 1) / TW, phase = get_global_id(0) / tiles;
+    const int i0 = (get_global_id(0) - phase * tiles) * TW, x0 = i0 * SW + phase, row = get_global_id(1);
+    const int og = (ob + TB - 1) / TB, g = get_global_id(2) / og, tile = (get_global_id(2) - g * og) * TB;
+    const int first = g * ob + tile;
+    if (phase >= SW || x0 >= ow || row >= rows || g >= groups) return;
+    const int n = row / oh, oy = row - n * oh;
+    ACCV acc[TB][TW];
+    #pragma unroll
+    for (int o = 0; o < TB; ++o) {
+        #pragma unroll
+        for (int t = 0; t < TW; ++t) acc[o][t] = START(first + o);
+    }
+    for (int ky = 0; ky < KH; ++ky) {
+        const int ty = oy + ph - ky * DH, iy = ty / SH;
+        if (ty < 0 || ty % SH != 0 || iy >= ih) continue;
+        for (int kx = 0; kx < KW; ++kx) {
+            const int tx = phase + pw - kx * DW;
+            if (tx % SW != 0) continue;
+            const int ix = tx / SW + i0;
+            for (int b = 0; b < ib; ++b) {
+                const int base = (g * ib + b) * iw;
+                ACCV in[TW];
+                #pragma unroll
+                for (int t = 0; t < TW; ++t) in[t] = READ_ACC(x, COLUMN(ix + t), n * ih + iy);
+                #pragma unroll
+                for (int o = 0; o < TB; ++o) {
+                    const int at = ((first + o) * KH + ky) * KW + kx;
+                    const ACCV w0 = READ_ACC(weights, b * 4, at), w1 = READ_ACC(weights, b * 4 + 1, at);
+                    const ACCV w2 = READ_ACC(weights, b * 4 + 2, at), w3 = READ_ACC(weights, b * 4 + 3, at);
+                    #pragma unroll
+                    for (int t = 0; t < TW; ++t) {
+                        acc[o][t] = mad(in[t].x, w0, acc[o][t]);
+                        acc[o][t] = mad(in[t].y, w1, acc[o][t]);
+                        acc[o][t] = mad(in[t].z, w2, acc[o][t]);
+                        acc[o][t] = mad(in[t].w, w3, acc[o][t]);
+                    }
+                }
+            }
+        }
+    }
+    const int blocks = groups * ob;
+    #pragma unroll
+    for (int o = 0; o < TB; ++o) {
+        const int block = first + o;
+        if (tile + o >= ob) break;
+        #pragma unroll
+        for (int t = 0; t < TW; ++t) {
+            const int ox = x0 + t * SW;
+            if (ox >= ow) break;
+            const ACCV v = EPILOGUE(acc[o][t], n, block, oy, ox, blocks, oh, ow);
+            WRITE_ACC(y, block * ow + ox, row, MASK_LANES(v, m - block * 4));
+        }
+    }
+}
