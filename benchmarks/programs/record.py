@@ -101,7 +101,7 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
             seen[segment] = None
             if importer is model.importer and segment.following is None and not segment.tasks:
                 return []  # nothing depends on what it computes
-            turn.advance(evaluate_graph(segment.graph, turn.feeds))
+            turn.advance(evaluate_graph(segment.graph_at(turn.sizes), turn.feeds))
         return turn.outputs
 
     run(model.importer, feeds)

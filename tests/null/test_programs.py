@@ -10,12 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from benchmarks.programs.difference import compare, without_comments
 from benchmarks.programs.record import Job, graphs_of, record
 
 import onnx
 from onnx import TensorProto, helper
+from opalite.ir.symbols import is_symbolic
 
 from ..helpers.small_models import classifier, tagger
 
@@ -130,6 +132,18 @@ def test_parts_that_depend_on_data_are_recorded_too():
     model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
     graphs = list(graphs_of(model.SerializeToString(), {"x": np.array([1, 0, 2, 3], np.float32)}))
     assert [g.outputs[0].shape for g in graphs][-1] == (1, 3)
+
+
+def test_parts_of_open_sizes_are_evaluated_at_those_at_hand():
+    """And planned with their sizes open, as a session plans them."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 5] x) => (int64[R, K] y)
+        <int64[1] last = {-1}, int64[1] from = {0}, int64[1] axis = {0}>
+        { a = Slice(x, from, last, axis) i = NonZero(a) y = Neg(i) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    graphs = list(graphs_of(model, {"x": np.eye(4, 5, dtype=np.float32)}))
+    assert graphs[-1].outputs[0].shape == (2, 3)
+    assert is_symbolic(graphs[0].inputs[0].shape)
+    assert graphs[0].trace.holds((7,))
 
 
 def test_a_changed_source_of_another_checkout_shows(models, tmp_path):
