@@ -69,7 +69,7 @@ class DType(Enum):
         found: str | None = self.value[2]
         return found
 
-    @property
+    @cached_property
     def on_device(self) -> bool:
         """Whether kernels can hold this type."""
         return self.value[2] is not None

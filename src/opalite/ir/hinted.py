@@ -17,7 +17,7 @@ def hinted(node: Node) -> Node:
     It stands apart from the graph: its outputs have no readers.
     """
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-    if not any(is_symbolic(v.shape) for v in values):
+    if not any(is_symbolic(v.type.shape) for v in values):
         return node
     made = {v: _hinted_value(v) for v in values}
     return Node(

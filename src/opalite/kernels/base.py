@@ -150,8 +150,10 @@ class Kernel:
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
     images_only: whether all of its bindings hold images.
+    name: what reports show: the class's.
     """
 
+    name: ClassVar[str]
     op: ClassVar[str]
     problem: ClassVar[type[Problem]] = Problem
     source: ClassVar[str]
@@ -160,10 +162,8 @@ class Kernel:
     tier: ClassVar[Tier] = "special"
     images_only: ClassVar[bool] = False
 
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return type(self).__name__
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
 
     def refuse(self, p: Any) -> str | None:
         """Why this kernel cannot compute the node on the device, or None. Asked before layouts are known."""
@@ -198,6 +198,13 @@ class Kernel:
             point = dict(zip(self.space, values, strict=True))
             if self.illegal(p, point) is None:
                 yield point
+
+    def no_point(self, p: Any) -> str | None:
+        """Why no point of the space is legal for the node, or None: its first point's reason."""
+        if next(self.points(p), None) is not None:
+            return None
+        first = {name: values[0] for name, values in self.space.items()}
+        return f"no parameters suit: {self.illegal(p, first)}"
 
     def share(self, device: DeviceInfo) -> float:
         """Share of the device's peak that an untuned run reaches, as the tables of cost/ have it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,23 +49,10 @@ class Window:
         kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
         rank = len(size)
         begin, end = op.pads[:rank], op.pads[rank:]
-        idle = (1, 1, 1, 0, 0)
-        given = zip(size, out, kernel, begin, end, strict=True)
-        axes = [i for i, axis in enumerate(given) if not squeeze or not always_equal(axis, idle)]
-
-        def triple(values: Sequence[int], fill: int) -> Triple:
-            d, h, w = (fill,) * (MAX_RANK - len(axes)) + tuple(values[i] for i in axes)
-            return d, h, w
-
-        return cls(
-            kernel=triple(kernel, 1),
-            strides=triple(op.strides, 1),
-            dilations=triple(op.dilations, 1),
-            begin=triple(begin, 0),
-            end=triple(end, 0),
-            size=triple(size, 1),
-            out=triple(out, 1),
-        )
+        given = zip(kernel, op.strides, op.dilations, begin, end, size, out, strict=True)
+        axes = [axis for axis in given if not squeeze or not _is_idle(*axis)]
+        d, h, w = [_IDLE] * (MAX_RANK - len(axes)) + axes
+        return cls(*zip(d, h, w, strict=True))
 
     @property
     def is_pointwise(self) -> bool:
@@ -96,6 +82,14 @@ class Window:
         for letter, values in (("K", self.kernel), ("S", self.strides), ("D", self.dilations)):
             table |= {letter + axis: v for axis, v in zip("DHW", values, strict=True)}
         return table
+
+
+_IDLE = (1, 1, 1, 0, 0, 1, 1)
+"""An axis on which nothing happens: kernel, stride, dilation, padding before and behind, size in and out."""
+
+
+def _is_idle(kernel: int, stride: int, dilation: int, begin: int, end: int, size: int, out: int) -> bool:
+    return always_equal((size, out, kernel, begin, end), (1, 1, 1, 0, 0))
 
 
 class WindowProblem(Problem):

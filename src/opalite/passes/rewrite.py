@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .. import knobs
 from ..ir.check import check_graph
@@ -34,13 +35,28 @@ class Context:
 
 
 class Sweep:
-    """What a rule sees: the graph, who uses each value, and which values the caller gets to see."""
+    """What a rule sees: the graph, who uses each value, and which values the caller gets to see.
+
+    It is for one sweep, in which the graph stays as it is; most rules find nothing to do and ask for none of it.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.uses: Uses = graph.uses()
-        self.exposed = set(graph.outputs)
-        self.position = {node: i for i, node in enumerate(graph.nodes)}
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Readers of each value."""
+        return self.graph.uses()
+
+    @cached_property
+    def exposed(self) -> set[Value]:
+        """Outputs of the graph."""
+        return set(self.graph.outputs)
+
+    @cached_property
+    def position(self) -> Mapping[Node, int]:
+        """Where each node stands in the order of execution."""
+        return {node: i for i, node in enumerate(self.graph.nodes)}
 
     def only_use(self, value: Value) -> Node | None:
         """The one node that reads `value`, if there is just one and the value is not a graph output."""

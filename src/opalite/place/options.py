@@ -133,7 +133,7 @@ def _find_options(
             refusals[kernel.name] = _IN_BUFFERS
             continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
-        why = reason or kernel.refuse(p) or _no_parameters(kernel, p)
+        why = reason or kernel.refuse(p) or kernel.no_point(p)
         if why is None and kernel.name in without:
             why = "OPALITE_WITHOUT names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
@@ -190,14 +190,6 @@ def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:
         if why := meeting(kernel, placed, kernel.defaults(placed)):
             return why
     return None
-
-
-def _no_parameters(kernel: Kernel, p: Problem) -> str | None:
-    """Why no point of the kernel's space is legal on the device, or None: its first point's reason."""
-    if next(kernel.points(p), None) is not None:
-        return None
-    first = {name: values[0] for name, values in kernel.space.items()}
-    return f"no parameters suit: {kernel.illegal(p, first)}"
 
 
 def _with_times(node: Node, options: list[Option], measured: Measured) -> list[Option]:

@@ -8,7 +8,7 @@ packed layouts and one flat, guard against a poor local minimum; the cheaper end
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import PlacementError
@@ -32,7 +32,7 @@ _SWEEPS = 12
 class _Problem:
     graph: Graph
     device: DeviceInfo
-    options: dict[Node, list[Option]] = field(default_factory=dict)
+    options: dict[Node, list[Option]] = field(default_factory=dict)  # in order of their seconds
     uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
 
     def find_uses(self) -> None:
@@ -42,6 +42,11 @@ class _Problem:
             for i, v in enumerate(node.inputs):
                 if v is not None:
                     self.uses.setdefault(v, []).append((node, i))
+
+    def neighbours(self, node: Node) -> Iterator[Node]:
+        """Nodes whose casts depend on what is chosen for `node`."""
+        yield from (v.producer for v in node.inputs if v is not None and v.producer is not None)
+        yield from (user for out in node.outputs for user, _ in self.uses.get(out, ()))
 
     def cast_seconds(self, t: TensorType, a: Layout, b: Layout) -> float:
         """Time of one layout cast."""
@@ -174,25 +179,36 @@ def _start(options: list[Option], prefer_packed: bool) -> Option:
 
 
 def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
+    stale = {node for node, options in problem.options.items() if len(options) > 1}
     for sweep in range(_SWEEPS):
-        changed = False
         nodes = problem.graph.nodes if sweep % 2 == 0 else reversed(problem.graph.nodes)
         for node in nodes:
-            options = problem.options[node]
-            if len(options) < 2:
+            if node not in stale:  # its neighbours chose nothing else since it was asked
                 continue
-            best = min(options, key=lambda o: _local_seconds(problem, chosen, node, o))
+            stale.remove(node)
+            best, seconds = _best(problem, chosen, node)
             now = chosen[node]
-            if best is not now and _local_seconds(problem, chosen, node, best) < _local_seconds(
-                problem, chosen, node, now
-            ) * (1 - 1e-9):
+            if best is not now and seconds < _local_seconds(problem, chosen, node, now) * (1 - 1e-9):
                 chosen[node] = best
-                changed = True
-        if not changed:
+                stale.update(n for n in problem.neighbours(node) if len(problem.options[n]) > 1)
+        if not stale:
             break
     return sum(o.seconds for o in chosen.values()) + sum(
         _input_casts(problem, chosen, node, option) for node, option in chosen.items()
     )
+
+
+def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Option, float]:
+    """The option that is cheapest beside what the neighbours chose, and its seconds with the casts."""
+    first, *others = problem.options[node]
+    best, least = first, _local_seconds(problem, chosen, node, first)
+    for option in others:
+        if option.seconds >= least:  # so are those of all that follow, and casts only add to them
+            break
+        seconds = _local_seconds(problem, chosen, node, option)
+        if seconds < least:
+            best, least = option, seconds
+    return best, least
 
 
 def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layout:

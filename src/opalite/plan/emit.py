@@ -22,7 +22,7 @@ from ..ir.stored import LARGE, StoredArray, at_page, page_contiguous
 from ..ir.symbols import hint_of, is_symbolic
 from ..ir.workgroups import size_grid
 from ..kernels.arguments import SizedNumber, lower
-from ..kernels.base import Grid, Kernel, Launch, Local, MadeTable, Scratch, SizedTable, Table, Weight
+from ..kernels.base import Grid, Kernel, Launch, Local, MadeTable, Problem, Scratch, SizedTable, Table, Weight
 from ..kernels.launches import launches_of, sums_in_half
 from ..kernels.setting import Setting
 from ..kernels.sources import option_text, program_text
@@ -241,9 +241,10 @@ def emit(
     return program
 
 
-def _untuned(kernel: Kernel, node: Node, device: DeviceInfo) -> Setting:
+def _untuned(kernel: Kernel, p: Problem) -> Setting:
     """Parameters for the sizes at hand."""
-    return Setting(kernel.defaults(kernel.problem(hinted(node), device)))
+    near = hinted(p.node)
+    return Setting(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
 
 
 def emit_template(
@@ -271,7 +272,7 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
         kernel = node.chosen.kernel
         if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
             problem = kernel.problem(node, device)
-            e.settings[node] = e.settings.get(node) or _untuned(kernel, node, device)
+            e.settings[node] = e.settings.get(node) or _untuned(kernel, problem)
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
                 e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)

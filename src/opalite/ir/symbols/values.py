@@ -11,21 +11,28 @@ import numpy as np
 from .dim import Dim, as_poly, real
 from .real import Real
 
+_NOT_PLAIN = frozenset((Dim, Real, tuple, list))
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    """Whether there are neither symbols nor sequences among `values`, as in most shapes."""
+    return _NOT_PLAIN.isdisjoint(map(type, values))
+
 
 def is_symbolic(value: Any) -> bool:
     """Whether `value` is a Dim or Real, or a tuple or list with one."""
-    if type(value) in (Dim, Real):
-        return True
-    return type(value) in (tuple, list) and any(map(is_symbolic, value))
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return not _is_plain(value) and any(map(is_symbolic, value))
+    return kind is Dim or kind is Real
 
 
 def hint_of(value: Any) -> Any:
     """The numbers at hand in `value`, a number, tuple or list, without a guard: for costs and what is shown."""
-    if type(value) in (Dim, Real):
-        return value.hint
-    if type(value) in (tuple, list):
-        return type(value)(map(hint_of, value))
-    return value
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return value if kind is tuple and _is_plain(value) else kind(map(hint_of, value))
+    return value.hint if kind is Dim or kind is Real else value
 
 
 def is_multiple(value: Any, of: int) -> bool:
@@ -76,6 +83,8 @@ def always_equal(a: Any, b: Any) -> bool:
     For what is right, if slower, where equal sizes are taken for different ones.
     """
     if isinstance(a, tuple | list):
+        if _is_plain(a) and _is_plain(b):
+            return tuple(a) == tuple(b)
         return len(a) == len(b) and all(map(always_equal, a, b))
     if type(a) is Dim or type(b) is Dim:
         return as_poly(a) == as_poly(b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from ...cost.tables import RegisterTile
 from ...ir.device import DeviceInfo
@@ -58,8 +59,18 @@ def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:
     A GPU work-item should stay under 64 accumulating floats so that enough of them fit a compute unit.
     """
     if device.is_cpu:
-        return "the tile exceeds the registers" if tw * tb + tb + 1 > _registers(pack) else None
+        return None if _fits(tw, tb, _registers(pack)) else "the tile exceeds the registers"
     return "the tile exceeds 64 accumulators" if tw * tb * pack > 64 else None
+
+
+def _fits(tw: int, tb: int, registers: int) -> bool:
+    return tw * tb + tb + 1 <= registers
+
+
+@cache
+def _cpu_tiles(registers: int) -> tuple[tuple[int, int], ...]:
+    """The tiles that a CPU with so many registers holds."""
+    return tuple((w, b) for w in TILE_WIDTHS for b in TILE_BLOCKS if _fits(w, b, registers))
 
 
 def _registers(pack: int) -> int:
@@ -86,8 +97,7 @@ def find_tile(
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
-    candidates = [(w, b) for w in TILE_WIDTHS for b in TILE_BLOCKS if tile_refusal(w, b, pack, device) is None]
-
+    candidates = _cpu_tiles(_registers(pack))
     c, registers = RegisterTile.of(device), _registers(pack)
 
     def cost(tile: tuple[int, int]) -> float:

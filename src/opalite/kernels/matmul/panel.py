@@ -100,6 +100,9 @@ class MatmulPanel(Kernel):
             return "the tile has more rows than the product"
         return None
 
+    def no_point(self, p: MatmulProblem) -> str | None:
+        return None  # one row of one panel is always legal, and the space has hundreds of points before it
+
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         s = p.sizes
         rows = tile_rows(s.m)
