@@ -15,6 +15,7 @@ from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
 from opalite.plan.general_programs import general_programs
+from opalite.run.execute.persistent import PAIRS, may_link
 
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare
@@ -23,7 +24,9 @@ from .null import NullSession, fixture_devices
 
 MODES = ("null", "device")
 LOOP_RUNS = 22
-"""Runs after which PoCL's launches are linked to a step loop."""
+"""Runs after which launches are linked: to a step loop on PoCL, to a kernel for the whole device on NVIDIA's GPUs."""
+TRIED_RUNS = 2 * PAIRS + 2
+"""Further runs after which it is known whether the latter is right."""
 
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 
@@ -231,11 +234,16 @@ class plans_kept:  # noqa: N801  (a context manager)
 def check_loop(
     raw: bytes, case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[Any]]], kept: Sequence[Any]
 ) -> None:
-    """Run often enough to become a step loop, which then serves all feeds."""
+    """Run often enough to become a step loop, or launches that are linked, which then serve all feeds."""
     session = opalite.InferenceSession(raw, precision="fp32")
     for _ in range(LOOP_RUNS):
         guarded("before the loop", lambda: session.run(None, wanted[0][0]))
     guarded("linking the loop", lambda: session.settle(120))
+    if may_link(session.runtime):
+        for _ in range(TRIED_RUNS):
+            guarded("linked", lambda: session.run(None, wanted[0][0]))
+        if wrong := next((line for line in str(session.explain()).splitlines() if "linked kernel" in line), ""):
+            raise Fault("linked", wrong.strip())
     for number in range(6):
         feeds, want = wanted[number % len(wanted)]
         where = f"run {number} of the step loop"
