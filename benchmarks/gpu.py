@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,10 +99,7 @@ def parse_options() -> argparse.Namespace:
 
 def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str, float]:
     """Median milliseconds of the launches alone and of both transfers, in runs that finish one after the other."""
-    for _ in range(2):  # launches are linked where that is faster, which runs decide (docs/running.md)
-        for _ in range(30):
-            session.run(None, feeds)
-        session.settle()
+    run_until_linked(session, feeds)
     runs = []
     for _ in range(5):
         session.run(None, feeds)
@@ -112,6 +111,14 @@ def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str
         "up": median(t.upload_s for t in runs) * 1e3,
         "down": median(t.download_s for t in runs) * 1e3,
     }
+
+
+def run_until_linked(session: Any, feeds: dict[str, Any]) -> None:
+    """Runs that decide whether launches are linked (docs/running.md)."""
+    for _ in range(2):
+        for _ in range(30):
+            session.run(None, feeds)
+        session.settle()
 
 
 Row = tuple[str, int, str]
@@ -139,30 +146,31 @@ def coded(name: str, batch: int) -> tuple[bytes, Any]:
 
 
 def warm(options: argparse.Namespace) -> None:
-    """Compile the programs of the first rows into the cache, one for each core, side by side in processes of their own.
+    """Compile the programs of the rows into the cache, in processes of their own, one beside the other for each core.
 
     Drivers may compile one program at a time in a process.
     """
     until = time.monotonic() + options.warm
-    children = []
-    for row in rows(options)[: os.cpu_count()]:
-        for without in {"", options.without}:
-            command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device]
-            command += ["--warm-row", ",".join(map(str, row))]
-            children.append(subprocess.Popen(command, env={**os.environ, "OPALITE_WITHOUT": without}))
-    for child in children:
-        try:
-            child.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
+    jobs = [(row, without) for row in rows(options) for without in sorted({"", options.without})]
+
+    def compile_row(job: tuple[Row, str]) -> None:
+        row, without = job
+        command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device]
+        command += ["--warm-row", ",".join(map(str, row))]
+        with suppress(subprocess.TimeoutExpired):
+            left = max(0.1, until - time.monotonic())
+            subprocess.run(command, env={**os.environ, "OPALITE_WITHOUT": without}, timeout=left, check=False)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_row, jobs))
 
 
 def warm_row(options: argparse.Namespace) -> None:
-    """Compile the programs of one row."""
+    """Compile the programs of one row, and what they are linked into."""
     name, batch, precision = options.warm_row.split(",")
     data, x = problem(name, int(batch))[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
-        session.run(None, {session.get_inputs()[0].name: x})
+        run_until_linked(session, {session.get_inputs()[0].name: x})
 
 
 @cache
