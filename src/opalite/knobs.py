@@ -175,8 +175,8 @@ _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a prog
 _declare(
     "OPALITE_PERSISTENT",
     _flag,
-    False,
-    "1 links the launches of a program that runs often into kernels that hold the whole GPU, on NVIDIA's.",
+    True,
+    "0 never links the launches of a program that runs often into kernels that hold the whole GPU, on NVIDIA's.",
 )
 _declare(
     "OPALITE_STAY_US",

@@ -92,6 +92,7 @@ class Queue:
                     now = clock()
                     compute_s += now - mark
                     mark = now
+                    self._before_downloads()
                 hosts[phase.host], event = exchange.download(phase)
                 pending.append(event)
                 now = clock()
@@ -143,6 +144,9 @@ class Queue:
     def _enqueue(self, recording: Recording) -> bool:
         """Whether the launches were replayed."""
         return recording.run()
+
+    def _before_downloads(self) -> None:
+        """Called in a run once its launches are done, before outputs are enqueued to be read."""
 
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
