@@ -13,6 +13,7 @@ import onnx
 
 from . import (
     densenet,
+    diffusion,
     efficientnet,
     inception,
     mobilenet,
@@ -20,6 +21,7 @@ from . import (
     recurrent,
     resnet,
     shufflenet,
+    speech,
     transformer,
     unet,
     yolo,
@@ -48,6 +50,9 @@ _BUILDERS: dict[str, Callable[[Batch], onnx.ModelProto]] = {
     "vit_b16": partial(transformer.vit, width=768, heads=12),
     "minilm_l6": transformer.minilm,
     "lstm_tagger": recurrent.lstm_tagger,
+    "sd_block": diffusion.cross_attention_block,
+    "conformer_s": speech.conformer,
+    "whisper_small": speech.whisper,
 }
 
 NAMES = tuple(_BUILDERS)

@@ -83,6 +83,11 @@ class Net:
         """Channels of an image."""
         return self._channels[x]
 
+    def of_channels(self, x: str, channels: int) -> str:
+        """x, of which it is then known how many channels it has."""
+        self._channels[x] = channels
+        return x
+
     # Convolutions
 
     def conv(
