@@ -39,7 +39,7 @@ def residual(net: Net, x: str, time: str, features: int) -> str:
 
 
 def transformer(net: Net, x: str, context: str, heads: int, text: int) -> str:
-    """Attention of the pixels to each other and to the text, and a gated feed-forward layer, around which x is added."""
+    """x, and attention of its pixels to each other and to the text, and a gated feed-forward layer."""
     width = net.channels(x)
     shape = net.op("Shape", x)
     y = net.conv(group_norm(net, x, 1e-6), width, gain=LINEAR_GAIN)
