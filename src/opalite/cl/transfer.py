@@ -71,6 +71,32 @@ def copy_buffer(
         cl.enqueue_copy(queue, target, source, byte_count=nbytes, src_offset=source_offset, dst_offset=target_offset)
 
 
+def copy_lines(
+    queue: cl.CommandQueue,
+    source: cl.Buffer,
+    target: cl.Buffer,
+    lines: int,
+    nbytes: int,
+    source_pitch: int,
+    target_pitch: int,
+    device: str,
+) -> None:
+    """Copy the first `nbytes` of each of `lines` lines, which are so many bytes apart, on the device."""
+    if nbytes == 0 or lines == 0:
+        return
+    with cl_errors(f"Copying {lines} lines of {nbytes} bytes", device):
+        cl.enqueue_copy(
+            queue,
+            target,
+            source,
+            src_origin=(0, 0, 0),
+            dst_origin=(0, 0, 0),
+            region=(nbytes, lines, 1),
+            src_pitches=(source_pitch, source_pitch * lines),
+            dst_pitches=(target_pitch, target_pitch * lines),
+        )
+
+
 def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], device: str) -> None:
     """Store `source` as `dtype`, row by row, in `buffer`, which the host reaches while it is mapped."""
     nbytes = source.size * dtype.itemsize

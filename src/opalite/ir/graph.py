@@ -250,7 +250,8 @@ class Node:
 class Graph:
     """Inputs, outputs and nodes in execution order.
 
-    trace: of the Dims in its shapes and operators; None where all sizes are plain numbers.
+    trace: of the Dims in its shapes and operators; None where all sizes are plain numbers. reserved: numbers of inputs
+    and outputs that are memory which lasts from run to run: before and after what the graph appends to it.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -259,6 +260,7 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.nodes: list[Node] = []
+        self.reserved: tuple[tuple[int, int], ...] = ()
         self._adopted = 0  # values that got a number so far
         self._taken: frozenset[str] | None = None  # names of the model's own that look like numbered ones
 
@@ -288,6 +290,7 @@ class Graph:
         other = Graph(self.name)
         other._adopted, other._taken = self._adopted, self._taken
         other.trace = self.trace
+        other.reserved = self.reserved
         other.inputs = [copied(v) for v in self.inputs]
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]

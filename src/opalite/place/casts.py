@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value, fresh_value
-from ..ir.place import HOST, OPENCL, Layout, Place, Target
+from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
 from ..ir.types import TensorType
 from ..kernels.base import Binding, Tier
 from ..kernels.image.layout import blocks_to_texels
@@ -84,11 +84,17 @@ class _Caster:
 
 
 def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None, tier: Tier = "special") -> None:
-    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host.
+    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host, but
+    for memory that lasts.
 
     tier: which kernels cast; what no general one does, a special one does.
     """
     caster = _Caster(graph, device, measured, tier)
+    lasting = {graph.outputs[o] for _, o in graph.reserved}
+    for i, _ in graph.reserved:
+        memory = graph.inputs[i]
+        writer = next(n for n in graph.nodes if memory in n.inputs)
+        memory.type = memory.type.with_place(Place(Target.OPENCL, FLAT, writer.precision.override(memory.dtype)))
     for node in graph.nodes:
         on_host = bool(node.chosen.host_reason)
         wanted: tuple[Layout | None, ...] = node.chosen.option.binding.inputs
@@ -104,7 +110,7 @@ def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = N
                 assert layout is not None
                 node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.precision.override(v.dtype)))
         caster.nodes.append(node)
-    graph.outputs = [caster.to(v, HOST) for v in graph.outputs]
+    graph.outputs = [v if v in lasting else caster.to(v, HOST) for v in graph.outputs]
     graph.nodes = caster.nodes
 
 

@@ -42,6 +42,7 @@ from .program import (
     Port,
     Program,
     ReferenceStep,
+    ReservedPort,
     ScalarArg,
     SlotArg,
     SourceSpec,
@@ -266,8 +267,11 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
     """Everything but what depends on work-groups and on the memory plan."""
     program = Program(graph.name)
     e = Emitter(graph, device, dict(settings or {}), program, late=late)
+    reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
+    lasting = {v for pair in reserved for v in pair}
     for v in graph.inputs:
-        program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
+        if v not in lasting:
+            program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
     for node in graph.nodes:
         kernel = node.chosen.kernel
         if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
@@ -282,7 +286,11 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
         e.counts.append(_emit_node(e, node))
         e.now += 1
     for v in graph.outputs:
-        program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
+        if v not in lasting:
+            program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
+    for v, _ in reserved:
+        e.lifetimes[e.slot(v)].storage = Storage.RESERVED
+        program.reserved.append(ReservedPort(v.name, e.slot(v), v.type.storage, v.shape))
     program.host_slots = len(e.hosts)
     program.sources = list(e.sources)
     program.stores_halves = any(map(_stores_halves, graph.nodes))

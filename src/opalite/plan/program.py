@@ -25,6 +25,7 @@ class Storage(Enum):
     STATIC = "static"  # weights: uploaded once, shared by sessions of one model
     DYNAMIC = "dynamic"  # a region of the arena, reused when its value is dead
     SEPARATE = "separate"  # a memory object of its own: graph inputs and outputs that the caller may bind
+    RESERVED = "reserved"  # lasts from run to run; whoever runs the program says where it is
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class Port:
     dtype: DType
     shape: tuple[int, ...]
     host: int
+
+
+@dataclass(frozen=True)
+class ReservedPort:
+    """Memory that lasts from run to run: the name of the input that it is, its slot, and how it is stored."""
+
+    name: str
+    slot: int
+    dtype: DType
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -205,3 +216,4 @@ class Program:
     stores_halves: bool = False  # whether a computed value is kept in halves, which may not hold it
     tuning: TuningRecord | None = None  # what it was planned by; None where nobody may want to know
     weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known
+    reserved: list[ReservedPort] = field(default_factory=list)

@@ -117,6 +117,7 @@ class _Instances:
         self._steps = [self._step(step) for step in program.steps]
         self._inputs = [self._kept(port) for port in program.inputs]
         self._outputs = [self._kept(port) for port in program.outputs]
+        self._reserved = [self._kept(port) for port in program.reserved]
         self._lives = [self._kept(m) for m in template.lifetimes]
         self._tables = [(n, self._kept(t)) for n, t in template.tables.items()]
         self._slots: list[Slot] = []
@@ -251,6 +252,7 @@ class _Instances:
             stores_halves=base.stores_halves,
             weight_keys=base.weight_keys,
             tuning=base.tuning,
+            reserved=[port(values) for port in self._reserved],
         )
         fill_slots(program, lifetimes, plan, {plan.strategy: plan.total}, least, self._slots)
         self._slots = program.slots

@@ -17,7 +17,7 @@ def test_an_unknown_operator_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError) as refused:
         register(declare("SoftMaximum", "SoftMax"))
     assert str(refused.value).startswith(
-        "kernel SoftMaximum computes 'SoftMax', not a canonical operator; is it Softmax? There are: ArgReduce, "
+        "kernel SoftMaximum computes 'SoftMax', not a canonical operator; is it Softmax? There are: Append, "
     )
     assert all(name in str(refused.value) for name in all_ops())
     assert not kernels_for("SoftMax")

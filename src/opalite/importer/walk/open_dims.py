@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.feeds import dtype_of, is_tensor
+from ...ir.reserved import Reserved
 from ...ir.symbols import Trace, hint_of
 
 Array = np.ndarray[Any, Any]
+
+RESERVED = "positions reserved"
+"""How messages call the size of reserved memory."""
 
 MOST_CONTENTS = 64
 """Elements of a tensor of sizes up to which they are symbols."""
@@ -42,6 +46,7 @@ class Arrival:
 
     sizes: the values of the symbols, in order. places: for each symbol, its name for messages. shapes: by name of the
     tensor, for each axis the number of its symbol, or None. contents: the same for the elements of tensors of sizes.
+    reserved: what lies in reserved memory, by name; capacity: the symbol that says how many positions that is for.
     """
 
     key: Any
@@ -49,6 +54,8 @@ class Arrival:
     places: tuple[str, ...]
     shapes: Mapping[str, tuple[int | None, ...]]
     contents: Mapping[str, tuple[int | None, ...]]
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    capacity: int = -1
 
     def symbols(self, trace: Trace) -> list[int]:
         """A new symbol of `trace` for each size."""
@@ -94,6 +101,8 @@ class OpenDims:
         parts: list[Any] = []
         shapes: dict[str, tuple[int | None, ...]] = {}
         contents: dict[str, tuple[int | None, ...]] = {}
+        reserved: dict[str, Reserved] = {}
+        capacity = -1
         for n in incoming:
             value = values[n]
             if n in keys:
@@ -117,7 +126,11 @@ class OpenDims:
                 parts.append(
                     (dtype_of(value), tuple(d if k is None else -k - 1 for k, d in zip(axes, value.shape, strict=True)))
                 )
-        return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents)
+                if isinstance(value, Reserved):
+                    capacity = number((RESERVED,), value.capacity, RESERVED)
+                    parts.append((RESERVED, value.axis))
+                    reserved[n] = value
+        return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
 
     def _agreeing(self, tensors: Mapping[str, Any]) -> set[str]:
         """Names of dimensions for which all tensors have one size."""

@@ -25,7 +25,8 @@ from ...errors import ModelError, OpaliteError
 from ...ir.dtype import DType
 from ...ir.feeds import is_tensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.symbols import is_dim
+from ...ir.reserved import Reserved
+from ...ir.symbols import Numbers, compile_numbers, is_dim
 from ..proto.constants import Constants
 from ..proto.decode import Array
 from ..proto.functions import FunctionTable
@@ -34,6 +35,7 @@ from .controlflow import CONTROL
 from .evaluate import ancestors, evaluate_graph, is_cheap
 from .given import Given, graph_at
 from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims, may_hold_sizes
+from .reserve import append_in_place
 from .scopes import Item, make_item
 from .segment_table import SegmentTable
 from .tasks import Runner, Task
@@ -68,7 +70,8 @@ class Segment:
     output, whether its contents are wanted on the host after the segment; others may stay on the device.
     exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
     following: the rest of the model, or None. given: what follows from the sizes alone, for inputs and exports.
-    arrival: what it was imported for.
+    arrival: what it was imported for. lengths: of inputs in reserved memory, after the run that appends to them;
+    joined: those to which the graph does not append, and why.
     Its sizes are plain numbers where graph.trace is None; else it serves all for which the trace's guards hold, those
     that planning adds included.
     """
@@ -81,8 +84,11 @@ class Segment:
     following: Stage | None
     given: Given | None = None
     arrival: Arrival | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    joined: Mapping[str, str] = field(default_factory=dict)
     probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
+    _lengths: Numbers | None = None
 
     def evaluate(self, inputs: Sequence[Array], sizes: tuple[int, ...] = ()) -> list[Array]:
         """A probe's outputs, which others hold too. Runs often differ in nothing that decides shapes."""
@@ -97,6 +103,13 @@ class Segment:
     def graph_at(self, sizes: tuple[int, ...]) -> Graph:
         """The graph with plain numbers for its symbols: itself if it has none, else a copy."""
         return self.graph if self.graph.trace is None else graph_at(self.graph, sizes)
+
+    def lengths_at(self, sizes: tuple[int, ...]) -> dict[str, int]:
+        """`lengths` as plain numbers."""
+        if self._lengths is None:
+            texts = [d.text if is_dim(d) else str(d) for d in self.lengths.values()]
+            self._lengths = compile_numbers(len(sizes), (), texts)
+        return dict(zip(self.lengths, self._lengths(*sizes) or (), strict=True))
 
     @property
     def guards_recorded(self) -> int:
@@ -328,6 +341,11 @@ def _make_segment(
     graph.prune()
     read = {v for node in graph.nodes for v in node.inputs}
     graph.inputs = [v for v in graph.inputs if v in read]
+    lengths: dict[str, int] = {}
+    joined: dict[str, str] = {}
+    if reserved := walk.arrival.reserved:
+        numbers = {n: e.index for n, e in exports.items() if isinstance(e, Output)}
+        lengths, joined = append_in_place(walk, graph, reserved, numbers)
     names = [walk.sources[v] for v in graph.inputs]
     given = None
     if sized:
@@ -341,7 +359,7 @@ def _make_segment(
         graph.trace.node = ""
     host = {e.index for n in host_names if isinstance(e := exports.get(n), Output)}
     on_host = tuple(i in host for i in range(len(outputs)))
-    return Segment(graph, tuple(names), on_host, exports, tasks, following, given, walk.arrival, probe)
+    return Segment(graph, tuple(names), on_host, exports, tasks, following, given, walk.arrival, lengths, joined, probe)
 
 
 def _make_given(walk: Walk, made: Sequence[Node]) -> Given | None:
@@ -366,6 +384,8 @@ def _are_sizes(array: Array) -> bool:
 def _type_key(value: Any) -> Any:
     if type(value) is np.ndarray:
         return value.shape, value.dtype
+    if isinstance(value, Reserved):
+        return value
     if value is None:
         return "none"
     return (tuple(value.shape), value.dtype) if is_tensor(value) else "list"

@@ -56,6 +56,7 @@ from .stats_file import tell_at_exit, write_stats
 
 if TYPE_CHECKING:
     from ...tune.report import GraphTuning
+    from ..model.appending import AppendingRuns
 
 
 class InferenceSession(RunsBeside, SessionTools):
@@ -268,7 +269,9 @@ class InferenceSession(RunsBeside, SessionTools):
     def _stop_recording(self) -> None:
         self._forget_steady()  # until runs of the usual way have found them
 
-    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, Ran]:
+    def _execute(
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | None = None
+    ) -> tuple[list[Any], RunTrace, Ran]:
         """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
         check_fork()
         if not isinstance(input_feed, Mapping):
@@ -277,7 +280,8 @@ class InferenceSession(RunsBeside, SessionTools):
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         for name, value in values.items():
             check_device("input", name, value, self._rt)
-        age, model, started, started_ns = self._age, self._model, time.perf_counter(), time.monotonic_ns()
+        model = appending or self._model
+        age, started, started_ns = self._age, time.perf_counter(), time.monotonic_ns()
         with host_memory("running the model"), short_turns():
             outputs, trace = model.run(model.check_feeds(values), request)
         for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):

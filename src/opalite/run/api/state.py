@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...cl.reserved_tensor import ReservedTensor
 from ...errors import InputError, InputTypeError, OptionError
+from ..model.appending import AppendingRuns, NotAppendedError
 from ..model.ports import NodeArg
+from .caches import Caches, as_array, cut
 from .state_pairs import Pair, find_pairs
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ class State:
     A run takes the other inputs and gives the other outputs. States of one session are apart, and share all else. Not
     thread-safe; states of one session may be used by different threads.
 
-    pairs: what is state. input_names, output_names: what the caller gives and gets.
+    pairs: what is state. input_names, output_names: what the caller gives and gets. copies: why caches are copied in
+    each run; '' where what is new is appended to them in place.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class State:
         taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
         self.input_names = [n for n in self._inputs if n not in taken]
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
-        self._max_length, self._reserve = max_length, reserve
-        self._values: dict[str, Array] = {}
+        self._max_length = max_length
+        self._caches = Caches(session, self.pairs, reserve)
+        self.copies = self._caches.refusal
+        self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
         self._runs = 0
 
@@ -73,11 +79,35 @@ class State:
         if BRANCH in self._inputs and BRANCH not in given:
             given[BRANCH] = np.array([self._runs > 0])
         past = self._values or self._initial(given)
-        found = self._session.run([*wanted, *(p.present for p in self.pairs)], {**given, **past})
-        outputs, presents = found[: len(wanted)], found[len(wanted) :]
-        self._values = {p.past: self._next(p, past[p.past], v) for p, v in zip(self.pairs, presents, strict=True)}
+        found = self._appended(given, past) or self._fed_back(given, past)
         self._runs += 1
-        return outputs
+        return [found[name] for name in wanted]
+
+    def _appended(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Outputs by name of a run that appends to the caches where they lie; None where the model is not made so."""
+        if self.copies:
+            return None
+        try:
+            caches, others = self._caches.reserve(given, past)
+            before = len(self)
+            runs = AppendingRuns(self._caches.model, caches, {p.past: p.present for p in self._caches.pairs})
+            outputs = self._session._execute({**given, **others}, self._session._request(), runs)[0]
+        except NotAppendedError as e:
+            self.copies = str(e)
+            return None
+        found = dict(zip((a.name for a in self._session.get_outputs()), outputs, strict=True))
+        rest = (p for p in self.pairs if p.past in others)
+        self._values = {**caches, **{p.past: self._next(p, others[p.past], found[p.present]) for p in rest}}
+        self._caches.learn(given, len(self) - before)
+        return found
+
+    def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any]:
+        """The same where outputs are fed back as arrays."""
+        past = {n: as_array(v) for n, v in past.items()}
+        names = [*self.output_names, *(p.present for p in self.pairs)]
+        found = dict(zip(names, self._session.run(names, {**given, **past}), strict=True))
+        self._values = {p.past: self._next(p, past[p.past], found[p.present]) for p in self.pairs}
+        return found
 
     def _wanted(self, names: Sequence[str] | None) -> list[str]:
         if names is None:
@@ -90,7 +120,7 @@ class State:
         return list(names)
 
     @staticmethod
-    def _next(pair: Pair, before: Array, after: Array) -> Array:
+    def _next(pair: Pair, before: Any, after: Any) -> Any:
         """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
         return before if after.size == 0 and before.size else after
 
@@ -165,7 +195,7 @@ class State:
 
     def arrays(self) -> dict[str, Array]:
         """Copies of the values, by the inputs that take them; none before the first run."""
-        return {name: np.array(value) for name, value in self._values.items()}
+        return {name: np.array(as_array(value)) for name, value in self._values.items()}
 
     def reset(self) -> None:
         """As before the first run. What `hold` holds stays."""
@@ -187,16 +217,18 @@ class State:
             return
         for p in self.pairs:
             if not p.is_cross and p.time is not None:
-                kept = (slice(None),) * p.time + (slice(length),)
-                self._values[p.past] = np.ascontiguousarray(self._values[p.past][kept])
+                self._values[p.past] = cut(self._values[p.past], p.time, length)
 
     def fork(self, indices: Sequence[int] | None = None) -> State:
         """Another state that goes on from here by itself; of the batch's sequences `indices`, in that order."""
         other = State.__new__(State)
         other.__dict__.update(self.__dict__)
         other._held = dict(self._held)
-        other._values = dict(self._values)
-        if indices is not None:
+        other._caches = self._caches.twin()
+        if indices is None:
+            other._values = {n: v.copy() if isinstance(v, ReservedTensor) else v for n, v in self._values.items()}
+        else:
+            other._values = dict(self._values)
             other.reorder(indices)
         return other
 
@@ -206,7 +238,7 @@ class State:
         picked = np.asarray(indices)
         if picked.ndim != 1 or picked.dtype.kind not in "iu" or not picked.size:
             raise InputError(f"indices are a list of numbers of sequences, got {indices!r}")
-        made: dict[str, Array] = {}
+        made: dict[str, Any] = {}
         for p in self.pairs:
             value = self._values.get(p.past)
             if value is None:
@@ -216,13 +248,17 @@ class State:
             size = value.shape[p.batch]
             if picked.min() < 0 or picked.max() >= size:
                 raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
-            made[p.past] = np.take(value, picked, p.batch)
+            made[p.past] = (
+                value.picked(picked.tolist(), p.batch)
+                if isinstance(value, ReservedTensor)
+                else np.take(value, picked, p.batch)
+            )
         self._values = made
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the values to an .npz file, arrays by input name."""
         with open(path, "wb") as file:
-            values: dict[str, Any] = {_RUNS: np.array(self._runs), **self._values}
+            values: dict[str, Any] = {_RUNS: np.array(self._runs), **self.arrays()}
             np.savez(file, **values)
 
     def load(self, path: str | os.PathLike[str]) -> None:

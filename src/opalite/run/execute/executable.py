@@ -198,6 +198,18 @@ class Executable:
             sized.prepared.exchange.unbind()
         self._enter(sized)
 
+    def lie_in(self, memory: Sequence[Any]) -> None:
+        """Have what lasts from run to run lie in `memory`, buffers in the order of the program's reserved ports."""
+        held = self.memory.reserved
+        found = {p.slot: m for p, m in zip(self.program.reserved, memory, strict=True)}
+        if all(held[slot] is m for slot, m in found.items()):
+            return
+        held.update(found)
+        program = self.program
+        self._kept.clear()
+        self._launched, self.program = None, _NOTHING
+        self.resize(program)
+
     def _let_go(self) -> None:
         """Drop every size's hold on memory."""
         self._kept.clear()

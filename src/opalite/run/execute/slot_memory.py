@@ -51,8 +51,11 @@ class SlotMemory:
                 self.weight_bytes[id(weight.memory)] = slot.nbytes
         self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
         self._small = 0  # programs in turn that need little of what there is
+        self.reserved: dict[int, Any] = {}  # by slot; what lasts from run to run is its owner's
+        if program.reserved:
+            self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until it is known
         self._layout: Layout | None = Layout(rt, program, self._constants)
-        self.now = Placed(self._layout, program)
+        self.now = Placed(self._layout, program, self.reserved)
 
     def twin(self, program: Program) -> SlotMemory:
         """Other memory for programs of the same plan, `program` first, beside the same weights."""
@@ -61,7 +64,8 @@ class SlotMemory:
         other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
         other._small = 0
         other._layout = Layout(self._rt, program, self._constants, SPARE)
-        other.now = Placed(other._layout, program, other._tables(program))
+        other.reserved = dict(self.reserved)
+        other.now = Placed(other._layout, program, other.reserved, other._tables(program))
         return other
 
     def release(self) -> None:
@@ -105,7 +109,7 @@ class SlotMemory:
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
             if self._small < PATIENCE:
-                self.now = Placed(self._layout, program, self._tables(program))
+                self.now = Placed(self._layout, program, self.reserved, self._tables(program))
                 return self.now
         self._small = 0
         let_go()
@@ -114,7 +118,7 @@ class SlotMemory:
             self._layout = Layout(self._rt, program, self._constants, SPARE)
         except DeviceMemoryError:
             self._layout = Layout(self._rt, program, self._constants)
-        self.now = Placed(self._layout, program, self._tables(program))
+        self.now = Placed(self._layout, program, self.reserved, self._tables(program))
         return self.now
 
     def _tables(self, program: Program) -> dict[int, SharedWeight]:
@@ -159,7 +163,7 @@ class Layout:
         if self.arena is not None and self.arena.cuts > self._most_cuts:
             return False  # sub-buffers live as long as their arena, so they must not become ever more
         for slot in program.slots:
-            if slot.storage is Storage.STATIC or slot.image is not None:
+            if slot.storage in (Storage.STATIC, Storage.RESERVED) or slot.image is not None:
                 continue
             if slot.id in self.crossings:
                 if slot.nbytes > self.crossings[slot.id].nbytes:
@@ -188,12 +192,19 @@ class Layout:
 class Placed:
     """The slots of one program in a layout. Not to be used after the next layout.
 
-    tables: constants of the program's own.
+    reserved: what lasts from run to run, by slot. tables: constants of the program's own.
     """
 
-    def __init__(self, layout: Layout, program: Program, tables: Mapping[int, SharedWeight] | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        program: Program,
+        reserved: Mapping[int, Any],
+        tables: Mapping[int, SharedWeight] | None = None,
+    ) -> None:
         self._layout = layout
         self._program = program
+        self._reserved = reserved
         self._tables = tables or {}
         self.crossings = layout.crossings
 
@@ -204,6 +215,8 @@ class Placed:
         for slot in self._program.slots:
             if slot.storage is Storage.STATIC:
                 found[slot.id] = self._constant(slot.id)
+            elif slot.storage is Storage.RESERVED:
+                found[slot.id] = self._reserved[slot.id]
             elif slot.image is not None:
                 found[slot.id] = layout.images[slot.image_slot][3]
             elif slot.id in layout.crossings:
@@ -220,6 +233,8 @@ class Placed:
         layout = self._layout
         if slot.storage is Storage.STATIC:
             return self._constant(slot.id), 0
+        if slot.storage is Storage.RESERVED:
+            return self._reserved[slot.id], 0
         if slot.id in layout.crossings:
             return layout.crossings[slot.id].buffer, 0
         if slot.id in layout.buffers:

@@ -141,6 +141,10 @@ class CachedModel:
             self._plans.forget(feeds)  # it was made before half was seen to overflow
         return outputs, trace
 
+    def imported(self) -> OnnxModel:
+        """The model without plans from the cache."""
+        return self._imported()
+
     def _imported(self) -> OnnxModel:
         found = self._onnx
         if found is not None:

@@ -1,0 +1,87 @@
+"""ReservedTensor: a tensor on a device at the beginning of memory for more of it along one axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .tensor import DeviceTensor
+from .transfer import copy_lines
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+Array = np.ndarray[Any, Any]
+
+
+class ReservedTensor:
+    """`length` positions of `capacity` along `axis` count; `shape` is with those. Nothing may run on it meanwhile."""
+
+    def __init__(
+        self, rt: Runtime, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int, length: int = 0
+    ) -> None:
+        """shape: its size along the axis does not count. DeviceMemoryError if there is no room."""
+        self.rt, self.dtype, self.axis, self.capacity, self.length = rt, dtype, axis, capacity, length
+        self._sizes = tuple(shape)
+        self.tensor = DeviceTensor(rt, self._with(capacity), dtype)
+
+    def _with(self, size: int) -> tuple[int, ...]:
+        return (*self._sizes[: self.axis], size, *self._sizes[self.axis + 1 :])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what counts."""
+        return self._with(self.length)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return self.tensor.nbytes
+
+    @property
+    def _line(self) -> int:
+        """Bytes of a position with all that lies behind the axis."""
+        return math.prod(self._sizes[self.axis + 1 :]) * self.dtype.itemsize
+
+    def _fill(self, source: ReservedTensor) -> None:
+        """Take what counts of `source`, on the device."""
+        lines = math.prod(self._sizes[: self.axis])
+        sizes = self.length * self._line, source.capacity * self._line, self.capacity * self._line
+        copy_lines(self.rt.queue, source.tensor.buffer, self.tensor.buffer, lines, *sizes, self.rt.info.name)
+        self.rt.finish()
+
+    def copy(self, capacity: int | None = None) -> ReservedTensor:
+        """The same in memory of its own, perhaps of another capacity."""
+        size = self.capacity if capacity is None else capacity
+        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length)
+        made._fill(self)
+        return made
+
+    def picked(self, indices: Sequence[int], batch: int) -> ReservedTensor:
+        """Entries `indices` along the axis `batch`, in memory of its own."""
+        sizes = tuple(len(indices) if i == batch else d for i, d in enumerate(self._sizes))
+        made = ReservedTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length)
+        made.write(np.take(self.numpy(), indices, batch))
+        return made
+
+    def numpy(self) -> Array:
+        """What counts, as an array of its own."""
+        kept = (slice(None),) * self.axis + (slice(self.length),)
+        shared = self.tensor.crossing.shared(self.dtype, self.tensor.shape)
+        whole = self.tensor.numpy() if shared is None else shared
+        return np.ascontiguousarray(whole[kept]) if shared is None else whole[kept].copy()
+
+    def write(self, array: Array) -> None:
+        """Take the contents of `array`, as many positions as there are room for at most."""
+        self.length = array.shape[self.axis]
+        kept = (slice(None),) * self.axis + (slice(self.length),)
+        shared = self.tensor.crossing.shared(self.dtype, self.tensor.shape)
+        if shared is not None:
+            shared[kept] = array
+            return
+        whole = np.zeros(self.tensor.shape, self.dtype)
+        whole[kept] = array
+        self.tensor.write(whole)

@@ -1,0 +1,111 @@
+"""Reserved memory: a segment's graph appends to it in place of joining what was there to what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.reserved import Reserved
+from ...ir.types import TensorType
+from ...ops.append import Append
+from ...ops.movement import Concat, Slice
+
+if TYPE_CHECKING:
+    from .walker import Walk
+
+
+def append_in_place(
+    walk: Walk, graph: Graph, values: Mapping[str, Reserved], outputs: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Have the graph of a segment append to the memory of `values`, inputs by name. How long each is then; and for
+    those where it cannot, why.
+
+    outputs: of the graph, by name. A present output that is the past with something new behind it becomes an Append,
+    and a slice of the memory for its readers; so does whatever is the present of a past that is empty.
+    `graph.reserved` tells which inputs and outputs are memory then.
+    """
+    lengths: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    pairs: dict[int, int] = {}  # number of the output, that of the input
+    for name, value in values.items():
+        number = outputs.get(value.present)
+        if number is None or number in pairs:
+            reasons[name] = f"the output '{value.present}' is not computed from it alone"
+            continue
+        past = walk.env.get(name)
+        found = _Appending(graph, past, graph.outputs[number], value).find()
+        if isinstance(found, str):
+            reasons[name] = found
+            continue
+        lengths[name] = found.length
+        memory = found.put(walk.builder.trace.symbols[walk.arrival.capacity])
+        graph.outputs[number] = memory[1]
+        if past in graph.inputs:
+            graph.inputs[graph.inputs.index(past)] = memory[0]
+        else:
+            graph.inputs.append(memory[0])
+        walk.sources[memory[0]] = name
+        pairs[number] = graph.inputs.index(memory[0])
+    graph.sort()
+    graph.reserved = tuple((i, o) for o, i in pairs.items())
+    return lengths, reasons
+
+
+class _Appending:
+    """What becomes of one piece of state."""
+
+    def __init__(self, graph: Graph, past: Value | None, present: Value, value: Reserved) -> None:
+        """past: None where nothing reads it."""
+        self._graph, self._past, self._present, self._value = graph, past, present, value
+        self._join: Node | None = None
+        self._new = present
+        self._start = 0
+
+    def find(self) -> _Appending | str:
+        """Itself, knowing what is new; or why nothing is appended."""
+        value, past, present, axis = self._value, self._past, self._present, self._value.axis
+        named = f"the output '{value.present}'"
+        if present.dtype.np != value.dtype or len(present.shape) != len(value.shape):
+            return f"{named} is {present.type}"
+        join = present.producer
+        if past is not None and join is not None and isinstance(join.op, Concat) and join.inputs[0] is past:
+            if join.op.axis != axis or len(join.inputs) != 2 or join.inputs[1] is past:
+                return f"{named} is not the input with something behind it along axis {axis}"
+            self._join, self._new, self._start = join, join.input(1), past.shape[axis]
+            return self
+        if value.shape[axis] == 0 and not any(past in n.inputs for n in self._graph.nodes if past is not None):
+            return self
+        return f"{named} is no Concat of the input and what is new"
+
+    @property
+    def length(self) -> int:
+        """Positions after the run."""
+        return self._start + self._new.shape[self._value.axis]
+
+    def put(self, capacity: Any) -> tuple[Value, Value]:
+        """Change the graph; the memory before the run, and after it."""
+        graph, past, present, join = self._graph, self._past, self._present, self._join
+        shape = tuple(capacity if i == self._value.axis else d for i, d in enumerate(present.shape))
+        before, after = (Value(f"{present.name}@{w}", TensorType(present.dtype, shape)) for w in ("before", "after"))
+        made = present.producer
+        append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
+        append.origin = () if made is None else made.origin
+        after.producer = append
+        if join is None:
+            graph.nodes.append(append)
+            return before, after
+        place = graph.nodes.index(join)
+        graph.nodes[place : place + 1] = [append, _shown(after, present, append)]
+        assert past is not None
+        if any(past in n.inputs for n in graph.nodes):
+            graph.nodes.insert(place + 1, _shown(after, past, append))
+        return before, after
+
+
+def _shown(memory: Value, value: Value, like: Node) -> Node:
+    """The node that makes `value` the first part of `memory`."""
+    zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
+    node = Node(Slice(zeros, ones, value.shape), [memory], [value], name=like.name, origin=like.origin)
+    value.producer = node
+    return node

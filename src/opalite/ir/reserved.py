@@ -1,0 +1,22 @@
+"""Reserved: a tensor at the beginning of memory that is reserved for more of it, where what comes next is appended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What arrives as an input in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
+
+    present: the output that is the tensor after the run. No contents: whoever runs the model knows the memory.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    axis: int
+    capacity: int
+    present: str

@@ -1,0 +1,103 @@
+"""Caches: the growing part of a state in memory that is reserved in steps, so that runs append to it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...cl.reserved_tensor import ReservedTensor
+from ..model.cached_model import CachedModel
+from ..model.onnx_model import OnnxModel
+from .state_pairs import Pair
+
+if TYPE_CHECKING:
+    from .session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+Place = tuple[str, int]
+"""An axis of an input."""
+
+
+class Caches:
+    """Where the caches of a state go.
+
+    pairs: those that grow. refusal: why none is appended to in place; '' if they may be. model: what runs them.
+    """
+
+    def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int) -> None:
+        """reserve: positions in a step."""
+        self._session = session
+        self._reserve = reserve
+        self.pairs = [p for p in pairs if p.time is not None and not p.is_cross]
+        self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
+        self.refusal = ""
+        if not self.pairs:
+            self.refusal = "nothing of the state grows"
+        elif not isinstance(session._model, CachedModel | OnnxModel):
+            self.refusal = "it is run from a bundle, or with a precision that is still to be chosen"
+
+    @property
+    def model(self) -> OnnxModel:
+        """The session's model as it is imported."""
+        model = self._session._model
+        return model.imported() if isinstance(model, CachedModel) else model  # type: ignore[return-value]
+
+    def twin(self) -> Caches:
+        """The same for another state."""
+        other = Caches.__new__(Caches)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def reserve(
+        self, given: Mapping[str, Any], past: Mapping[str, Any]
+    ) -> tuple[dict[str, ReservedTensor], dict[str, Any]]:
+        """The caches of `past` with room for the run on `given`, and what else there is in `past`.
+
+        A cache for which there is no room gets more, for a step at least and a quarter more than it had, so that
+        copying it counts for little.
+        """
+        times = {p.past: p.time for p in self.pairs}
+        lengths = {n: np.shape(past[n])[t] for n, t in times.items() if t is not None}
+        needed = max(lengths.values()) + self._grows(given) + 1
+        held = max(v.capacity if isinstance(v, ReservedTensor) else 0 for v in past.values())
+        if needed > held:
+            held = max(needed, held + held // 4)
+            held = -(-held // self._reserve) * self._reserve
+        caches: dict[str, ReservedTensor] = {}
+        for name, axis in times.items():
+            value = past[name]
+            assert axis is not None
+            if not isinstance(value, ReservedTensor):
+                array = np.asarray(value)
+                caches[name] = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, held)
+                caches[name].write(array)
+            else:
+                caches[name] = value if value.capacity == held else value.copy(held)
+        return caches, {n: v for n, v in past.items() if n not in caches}
+
+    def _grows(self, given: Mapping[str, Any]) -> int:
+        """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
+        sizes = {(n, i): d for n, v in given.items() for i, d in enumerate(np.shape(v))}
+        known = [sizes[p] for p in self._growth or () if p in sizes]
+        return min(known) if known else max(sizes.values(), default=1)
+
+    def learn(self, given: Mapping[str, Any], grown: int) -> None:
+        """Take note of how many positions a run on `given` has added."""
+        places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}
+        self._growth = places if self._growth is None else self._growth & places or places
+
+
+def as_array(value: Any) -> Array:
+    """A piece of state on the host."""
+    array: Array = value.numpy() if isinstance(value, ReservedTensor) else np.asarray(value)
+    return array
+
+
+def cut(value: Any, axis: int, length: int) -> Any:
+    """Its first positions."""
+    if isinstance(value, ReservedTensor):
+        value.length = length
+        return value
+    return np.ascontiguousarray(value[(slice(None),) * axis + (slice(length),)])

@@ -1,0 +1,127 @@
+"""AppendingRuns: runs of a model whose caches stay where they are, what is new being appended to them in place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from ...cl.beside_runs import planning
+from ...cl.reserved_tensor import ReservedTensor
+from ...importer.walk.segments import ModelImporter, Run, Segment
+from ...ir.dtype import DType
+from ...ir.reserved import Reserved
+from ..execute.trace import Ran, RunTrace
+from .executables import Compiled, SizedProgram
+from .onnx_model import OnnxModel
+from .request import RunRequest
+from .turn import Turn
+
+Array = np.ndarray[Any, Any]
+
+
+class NotAppendedError(Exception):
+    """Why a model's caches cannot stay where they are: a signal to whoever then feeds them as arrays."""
+
+
+class AppendingRuns:
+    """The caches of one state, and how runs of the model go on them. Stands for the model in a session's run.
+
+    caches: by the input that each is; presents: by that, the output that it becomes.
+    """
+
+    def __init__(self, model: OnnxModel, caches: Mapping[str, ReservedTensor], presents: Mapping[str, str]) -> None:
+        self._model, self._caches, self._presents = model, caches, presents
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """All of the model's feeds, checked."""
+        past = {n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n]) for n, t in self._caches.items()}
+        return self._model.check_feeds({**feeds, **past})
+
+    def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
+        """The model's outputs in order, None for the caches, which have grown then; and what the run did.
+
+        NotAppendedError, before anything has run, where the model is not made so.
+        """
+        trace = RunTrace(ran=Ran())
+        with Turn(request.lock) as turn, ExitStack() as beside:
+
+            def before_import() -> None:
+                turn.leave()
+                beside.enter_context(planning())
+
+            started = time.perf_counter()
+            run = self._model.imported.importer.begin(feeds, _no_bodies, before_import)
+            segment = self._checked(run)
+            lengths = segment.lengths_at(run.sizes)
+            trace.import_s += time.perf_counter() - started
+            compiled, at = self._compiled(segment, run.sizes, trace, request)
+            beside.close()
+            turn.take()
+            outputs = self._execute(run, segment, compiled, at, trace)
+            for name, length in lengths.items():
+                self._caches[name].length = length
+        run.advance(outputs)
+        return run.outputs, trace
+
+    def _checked(self, run: Run) -> Segment:
+        """The one segment of the run, which appends to all caches."""
+        segment = run.segment
+        if segment is None or segment.following is not None:
+            raise NotAppendedError("the model is more than one program, as what it computes depends on contents")
+        for name, why in segment.joined.items():
+            raise NotAppendedError(f"'{name}': {why}")
+        if any(n in self._presents.values() for task in segment.tasks for n in task.inputs):
+            raise NotAppendedError("operators on the host read the caches")
+        if any(n not in segment.lengths for n in self._caches):
+            raise NotAppendedError("not all caches become outputs of one program")
+        return segment
+
+    def _compiled(
+        self, segment: Segment, sizes: tuple[int, ...], trace: RunTrace, request: RunRequest
+    ) -> tuple[Compiled, SizedProgram]:
+        model = self._model
+
+        def make() -> Compiled:
+            return model.compiler.compile(segment.graph, trace, request.tuning, sizes=sizes)
+
+        compiled, at = model.executables.find_or_make(segment, sizes, make)
+        if compiled.may_overflow:
+            raise NotAppendedError("halves may overflow, so that a run may have to be made again")
+        for port, (number, _) in zip(at.program.reserved, segment.graph.reserved, strict=True):
+            cache = self._caches[segment.inputs[number]]
+            if port.dtype is not DType.of(cache.dtype):
+                raise NotAppendedError(f"the program stores the caches as {port.dtype}")
+        return compiled, at
+
+    def _execute(
+        self, run: Run, segment: Segment, compiled: Compiled, at: SizedProgram, trace: RunTrace
+    ) -> Sequence[Any]:
+        """Outputs of the segment's graph, None for those that are caches."""
+        executable, reserved = compiled.executable, segment.graph.reserved
+        memory = [self._caches[segment.inputs[i]].tensor.buffer for i, _ in reserved]
+        lasting = {i for i, _ in reserved}
+        arrays = [v for i, v in enumerate(run.feeds) if i not in lasting]
+        with executable.lock:
+            started = time.perf_counter()
+            if executable.program is not at.program:
+                executable.resize(at.program)
+            executable.lie_in(memory)
+            trace.build_s += time.perf_counter() - started
+            found, spent = executable.run(arrays)
+        trace.add(spent)
+        assert trace.ran is not None
+        trace.ran.add(executable)
+        trace.ran.note(*compiled.notes, *compiled.lasting, *at.notes)
+        outputs: list[Any] = [None] * len(segment.graph.outputs)
+        made = {o for _, o in reserved}
+        for number, value in zip((o for o in range(len(outputs)) if o not in made), found, strict=True):
+            outputs[number] = value
+        return outputs
+
+
+def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise NotAppendedError("the host runs the body of a loop")
