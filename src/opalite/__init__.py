@@ -19,6 +19,7 @@ from .errors import (
     CheckError,
     DeviceError,
     DeviceMemoryError,
+    ExtraError,
     InputError,
     InputTypeError,
     MissingInputError,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from . import backend, capi
     from .cl.devices import devices
     from .ir.device import DeviceInfo
+    from .llm.generator import Generation, Generator, generate
+    from .llm.stream import Stream
     from .run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
     from .run.api.binding import IOBinding
     from .run.api.compile import compile_model as compile
@@ -123,6 +126,9 @@ __all__ = [
     "ExecutionMode",
     "ExecutionOrder",
     "Explanation",
+    "ExtraError",
+    "Generation",
+    "Generator",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
@@ -172,6 +178,7 @@ __all__ = [
     "ShapeError",
     "SparseTensor",
     "State",
+    "Stream",
     "TerminatedError",
     "Timing",
     "UnsupportedApiError",
@@ -187,6 +194,7 @@ __all__ = [
     "devices",
     "disable_telemetry_events",
     "enable_telemetry_events",
+    "generate",
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
@@ -211,6 +219,8 @@ __all__ = [
 _MODULES: dict[str, tuple[str, ...]] = {
     ".cl.devices": ("devices",),
     ".ir.device": ("DeviceInfo",),
+    ".llm.generator": ("Generation", "Generator", "generate"),
+    ".llm.stream": ("Stream",),
     ".run.api.assignment": ("OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
     ".run.api.enums": (
         "ExecutionMode",

@@ -17,6 +17,7 @@
     │   └── DeviceMemoryError    the model does not fit the memory of the device, or of the host
     ├── PlacementError           strict mode met a node that would run on the host
     ├── TerminatedError          RunOptions.terminate was set
+    ├── ExtraError               a package of an extra is not installed (an ImportError)
     ├── UnsupportedApiError      a part of onnxruntime's API that Opalite does not offer (a NotImplementedError)
     ├── KernelError              a launch's arguments are not those that its kernel declares (a bug in the kernel)
     ├── CheckError               a pass left the graph inconsistent (a bug in Opalite; names the pass)
@@ -129,6 +130,10 @@ class TerminatedError(OpaliteError, Fail):
 
 class UnsupportedApiError(OpaliteError, NotImplemented, NotImplementedError):
     """A part of onnxruntime's API that Opalite does not offer; the message says why, and what there is instead."""
+
+
+class ExtraError(OpaliteError, Fail, ImportError):
+    """A package of one of the extras, such as opalite[llm], is not installed; the message says what to install."""
 
 
 class KernelError(OpaliteError, EngineError):

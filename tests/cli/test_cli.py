@@ -27,7 +27,20 @@ from opalite.tune.levels import Level
 
 from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 
-COMMANDS = ("bench", "cache", "compile", "devices", "doctor", "inspect", "knobs", "profile", "run", "tune", "verify")
+COMMANDS = (
+    "bench",
+    "cache",
+    "compile",
+    "devices",
+    "doctor",
+    "generate",
+    "inspect",
+    "knobs",
+    "profile",
+    "run",
+    "tune",
+    "verify",
+)
 ROOT = Path(__file__).parents[2]
 
 

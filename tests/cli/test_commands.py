@@ -49,7 +49,21 @@ def test_what_there_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bench", "cache", "compile", "devices", "doctor", "inspect", "knobs", "profile", "run", "tune", "verify"]
+    "name",
+    [
+        "bench",
+        "cache",
+        "compile",
+        "devices",
+        "doctor",
+        "generate",
+        "inspect",
+        "knobs",
+        "profile",
+        "run",
+        "tune",
+        "verify",
+    ],
 )
 def test_every_listed_command_that_exists_has_help(name: str) -> None:
     pytest.importorskip(f"opalite.cli.{name}")

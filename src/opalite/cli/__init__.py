@@ -17,6 +17,7 @@ _COMMANDS = {
     "compile": "Compile a model to an .opal bundle that runs without onnx.",
     "devices": "List OpenCL platforms and devices, and what each can do.",
     "doctor": "Check the OpenCL installation and say how to mend it.",
+    "generate": "Write text by a language model.",
     "inspect": "Show graph, placement, costs and memory of a model.",
     "knobs": "List every environment setting.",
     "profile": "Time every launch of a model.",

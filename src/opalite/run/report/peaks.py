@@ -17,7 +17,7 @@ _REPEATS = 5
 
 def measure_peaks(rt: Runtime) -> Peaks:
     """Best of a few runs of independent vector multiply-adds, and of a large copy (bytes read and written)."""
-    return Peaks(_measure_flops(rt), _measure_bandwidth(rt))
+    return Peaks(_measure_flops(rt), measure_bandwidth(rt))
 
 
 def _measure_flops(rt: Runtime) -> float:
@@ -41,7 +41,8 @@ def _measure_flops(rt: Runtime) -> float:
     return 2.0 * width * _CHAINS * _ROUNDS * items / _best(rt, launch)
 
 
-def _measure_bandwidth(rt: Runtime) -> float:
+def measure_bandwidth(rt: Runtime) -> float:
+    """Bytes a second of a large copy, those read and those written: the best of a few runs."""
     nbytes = min(_COPY_BYTES, rt.info.max_alloc // 2)
     text = (
         "kernel void copy(global const float16 *x, global float16 *y) { const int i = get_global_id(0); y[i] = x[i]; }"

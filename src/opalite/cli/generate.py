@@ -1,0 +1,159 @@
+"""`opalite generate`: text by a language model, as it is written, and what that took."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ..errors import InputError
+from .console import make_console
+from .options import device_options, session_kwargs
+from .outputs import check_writable, write_text
+
+if TYPE_CHECKING:
+    from ..llm.generator import Generator
+    from ..llm.stream import Stream
+
+_SAMPLED = "  [default: the model's generation_config.json]"
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("-p", "--prompt", default=None, help="What to go on from.  [default: read from the standard input]")
+@click.option("--chat", is_flag=True, help="Take the prompt for a user's message; without -p, a line for each message.")
+@click.option("--system", default=None, metavar="TEXT", help="The system's message of a chat.")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=None, help=f"Tokens to write at most.{_SAMPLED}")
+@click.option("--temperature", type=float, default=None, help=f"Divides logits; 0 takes the likeliest.{_SAMPLED}")
+@click.option("--top-k", type=int, default=None, help=f"Choose from the K likeliest tokens; 0: from all.{_SAMPLED}")
+@click.option("--top-p", type=float, default=None, help=f"Choose from the likeliest that sum to P.{_SAMPLED}")
+@click.option("--min-p", type=float, default=None, help=f"Choose from those P times as likely as the first.{_SAMPLED}")
+@click.option("--repetition-penalty", type=float, default=None, help=f"Makes tokens that occur less likely.{_SAMPLED}")
+@click.option("--seed", type=click.IntRange(min=0), default=None, help="Equal seeds give equal texts.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times.")
+@click.option("--ignore-end", is_flag=True, help="Go on after tokens that end a text.")
+@click.option("--file", default=None, metavar="NAME", help="The decoder's file, where the folder holds several.")
+@click.option(
+    "--load-inputs",
+    "-i",
+    "files",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="An input of an encoder that does not read text, from an .npy file.",
+)
+@click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and figures.")
+@device_options
+def command(
+    model: str,
+    prompt: str | None,
+    chat: bool,
+    system: str | None,
+    stop: tuple[str, ...],
+    file: str | None,
+    files: tuple[str, ...],
+    json_file: str | None,
+    device: str | None,
+    precision: str | None,
+    tolerance: float | None,
+    memory: str | None,
+    tune: str | None,
+    **wanted: Any,
+) -> None:
+    """Write the text that follows a prompt, by the language model in the folder MODEL.
+
+    The folder is one that optimum or onnxruntime-genai writes: .onnx files, tokenizer.json and configurations.
+    Needs the extra: pip install 'opalite[llm]'.
+    """
+    from ..llm.generator import Generator
+
+    check_writable(json_file)
+    inputs = _load(files)
+    given = session_kwargs(device, precision, tolerance, memory, tune)
+    with Generator(model, file=file, **given) as generator:
+        told: list[dict[str, Any]] = []
+        bandwidth = 0.0
+        for text in _prompts(prompt, chat, system):
+            stream = generator.stream(text, stop=stop, encoder_inputs=inputs, **wanted)
+            if isinstance(text, str):
+                click.echo(text, nl=False)
+            written = _show(stream)
+            if isinstance(text, list):
+                text.append({"role": "assistant", "content": written})
+            bandwidth = bandwidth or generator.measure_bandwidth()
+            _print(generator, stream, bandwidth)
+            figures = {**stream.figures.to_raw(), "bandwidth_share": stream.figures.bandwidth_share(bandwidth)}
+            told.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "figures": figures})
+    if json_file is not None:
+        device_told = {"device": generator.session.device.name, "bandwidth": bandwidth}
+        write_text(json_file, json.dumps({"model": model, **device_told, "texts": told}, indent=1) + "\n")
+        click.echo(f"wrote {json_file}", err=True)
+
+
+def _prompts(prompt: str | None, chat: bool, system: str | None) -> Iterator[str | list[dict[str, Any]]]:
+    """What to go on from: one text, or a chat that grows by a line of the standard input and the model's answer."""
+    if not chat and system is None:
+        text = sys.stdin.read() if prompt is None else prompt
+        yield text.rstrip("\n") if prompt is None else text
+        return
+    messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+    if prompt is not None:
+        yield [*messages, {"role": "user", "content": prompt}]
+        return
+    while True:
+        if sys.stdin.isatty():
+            click.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            messages.append({"role": "user", "content": line.rstrip("\n")})
+            yield messages
+
+
+def _show(stream: Stream) -> str:
+    """Print the pieces as they come; Ctrl-C ends the text."""
+    written = []
+    try:
+        for piece in stream:
+            click.echo(piece, nl=False)
+            written.append(piece)
+    except KeyboardInterrupt:
+        stream.close()
+    click.echo()
+    return "".join(written)
+
+
+def _print(generator: Generator, stream: Stream, bandwidth: float) -> None:
+    """The figures, on the error stream, so that the text can be piped."""
+    console = make_console()
+    console.stderr = True
+    f = stream.figures
+    reused = f", {f.reused_tokens} known already" if f.reused_tokens else ""
+    lines = [
+        f"device   {generator.session.device.name}",
+        f"prefill  {f.prefill_rate:,.1f} tokens/s ({f.prompt_tokens} tokens{reused})",
+        f"decode   {f.decode_rate:,.1f} tokens/s ({f.tokens} tokens, ended by {stream.reason})",
+        f"first    {f.first_token_s * 1e3:,.1f} ms to the first token",
+        f"memory   weights {f.weight_bytes / 1e6:,.1f} MB, cache {f.cache_bytes / 1e6:,.2f} MB",
+        f"reading  {f.bandwidth_share(bandwidth):.1%} of the device's {bandwidth / 1e9:,.1f} GB/s",
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _load(files: tuple[str, ...]) -> dict[str, Any]:
+    found = {}
+    for item in files:
+        name, _, path = item.partition("=")
+        if not name or not path:
+            raise InputError(f"--load-inputs {item!r} is not NAME=FILE; write for example input_features=sound.npy")
+        try:
+            found[name] = np.load(Path(path), allow_pickle=False)
+        except (OSError, ValueError) as e:
+            raise InputError(f"{path} cannot be read as an .npy file: {e}") from e
+    return found

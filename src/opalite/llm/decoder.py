@@ -1,0 +1,173 @@
+"""Decoder: logits for the tokens of a text so far, with what the model keeps of them on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError, OptionError
+from .folder import ModelFolder
+from .ports import BRANCH, Ports, find_ports
+
+if TYPE_CHECKING:
+    from ..run.api.session import InferenceSession
+    from ..run.api.state import State
+
+_CHUNK_BYTES = 64 << 20
+_LEAST_CHUNK, _MOST_CHUNK = 32, 512
+
+
+class Decoder:
+    """A decoder and the text that it has read.
+
+    open_session: makes the session of a file, with the caller's options.
+    """
+
+    def __init__(self, folder: ModelFolder, open_session: Any) -> None:
+        self.session: InferenceSession = open_session(folder.decoder)
+        told = folder.told.get("decoder", {})
+        self.ports = find_ports(self.session.get_inputs(), self.session.get_outputs(), told)
+        self._state: State | None = None
+        if self.ports.caches:
+            self._state = self.session.state(self.ports.pairs)
+        self._first: InferenceSession | None = None
+        if folder.first is not None:
+            self._first = open_session(folder.first)
+            self._first_ports = find_ports(self._first.get_inputs(), self._first.get_outputs(), {})
+        self._encoded: dict[str, Any] = {}
+        self._tokens: list[int] = []
+        self._chunk = _MOST_CHUNK
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens that were read."""
+        return self._tokens
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of what is kept of the tokens; 0 for a model without a cache, which reads all of them each time."""
+        return 0 if self._state is None else self._state.nbytes
+
+    @property
+    def sessions(self) -> list[InferenceSession]:
+        """The sessions that it runs."""
+        return [s for s in (self.session, self._first) if s is not None]
+
+    def begin(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
+        """Go back to what `tokens` and those read before have in common; what is left to read, at least one token.
+
+        encoded: outputs of an encoder by name; with them nothing is kept.
+        """
+        common = 0
+        if encoded is None and not self._encoded:
+            limit = min(len(tokens) - 1, len(self._tokens))
+            common = next((i for i in range(limit) if tokens[i] != self._tokens[i]), limit)
+        if not self._go_back(common):
+            common = 0
+        if encoded is not None:
+            self._hold(encoded)
+        return list(tokens[common:])
+
+    def _go_back(self, length: int) -> bool:
+        if self._state is not None and length < len(self._tokens):
+            if length and BRANCH not in self.ports.caches:
+                try:
+                    self._state.truncate(length)
+                except OptionError:  # a state that is no cache: it begins anew
+                    length = 0
+            else:
+                length = 0
+            if not length:
+                self._state.reset()
+        kept = length > 0 or not self._tokens
+        del self._tokens[length:]
+        return kept
+
+    def _hold(self, encoded: Mapping[str, Any]) -> None:
+        """Feed an encoder's outputs in every run: under their own names, as caches, or as hidden states."""
+        self._encoded = {}
+        for session in self.sessions:
+            names = {a.name for a in session.get_inputs()}
+            for name, value in encoded.items():
+                for wanted in (name, name.replace("present", "past"), name.replace("present", "past_key_values")):
+                    if wanted in names:
+                        self._encoded[wanted] = value
+        hidden = [v for n, v in encoded.items() if n not in self._encoded and "hidden" in n]
+        for ports in (self.ports, getattr(self, "_first_ports", self.ports)):
+            arg = ports.roles.get("encoded")
+            if arg is not None and arg.name not in self._encoded:
+                if not hidden:
+                    raise InputError(
+                        f"the decoder's input '{arg.name}' is none of the encoder's outputs: {', '.join(encoded)}"
+                    )
+                self._encoded[arg.name] = hidden[0]
+
+    def read(self, tokens: Sequence[int]) -> Any:
+        """The logits [1, positions, vocabulary] after `tokens`, of the last ones at least.
+
+        Many tokens are read in pieces, so that the logits, which only the last position needs, stay small.
+        """
+        if self._state is None:
+            self._tokens += tokens
+            return self._run(self.session, self.ports, self._tokens, 0)[0]
+        if self._first is not None and not self._tokens:
+            return self._read_first(tokens)
+        logits = None
+        rest = list(tokens)
+        while rest:
+            size = len(rest) if BRANCH in self.ports.caches and not self._tokens else self._chunk
+            piece, rest = rest[:size], rest[size:]
+            feeds = {**self.ports.feeds(piece, len(self._tokens)), **self._held(self.session)}
+            logits = self._state.run(feeds, [self.ports.logits])[0]
+            self._tokens += piece
+            self._chunk = _chunk(np.shape(logits)[-1])
+        return logits
+
+    def _read_first(self, tokens: Sequence[int]) -> Any:
+        """By the model without a cache, which gives what the other takes."""
+        assert self._first is not None
+        assert self._state is not None
+        names = [a.name for a in self._first.get_outputs()]
+        found = dict(zip(names, self._run(self._first, self._first_ports, tokens, 0, names), strict=True))
+        taken = {p.past: p.present for p in self._state.pairs}
+        pasts = {n.replace("present", "past_key_values", 1): v for n, v in found.items() if n.startswith("present")}
+        missing = [n for n, present in taken.items() if n not in pasts and present not in found]
+        if missing:
+            raise InputError(
+                f"the decoder's '{missing[0]}' is given by no output of the first model: {', '.join(names)}"
+            )
+        self._state.take({n: pasts.get(n, found.get(present)) for n, present in taken.items()})
+        inputs = {a.name for a in self.session.get_inputs()}
+        self._encoded.update({n: v for n, v in pasts.items() if n in inputs and n not in taken})
+        self._tokens += tokens
+        return found[self._first_ports.logits]
+
+    def _run(
+        self,
+        session: InferenceSession,
+        ports: Ports,
+        tokens: Sequence[int],
+        past: int,
+        names: Sequence[str] | None = None,
+    ) -> list[Any]:
+        feeds = {**ports.feeds(tokens, past), **self._held(session)}
+        return session.run(names or [ports.logits], feeds)
+
+    def _held(self, session: InferenceSession) -> dict[str, Any]:
+        own = self._state is not None and session is self.session
+        taken = {p.past for p in self._state.pairs} if self._state is not None and own else set()
+        names = (a.name for a in session.get_inputs())
+        return {n: self._encoded[n] for n in names if n in self._encoded and n not in taken}
+
+    def close(self) -> None:
+        """Release what the device holds."""
+        for session in self.sessions:
+            session.close()
+
+
+def _chunk(vocabulary: int) -> int:
+    """Tokens to read at once: a power of two whose logits in float32 take 64 MiB at most, from 32 to 512."""
+    fits = max(1, _CHUNK_BYTES // (4 * vocabulary))
+    return min(_MOST_CHUNK, max(_LEAST_CHUNK, 1 << (fits.bit_length() - 1)))

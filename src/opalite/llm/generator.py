@@ -1,0 +1,244 @@
+"""Generator: a language model that writes, and `generate`, one text by one call."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import InputError, OptionError
+from ..run.api.session import InferenceSession
+from ..run.report.peaks import measure_bandwidth
+from .decoder import Decoder
+from .encoder import Encoder
+from .figures import Figures
+from .folder import ModelFolder, open_folder
+from .head import LogitsHead
+from .sampling import Sampling
+from .stream import Limits, Stream
+from .words import Message, Words
+
+Prompt = str | Sequence[int] | Sequence[Message]
+_TOKENS = 256
+"""Written at most, where neither the caller nor the model says how many."""
+_SAMPLES = ("temperature", "top_k", "top_p", "min_p")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A text that was written. reason: why it ended: 'end' (a token of the model's), 'stop' (a stop string), 'length'
+    or 'closed'."""
+
+    text: str
+    tokens: tuple[int, ...]
+    reason: str
+    figures: Figures
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Generator:
+    """A language model on one OpenCL device, and the text that it has read last: a prompt that begins like it reads
+    only what differs. A context manager; not thread-safe.
+
+    with opalite.Generator("folder") as writer:
+        for piece in writer.stream("Once upon a time", max_tokens=64):
+            print(piece, end="", flush=True)
+
+    model: a folder as optimum or onnxruntime-genai write them, or an .onnx file in one. file: the decoder's file, where
+    the folder holds several. options: InferenceSession's, such as device and precision.
+
+    Raises ModelFileError for files that are not there, InputError for inputs of the decoder that are not known,
+    ExtraError where the extra opalite[llm] is not installed.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], *, file: str | None = None, **options: Any) -> None:
+        self.folder: ModelFolder = open_folder(model, file)
+        self.words = Words(self.folder)
+
+        def open_session(path: Path) -> InferenceSession:
+            return InferenceSession(path, **options)
+
+        self._decoder = Decoder(self.folder, open_session)
+        self._encoder = None if self.folder.encoder is None else Encoder(open_session(self.folder.encoder))
+        self._head = LogitsHead(self._decoder.session, self._decoder.ports.logits)
+        self._stream: Stream | None = None
+
+    @property
+    def session(self) -> InferenceSession:
+        """The decoder's session."""
+        return self._decoder.session
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        chat: bool = False,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        ignore_end: bool = False,
+        encoder_inputs: Mapping[str, Any] | None = None,
+    ) -> Stream:
+        """The text that follows `prompt`, as an iterator of pieces; the text of an earlier call that goes on ends.
+
+        prompt: text, numbers of tokens, or messages of a chat, {"role": "user", "content": "..."}. chat: take the text
+            for a user's message, by the model's chat template. system: the system's message before it.
+        max_tokens: None takes the model's generation_config.json, else 256; never more than the model can see.
+        temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. None takes the model's configuration; where
+            that does not sample, and none of the first four is given, the likeliest token is taken each time.
+        stop: strings that end the text, which are not part of it. ignore_end: go on after tokens that end a text.
+        encoder_inputs: arrays by name for an encoder that does not read text, such as input_features.
+
+        Raises InputError for a prompt that the model cannot take, OptionError for values out of range.
+        """
+        started = time.perf_counter()
+        if self._stream is not None:
+            self._stream.close()
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        sampling = self._sampling(given, repetition_penalty, seed)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        text = self._text(prompt, chat, system)
+        if self._encoder is None:
+            if encoder_inputs:
+                raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(encoder_inputs)}")
+            tokens, encoded = self._prompt_tokens(text), None
+        else:
+            tokens, encoded = self._encode(self._encoder, text, encoder_inputs or {})
+        room = None if self.folder.positions is None else self.folder.positions - len(tokens)
+        if room is not None and room < 1:
+            raise InputError(
+                f"the prompt has {len(tokens)} tokens, and the model sees {self.folder.positions}, so that nothing can "
+                "follow: shorten it"
+            )
+        count = self._count(max_tokens, len(tokens))
+        limits = Limits(count if room is None else min(count, room), stops, self._ends(ignore_end), *self._banned())
+        rest = self._decoder.begin(tokens, encoded)
+        self._stream = Stream(
+            self._decoder, self._head, self.words, tokens, rest, sampling, limits, self.weight_bytes, started
+        )
+        return self._stream
+
+    def generate(self, prompt: Prompt, **options: Any) -> Generation:
+        """`stream` to its end: the whole text, its tokens, why it ended, and what it took."""
+        stream = self.stream(prompt, **options)
+        text = "".join(stream)
+        return Generation(text, tuple(stream.tokens), stream.reason, stream.figures)
+
+    def weight_bytes(self) -> int:
+        """Bytes of weights that the decoder's sessions hold on the device."""
+        return sum(s.stats().bytes.get("weights", 0) for s in self._decoder.sessions)
+
+    def measure_bandwidth(self) -> float:
+        """Bytes a second that a large copy on the device reads and writes, measured now."""
+        return measure_bandwidth(self.session.runtime)
+
+    def close(self) -> None:
+        """End the text that is being written, and release what the device holds."""
+        if self._stream is not None:
+            self._stream.close()
+        self._decoder.close()
+        self._head.close()
+        if self._encoder is not None:
+            self._encoder.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _text(self, prompt: Prompt, chat: bool, system: str | None) -> str | list[int]:
+        """Text or tokens; messages by the chat template."""
+        if isinstance(prompt, str):
+            if not chat and system is None:
+                return prompt
+            messages: list[Message] = [{"role": "user", "content": prompt}]
+        elif all(isinstance(t, int | np.integer) for t in prompt):
+            return [int(t) for t in prompt]  # type: ignore[arg-type]
+        elif all(isinstance(m, Mapping) for m in prompt):
+            messages = list(prompt)  # type: ignore[arg-type]
+        else:
+            raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        return self.words.chat(messages)
+
+    def _prompt_tokens(self, text: str | list[int]) -> list[int]:
+        tokens = self.words.encode(text) if isinstance(text, str) else text
+        if not tokens and self.folder.begin is not None:
+            tokens = [self.folder.begin]
+        if not tokens:
+            raise InputError("the prompt is empty, and the model names no token to begin with: give some text")
+        return tokens
+
+    def _encode(
+        self, encoder: Encoder, text: str | list[int], given: Mapping[str, Any]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """The tokens that the decoder begins with, and the encoder's outputs."""
+        if self.folder.begin is None:
+            raise InputError(
+                f"{self.folder.path} names no decoder_start_token_id in config.json or generation_config.json"
+            )
+        if encoder.takes_text:
+            tokens = self.words.encode(text) if isinstance(text, str) else text
+            return [self.folder.begin], encoder.run(tokens, given)
+        # The decoder's own first words: the prompt, or what the model says.
+        forced = sorted(self.folder.setting("forced_decoder_ids") or [])
+        words = self.words.encode(text, special=False) if isinstance(text, str) else text
+        return [self.folder.begin, *(words or [n for _, n in forced if n is not None])], encoder.run([], given)
+
+    def _sampling(self, given: Mapping[str, Any], penalty: float | None, seed: int | None) -> Sampling:
+        samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))
+        values = {n: self.folder.setting(n) if given[n] is None else given[n] for n in _SAMPLES} if samples else {}
+        if samples and values["temperature"] is None:
+            values["temperature"] = 1.0
+        penalty = self.folder.setting("repetition_penalty") if penalty is None else penalty
+        values.update(repetition_penalty=penalty, seed=seed)
+        return Sampling(**{n: v for n, v in values.items() if v is not None})
+
+    def _count(self, asked: int | None, prompt: int) -> int:
+        if asked is not None:
+            if asked < 1:
+                raise OptionError(f"max_tokens is a number from 1 on, got {asked!r}")
+            return asked
+        told = self.folder.setting("max_new_tokens")
+        return int(told) if told else _TOKENS
+
+    def _ends(self, ignored: bool) -> frozenset[int]:
+        return frozenset() if ignored else self.folder.ends
+
+    def _banned(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Tokens that never come, and those that do not come first."""
+        always = frozenset(self.folder.setting("suppress_tokens") or ())
+        return always, always | frozenset(self.folder.setting("begin_suppress_tokens") or ())
+
+
+def generate(model: str | os.PathLike[str] | Generator, prompt: Prompt, **options: Any) -> Generation:
+    """The text that follows `prompt`: `opalite.generate("folder", "Once upon a time", max_tokens=64).text`.
+
+    model: a folder or .onnx file as Generator takes it, or a Generator, which saves loading it each time.
+    options: Generator.stream's, and Generator's where `model` is a path (device, precision, file, ...).
+    """
+    if isinstance(model, Generator):
+        return model.generate(prompt, **options)
+    own = _stream_options()
+    with Generator(model, **{n: v for n, v in options.items() if n not in own}) as made:
+        return made.generate(prompt, **{n: v for n, v in options.items() if n in own})
+
+
+def _stream_options() -> frozenset[str]:
+    call: Callable[..., Any] = Generator.stream
+    return frozenset(call.__annotations__) - {"prompt", "return"}

@@ -1,0 +1,135 @@
+"""LogitsHead: the heavy part of choosing a token, on the device that computed the logits.
+
+An ONNX model of a few nodes, run as any other: the last position's logits, penalties, and the k largest. Of a row of
+150,000 numbers a few hundred bytes cross to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx import TensorProto, helper, numpy_helper
+
+from .sampling import Candidates
+
+if TYPE_CHECKING:
+    from ..run.api.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+_STEP = 64
+"""Lists of tokens are filled up to multiples of it, so that few sizes occur."""
+
+
+class LogitsHead:
+    """Candidates for the next token from a decoder's logits [1, positions, vocabulary], of float32 or float16.
+
+    session: the decoder's, on whose device the head runs. vocabulary: how many tokens there are.
+    """
+
+    def __init__(self, session: InferenceSession, logits: str) -> None:
+        self._device = session.device
+        info = next(a for a in session.get_outputs() if a.name == logits)
+        assert info.dtype is not None
+        self._type = TensorProto.FLOAT16 if info.dtype.np == np.float16 else TensorProto.FLOAT
+        self._sessions: dict[tuple[int, bool, bool], InferenceSession] = {}
+
+    def candidates(
+        self,
+        logits: Any,
+        count: int,
+        temperature: float = 1.0,
+        penalty: float = 1.0,
+        seen: Collection[int] = (),
+        banned: Collection[int] = (),
+    ) -> Candidates:
+        """The `count` likeliest tokens after the last position; count=0 stands for all.
+
+        logits: an array, or a value on the device. penalty: for the tokens `seen`. banned: tokens that are none.
+        """
+        feeds: dict[str, Any] = {"logits": logits}
+        vocabulary = int(np.shape(logits)[-1])
+        if penalty != 1 and seen:
+            feeds["seen"] = _filled(seen)
+            feeds["penalty"] = np.array([[penalty]], np.float32)
+        if banned:
+            feeds["banned"] = _filled(banned)
+        count = min(count, vocabulary)
+        if count != 1:
+            feeds["temperature"] = np.array([[temperature or 1.0]], np.float32)
+        found = self._session(count, "seen" in feeds, "banned" in feeds).run(None, feeds)
+        if count == 1:
+            return Candidates(np.zeros(1, np.float32), np.asarray(found[0]).reshape(1), 0.0, vocabulary == 1)
+        if count:
+            return Candidates(found[1][0], found[2][0], float(found[0].item()), count == vocabulary)
+        order = np.argsort(-found[1][0], kind="stable")
+        return Candidates(found[1][0][order], order, float(found[0].item()), True)
+
+    def _session(self, count: int, penalised: bool, banned: bool) -> InferenceSession:
+        from ..run.api.session import InferenceSession
+
+        key = count, penalised, banned
+        if key not in self._sessions:
+            model = _model(self._type, *key)
+            self._sessions[key] = InferenceSession(model, device=self._device, precision="fp32")
+        return self._sessions[key]
+
+    def close(self) -> None:
+        """Release what the device holds."""
+        for session in self._sessions.values():
+            session.close()
+
+
+def _filled(tokens: Collection[int]) -> Array:
+    """[1, n] with the first token again up to a multiple of _STEP: what happens to one token twice happens once."""
+    row = np.fromiter(sorted(tokens), np.int64)
+    return np.concatenate([row, np.full(-len(row) % _STEP, row[0])])[None]
+
+
+@cache
+def _model(element: int, count: int, penalised: bool, banned: bool) -> bytes:
+    """The head as an ONNX model: argmax for count 1, the whole row for count 0."""
+    nodes, inputs = [], [_info("logits", element, [1, "positions", "vocabulary"])]
+    constants = {"last": np.array(-1), "axis": np.array([1])}
+
+    def add(kind: str, names: Sequence[str], *outputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, names, outputs, **attributes))
+        return outputs[0]
+
+    row = add("Cast", [add("Gather", ["logits", "last"], "last_row", axis=1)], "row", to=TensorProto.FLOAT)
+    if penalised:
+        inputs += [_info("seen", TensorProto.INT64, [1, "seen_count"]), _info("penalty", TensorProto.FLOAT, [1, 1])]
+        constants["zero"] = np.zeros((1, 1), np.float32)
+        old = add("GatherElements", [row, "seen"], "old", axis=1)
+        below = add("Less", [old, "zero"], "below")
+        less, more = add("Mul", [old, "penalty"], "more"), add("Div", [old, "penalty"], "less")
+        new = add("Where", [below, less, more], "new")
+        row = add("ScatterElements", [row, "seen", new], "penalised", axis=1)
+    if banned:
+        inputs.append(_info("banned", TensorProto.INT64, [1, "banned_count"]))
+        constants["lowest"] = np.full((1, 1), -1e30, np.float32)
+        hidden = add("Expand", ["lowest", add("Shape", ["banned"], "banned_shape")], "hidden")
+        row = add("ScatterElements", [row, "banned", hidden], "allowed", axis=1)
+    if count == 1:
+        outputs = [_info(add("ArgMax", [row], "token", axis=1, keepdims=1), TensorProto.INT64, [1, 1])]
+    else:
+        inputs.append(_info("temperature", TensorProto.FLOAT, [1, 1]))
+        total = add("ReduceLogSumExp", [add("Div", [row, "temperature"], "scaled"), "axis"], "total", keepdims=1)
+        outputs = [_info(total, TensorProto.FLOAT, [1, 1])]
+        if count:
+            constants["count"] = np.array([count])
+            add("TopK", [row, "count"], "logit", "token", axis=1)
+            outputs += [_info("logit", TensorProto.FLOAT, [1, count]), _info("token", TensorProto.INT64, [1, count])]
+        else:
+            outputs.append(_info(add("Identity", [row], "logit"), TensorProto.FLOAT, [1, "vocabulary"]))
+    held = [numpy_helper.from_array(a, n) for n, a in constants.items() if any(n in node.input for node in nodes)]
+    graph = helper.make_graph(nodes, "logits_head", inputs, outputs, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _info(name: str, element: int, shape: Sequence[int | str]) -> Any:
+    return helper.make_tensor_value_info(name, element, list(shape))

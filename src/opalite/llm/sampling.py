@@ -1,0 +1,106 @@
+"""Sampling: how the next token is chosen of the likeliest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import OptionError
+
+Array = np.ndarray[Any, Any]
+_RANGES = {"temperature": (0, np.inf), "top_k": (0, np.inf), "top_p": (0, 1), "min_p": (0, 1)}
+CANDIDATES = 256
+"""Tokens that cross to the host where no top_k says how many: what they hold not, the whole row tells."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to choose the next token.
+
+    temperature: logits are divided by it; 0 takes the likeliest token (greedy). top_k: of the k likeliest, 0 of all.
+    top_p: of the fewest likeliest whose probabilities sum to at least top_p. min_p: of those at least min_p times as
+    probable as the likeliest. All are applied in this order, each to what the last left. repetition_penalty: logits of
+    tokens that occur already are divided by it where positive and multiplied where negative (CTRL, Keskar et al. 2019).
+    seed: equal seeds give equal texts; None takes another each time. Raises OptionError for values out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                raise OptionError(f"{name} is a number from {low} to {high}, got {getattr(self, name)!r}")
+        if self.repetition_penalty <= 0:
+            raise OptionError(f"repetition_penalty is above 0 (1 changes nothing), got {self.repetition_penalty!r}")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken."""
+        return self.temperature == 0 or self.top_k == 1
+
+    @property
+    def candidates(self) -> int:
+        """How many of the likeliest tokens the host looks at."""
+        return 1 if self.is_greedy else self.top_k or CANDIDATES
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The likeliest tokens, falling. logits: [k] after penalties. tokens: [k]. log_sum: the logarithm of the sum of
+    exp(logit / temperature) over all tokens. is_all: whether there are no others."""
+
+    logits: Array
+    tokens: Array
+    log_sum: float
+    is_all: bool
+
+
+def pick(found: Candidates, sampling: Sampling, draw: float, whole: Callable[[], Candidates]) -> int:
+    """The token that `draw`, a number in [0, 1), chooses.
+
+    whole: all tokens as candidates, called only where the likeliest do not decide.
+    """
+    chosen = _pick(found, sampling, draw)
+    if chosen is None:
+        chosen = _pick(whole(), sampling, draw)
+        assert chosen is not None
+    return chosen
+
+
+def _pick(found: Candidates, sampling: Sampling, draw: float) -> int | None:
+    """The token, or None where it depends on those that are no candidates."""
+    if sampling.is_greedy:
+        return int(found.tokens[0])
+    scaled = found.logits.astype(np.float64) / sampling.temperature
+    complete, log_sum = found.is_all, found.log_sum
+    if 0 < sampling.top_k <= len(scaled):
+        scaled, complete = scaled[: sampling.top_k], True
+        log_sum = scaled[0] + np.log(np.exp(scaled - scaled[0]).sum())
+    shares = np.exp(scaled - log_sum)
+    sums = np.cumsum(shares)
+    count = len(shares)
+    if sampling.top_p < 1:
+        count = int(np.searchsorted(sums, sampling.top_p)) + 1
+        if count > len(shares) and not complete:
+            return None
+        complete, count = True, min(count, len(shares))
+    if sampling.min_p > 0:
+        likely = int((shares >= sampling.min_p * shares[0]).sum())
+        if likely == len(shares) and not complete:
+            return None
+        complete, count = True, min(count, max(1, likely))
+    kept = sums[count - 1] if complete else 1.0
+    place = int(np.searchsorted(sums[:count], draw * kept, side="right"))
+    if place >= count:
+        if not complete:
+            return None
+        place = count - 1  # sums fall short of one by a rounding
+    return int(found.tokens[place])
