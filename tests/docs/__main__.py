@@ -57,6 +57,7 @@ _WANTED = (
     (r"--plot", "matplotlib", r" --plot \S+", ""),
     (r"benchmarks\.gpu\b", "torch", r"^.*$", ""),
     (r"train\.py", "torch", r"^.*$", ""),
+    (r"opalite generate|write\.py", "tokenizers", r"^.*$", ""),
 )
 """Commands that name this want that package; without it, what is put in the place of what."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
-    ROOT / "examples" / "super_resolution" / "README.md",
+    *(ROOT / "examples" / name / "README.md" for name in ("super_resolution", "tiny_writer")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _STARTS = re.compile(r"(?:[A-Z_]+=\S+ )*(?:opalite|python|pip|make|pytest) (?![=,.(])")
@@ -36,7 +37,7 @@ class Command:
     @property
     def words(self) -> list[str]:
         """Program and arguments, without quotation marks."""
-        return [w.strip("'\"") for w in self.text.split()[len(_assignments(self.text)) :]]
+        return shlex.split(self.text)[len(_assignments(self.text)) :]
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}: {self.text}"
