@@ -121,7 +121,7 @@ class DeviceMemoryError(DeviceError):
 
 
 class PlacementError(OpaliteError, Fail):
-    """`strict=True` and a node has no device kernel."""
+    """`strict=True` and a node has no device kernel; or no kernel casts a tensor to the layout that another binds."""
 
 
 class TerminatedError(OpaliteError, Fail):

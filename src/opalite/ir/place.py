@@ -63,7 +63,8 @@ class Layout:
     def pack(self) -> int:
         """Channels that lie side by side at each position, 1 in row-major order. ValueError for any further kind."""
         if not (self.is_row_major or self.is_packed or self.is_image):
-            raise ValueError(f"layout {self} is none of {', '.join(kind.value for kind in LayoutKind)}")
+            known = (LayoutKind.ROW_MAJOR, LayoutKind.PACKED, LayoutKind.TEXELS)
+            raise ValueError(f"layout {self} is none of {', '.join(kind.value for kind in known)}")
         return self.block
 
     def storage_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:

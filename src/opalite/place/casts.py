@@ -6,11 +6,13 @@ layout and precision change on the device in one cast (as in MNN: host to buffer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..errors import PlacementError
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node, Value, fresh_value
 from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
@@ -74,13 +76,23 @@ class _Caster:
             options, refusals = find_options(node, self.device, None, self.measured, tier=self.tier)
             fits = (o for o in options if self.graph.trace is None or confirm(node, self.device, o) is None)
             picked = next(fits, None)
-            assert picked is not None, f"no kernel casts {v!r} from {v.type.place} to {place}: {refusals}"
+            if picked is None:
+                return self._by_rows(v, place, refusals)
             node.choice = Choice(replace(picked, binding=binding), options, refusals)
         else:
             node.choice = Choice(Option(None, binding, 0.0))
         self.nodes.append(node)
         self.made[v, place] = out
         return out
+
+    def _by_rows(self, v: Value, place: Place, refusals: Mapping[str, str]) -> Value:
+        """`v` in `place` by two casts: a layout need only have casts to row-major order and back, of one precision."""
+        source = v.type.place
+        between = (place if source.layout == FLAT else source).with_layout(FLAT)
+        if between in (source, place):
+            why = "; ".join(f"{kernel}: {reason}" for kernel, reason in refusals.items())
+            raise PlacementError(f"no kernel casts {v!r} from {source} to {place}, which a reader wants: {why}")
+        return self.to_node(self.to_node(v, between), place)
 
 
 def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None, tier: Tier = "special") -> None:

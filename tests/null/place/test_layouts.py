@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from opalite.ir import FLAT, IMAGE, DType, Layout, LayoutKind, Node, TensorType, Value, packed
+from opalite.errors import PlacementError
+from opalite.expr.trace import call
+from opalite.ir import FLAT, HOST, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
 from opalite.ir.place import OPENCL
+from opalite.ir.precision import Precision
+from opalite.kernels import registry
+from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.packing import pack_array, unpack_array
 from opalite.kernels.registry import kernels_for
-from opalite.ops.elementwise import PlaceCast
+from opalite.ops.elementwise import Elementwise, PlaceCast
+from opalite.place.casts import insert_casts
+from opalite.place.options import Choice, Option
 from opalite.place.pick import is_free_cast
 
 from .test_image_plans import ADRENO, load
@@ -27,6 +35,69 @@ class Later(Enum):
 
 
 NEW = Layout(cast(LayoutKind, Later.CHANNELS_LAST), 4)
+
+
+class CastLater(Kernel):
+    """Between NEW and row-major order, of one precision: all that a layout has to bring along."""
+
+    op, source = "PlaceCast", "move/place_cast.cl"
+
+    def refuse(self, p: Any) -> str | None:
+        x, y = p.node.x.type, p.node.y.type
+        fits = {x.layout, y.layout} == {NEW, FLAT} and x.storage is y.storage
+        return None if fits else "it casts between NEW and row-major order"
+
+    def bindings(self, p: Any) -> list[Binding]:
+        return [Binding((p.node.x.type.layout,), (p.node.y.type.layout,))]
+
+
+def casts(graph: Graph) -> list[tuple[str, str]]:
+    """What each cast of a graph placed by hand comes from and goes to, transfers aside."""
+    insert_casts(graph, CPU)
+    nodes = [n for n in graph.nodes if isinstance(n.op, PlaceCast) and n.choice is not None and n.choice.kernel]
+    return [(str(n.x.type.place), str(n.y.type.place)) for n in nodes]
+
+
+def read_in(layouts: Sequence[Layout], precision: Precision = Precision.FP32) -> Graph:
+    """Nodes one after another, each of which reads and writes one of `layouts`."""
+    graph = Graph()
+    v = Value("x", TensorType(DType.FLOAT32, (1, 8, 5, 5), HOST))
+    graph.inputs = [v]
+    for i, layout in enumerate(layouts):
+        node = Node(Elementwise(call("neg", DType.FLOAT32)), [v], [], precision=precision)
+        v = Value(f"v{i}", TensorType(DType.FLOAT32, (1, 8, 5, 5), OPENCL.with_layout(layout)), producer=node)
+        node.outputs = [v]
+        node.choice = Choice(Option(None, Binding((layout,), (layout,)), 0.0))
+        graph.nodes.append(node)
+    graph.outputs = [v]
+    return graph
+
+
+def test_a_layout_needs_no_cast_to_every_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To row-major order and back, of one precision, is enough: other casts go by way of these."""
+    own = kernels_for("PlaceCast")
+    monkeypatch.setitem(registry._KERNELS, "PlaceCast", [*own, CastLater()])
+    later = f"opencl/{NEW}"
+    assert casts(read_in([NEW, packed(16), NEW])) == [
+        ("opencl/NCHW", later),
+        (later, "opencl/NCHW"),
+        ("opencl/NCHW", "opencl/NC16HW16"),
+        ("opencl/NC16HW16", "opencl/NCHW"),
+        ("opencl/NCHW", later),
+        (later, "opencl/NCHW"),
+    ]
+    half = f"opencl/f16/{NEW}"
+    assert casts(read_in([NEW], Precision.FP16)) == [
+        ("opencl/NCHW", "opencl/f16/NCHW"),
+        ("opencl/f16/NCHW", half),
+        (half, "opencl/f16/NCHW"),
+        ("opencl/f16/NCHW", "opencl/NCHW"),
+    ]
+
+
+def test_a_layout_without_casts_is_refused_by_name() -> None:
+    with pytest.raises(PlacementError, match=r"no kernel casts %x\S*: .* to opencl/channels-last buffer"):
+        casts(read_in([NEW]))
 
 
 def test_names_and_kinds() -> None:
