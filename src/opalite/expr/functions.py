@@ -71,6 +71,15 @@ class Function:
     grows: bool = False
     bits: bool = False
 
+    def takes(self, dtype: DType) -> bool:
+        """Whether it has a meaning where its first argument is of that type; of types that the host holds alone, NumPy
+        tells."""
+        if dtype.is_float:
+            return self.floats is not None
+        if dtype is DType.BOOL and self.booleans is not None:
+            return True
+        return self.integers is not None if dtype.is_int or dtype is DType.BOOL else True
+
 
 def find_function(name: str, arguments: int | None = None) -> Function:
     """The row called `name`; ValueError with close names if there is none, or if it takes no `arguments` arguments."""

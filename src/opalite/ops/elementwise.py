@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import ShapeError
 from ..expr.core import Expr, evaluate
+from ..expr.functions import find_function
 from ..ir.graph import Node, Value
 from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, register_op, tensor
 
 
 @register_op
@@ -25,13 +27,15 @@ class Elementwise(Op):
 
     def check_shape(self, ins: Types) -> None:
         expr = self.expr
-        need(
-            len(ins) >= len(expr.dtypes),
-            f"expression '{expr}' needs {len(expr.dtypes)} inputs, got {len(ins)}",
-        )
+        if len(ins) < len(expr.dtypes):  # a text of the expression takes a while, and few are refused
+            raise ShapeError(f"expression '{expr}' needs {len(expr.dtypes)} inputs, got {len(ins)}")
         for i, want in enumerate(expr.dtypes):
-            t = tensor(ins, i, f"operand ${i}")
-            need(t.dtype is want, f"operand ${i} of '{expr}' is {want}, got {t}")
+            if (t := tensor(ins, i, "an operand")).dtype is not want:
+                raise ShapeError(f"operand ${i} of '{expr}' is {want}, got {t}")
+        for instr in expr.instrs:
+            kind = expr.ref_dtype(instr.args[0])
+            if not find_function(instr.fn).takes(kind):
+                raise ShapeError(f"'{instr.fn}' of '{expr}' has no meaning on {kind.short}: cast what it takes")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         shapes = [t.shape for t in ins if t is not None]

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opalite.errors import ShapeError
 from opalite.expr.core import Expr, In, Instr, Lit, evaluate
 from opalite.expr.functions import FUNCTIONS, Function, Result
 from opalite.expr.text import parse_expr
 from opalite.expr.trace import Builder, Sym, bind, call, cast_expr, coord, trace, where
-from opalite.ir import DeviceInfo, DType
+from opalite.ir import DeviceInfo, DType, TensorType
 from opalite.kernels.codegen.generate import generate, generation_refusal
 from opalite.kernels.codegen.vectors import WIDTHS, Vec, compute_type, load, number, store
 from opalite.kernels.elementwise.flat import make_walk
+from opalite.ops.elementwise import Elementwise
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
 I8, I32, I64, U8, U32, U64, BOOL = (
@@ -192,6 +194,7 @@ def test_every_function_has_the_opencl_forms_that_its_row_says(row: Function, wi
         dtypes = dtypes_of(row.name, dtype)
         expr = call(row.name, *dtypes)
         form = row.floats if dtype.is_float else row.integers if dtype is not BOOL else row.booleans or row.integers
+        assert row.takes(dtypes[0]) == (form is not None)
         for device in (CPU, replace(GPU, fp64=True)):
             operands = [f"x{k}" for k in range(len(dtypes))]
             if form is None:
@@ -203,6 +206,14 @@ def test_every_function_has_the_opencl_forms_that_its_row_says(row: Function, wi
             assert all(x in "".join(code.statements) for x in operands)
         if form is not None and (dtype is not BOOL or row.booleans is not None):
             assert evaluate(expr, [np.ones(2, d.np) for d in dtypes], (2,)).dtype == expr.dtype.np
+
+
+@pytest.mark.parametrize("fn, dtype", [("exp", I32), ("sqrt", BOOL), ("bitand", F32), ("tanh", BOOL)])
+def test_a_function_without_meaning_on_its_operand_is_refused_before_planning(fn: str, dtype: DType) -> None:
+    dtypes = dtypes_of(fn, dtype)
+    op, types = Elementwise(call(fn, *dtypes)), [TensorType(d, (3,)) for d in dtypes]
+    with pytest.raises(ShapeError, match=f"'{fn}' of '{fn}.*' has no meaning on {dtype.short}: cast"):
+        op.check_shape(types)
 
 
 def test_functions_are_found_by_name_and_count_of_arguments() -> None:
