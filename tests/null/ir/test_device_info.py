@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opalite.ir import device_family
 from opalite.ir.device import DeviceInfo
 from opalite.ir.device_family import (
     ADDRESSES,
@@ -15,8 +16,10 @@ from opalite.ir.device_family import (
     PTX_DOT,
     PTX_MMA,
     SLOW_SUB_BUFFERS,
+    UNBUILT,
     find_family,
 )
+from opalite.kernels.registry import all_kernels
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -49,6 +52,15 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
     tried = {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, ADDRESSES}
     assert set(found.quirks) - {SLOW_SUB_BUFFERS} == set(d.quirks) - tried - {SLOW_SUB_BUFFERS}
     assert (SLOW_SUB_BUFFERS in found.quirks) == bool({SLOW_SUB_BUFFERS, ADDRESSES} & set(d.quirks))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_every_quirk_is_one_that_something_avoids(file: Path) -> None:
+    """A misspelt one would be avoided by nobody, and nobody would say so."""
+    known = {v for k, v in vars(device_family).items() if k.isupper() and not k.startswith("_") and isinstance(v, str)}
+    known |= {UNBUILT + kernel.name for kernel in all_kernels()}
+    d = DeviceInfo.from_json(file.read_text())
+    assert set(d.quirks) <= known - {UNBUILT}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)

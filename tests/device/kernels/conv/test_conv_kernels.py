@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,6 @@ from opalite.expr.text import parse_expr
 from opalite.ir.device import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.ir.place import Memory
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
@@ -59,7 +59,7 @@ CASES = {
 OPERATORS = ("Conv", "ConvTranspose", "IntegerConv", "Pool")
 KERNELS = [pytest.param(k, id=k.name) for op in OPERATORS for k in kernels_for(op)]
 FUSED = ("blocks", "pointwise", "depthwise")
-"""Cases with an expression behind the sum, where the operator takes one, and once more in half storage."""
+"""Cases with an expression behind the sum, where operator and kernel take one, and once more in half storage."""
 DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 DESCRIBED = [DeviceInfo.from_json(path.read_text(encoding="utf-8")) for path in sorted(DEVICES.glob("*.json"))]
 RUNS = [(name, None) for name in CASES] + [(name, DType.FLOAT16) for name in FUSED]
@@ -99,19 +99,21 @@ def inputs(op: str, case: Case, rng: np.random.Generator) -> tuple[dict[str, Any
 
 
 def nodes(rt: Runtime, kernel: Kernel, name: str, stored: DType | None) -> Iterator[tuple[Node, list[Array | None]]]:
-    """The node of a case in all layouts that the kernel binds, its weights constant if it wants them so."""
+    """The node of a case in all layouts that the kernel binds, with an expression if it takes one, and its weights
+    constant if it wants them so."""
     made = inputs(kernel.op, CASES[name], np.random.default_rng(0))
     if made is None or (stored is not None and kernel.op == "IntegerConv"):
         return
     attrs, arrays = made
+    forms = [attrs]
     if name in FUSED and kernel.op in ("Conv", "ConvTranspose"):
-        attrs["epilogue"] = parse_expr("max($0, 0.0:f32)", [DType.FLOAT32])
-    for const in ((), range(1, len(arrays))):
-        flat = make_node(kernel.op, attrs, arrays, const=const, precision=stored)
+        forms.insert(0, {**attrs, "epilogue": parse_expr("max($0, 0.0:f32)", [DType.FLOAT32])})
+    for form, const in product(forms, ((), range(1, len(arrays)))):
+        flat = make_node(kernel.op, form, arrays, const=const, precision=stored)
         problem = kernel.problem(flat, rt.info)
         if kernel.refuse(problem) is None:
             for binding in kernel.bindings(problem):
-                node = make_node(kernel.op, attrs, arrays, const=const, binding=binding, precision=stored)
+                node = make_node(kernel.op, form, arrays, const=const, binding=binding, precision=stored)
                 if _is_held(rt, binding):
                     yield node, arrays
             return
@@ -119,7 +121,7 @@ def nodes(rt: Runtime, kernel: Kernel, name: str, stored: DType | None) -> Itera
 
 def _is_held(rt: Runtime, binding: Binding) -> bool:
     layouts = [x for x in (*binding.inputs, *binding.outputs) if x is not None]
-    return rt.info.image_support or all(x.memory is not Memory.IMAGE2D for x in layouts)
+    return rt.info.image_support or not any(x.is_image for x in layouts)
 
 
 @pytest.mark.parametrize("name, stored", RUNS, ids=lambda x: x if isinstance(x, str) else "fp16" if x else "fp32")
