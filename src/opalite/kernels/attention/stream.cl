@@ -1,18 +1,20 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on CPUs.
-// One work-item takes `rows` queries (a multiple of MR) of one head through all keys, WIDTH = 2 * PACK keys at a time,
-// so that scores never leave the cache. The softmax runs along: where a later block raises a row's maximum, what was
-// summed before is scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Grid: (ceil(S / rows), H, B), groups of
-// one work-item.
+// One work-item takes `rows` queries (a multiple of MR) of one head through all keys, BLOCKS blocks of WIDTH = 2 * PACK
+// keys at a time, so that scores never leave the cache. The softmax runs along: where later keys raise a row's maximum,
+// what was summed before is scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Grid: (ceil(S / rows), H, B),
+// groups of one work-item.
 //   MR        rows of a register tile
+//   BLOCKS    of keys, for which a row's maximum and factor are computed once
 //   MASK      0 none, 1 a mask whose elements lie side by side along t, 2 one element for all t
 //   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
 //   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
-//   work      local memory, see the pointers into it; columns is Dv rounded up to WIDTH
+//   work      local memory, see the pointers into it; columns is Dv rounded up to PACK
 #include "attention/common.cl"
 #include "include/block_transpose.cl"
 #include "include/reduce_lanes.cl"
 #ifndef MR
 #define MR 8
+#define BLOCKS 2
 #define MASK 0
 #define CAUSAL 0
 #define SOFTCAP 0
@@ -26,6 +28,7 @@
 #endif
 #define NV 2
 #define WIDTH (NV * PACK)
+#define KEYS (BLOCKS * WIDTH)
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define GET(p, i) VLOAD(PACK, i, p)
 #define PUT(p, i, v) VSTORE(PACK, v, i, p)
@@ -72,7 +75,7 @@ static inline void stage_rows(global const REAL *x, int step, local ACC *out, in
     }
 }
 
-// p[MR][WIDTH]: products of MR queries with WIDTH keys.
+// p[MR][KEYS], of which WIDTH: products of MR queries with WIDTH keys.
 static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p, int D) {
     ACCV sum[MR][NV];
     EACH_ROW EACH_VECTOR sum[i][j] = (ACCV)0;
@@ -82,7 +85,7 @@ static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p,
         EACH_VECTOR kv[j] = GET(kt, d * WIDTH + j * PACK);
         EACH_ROW EACH_VECTOR sum[i][j] += (ACCV)qs[i * D + d] * kv[j];
     }
-    EACH_ROW EACH_VECTOR PUT(p, i * WIDTH + j * PACK, sum[i][j]);
+    EACH_ROW EACH_VECTOR PUT(p, i * KEYS + j * PACK, sum[i][j]);
 }
 
 // PACK elements of a row of the mask from key t on.
@@ -97,50 +100,60 @@ static inline ACCV mask_lanes(global const REAL *mask, int t, int T) {
 #endif
 }
 
-// Turns scores p[WIDTH] of keys from t on into exponentials, adds them to sums[PACK] and raises `most`, the row's
-// largest score so far. Keys from `seen` on do not count. Returns the factor for what was summed before.
-static inline ACC soften(local ACC *p, local ACC *sums, local ACC *most, global const REAL *mask, int t, int T,
-                         int seen, ACC softcap) {
-    ACCV x[NV];
-    EACH_VECTOR {
-        const int first = t + j * PACK;
-        x[j] = GET(p, j * PACK);
+// Turns scores p[count] of keys from t on, whole blocks, into exponentials, adds them to sums[PACK] and raises `most`,
+// the row's largest score so far. Keys from `seen` on do not count. Returns the factor for what was summed before.
+static inline ACC soften(local ACC *p, int count, local ACC *sums, local ACC *most, global const REAL *mask, int t,
+                         int T, int seen, ACC softcap) {
+    const ACC before = *most;
+    ACCV top[NV];
+    EACH_VECTOR top[j] = (ACCV)before;
+    #pragma unroll 1
+    for (int c = 0; c < count; c += WIDTH) EACH_VECTOR {
+        const int at = c + j * PACK, first = t + at;
+        ACCV x = GET(p, at);
 #if SOFTCAP
-        x[j] = TANHV(x[j] / softcap) * softcap;
+        x = TANHV(x / softcap) * softcap;
 #endif
 #if MASK
-        x[j] += mask_lanes(mask, first, T);
+        x += mask_lanes(mask, first, T);
 #endif
-        if (first + PACK > seen) x[j] = FIRST_LANES(seen - first) ? x[j] : (ACCV)(-INFINITY);
+        if (first + PACK > seen) x = FIRST_LANES(seen - first) ? x : (ACCV)(-INFINITY);
+        PUT(p, at, x);
+        top[j] = LARGER(top[j], x);
     }
-    const ACC before = *most, largest = LARGER(FOLD_LANES(LARGER, LARGER(x[0], x[1])), before);
+    const ACC largest = FOLD_LANES(LARGER, LARGER(top[0], top[1]));
     // A row that has seen nothing yet stays at zero.
     const ACC shift = largest == (ACC)(-INFINITY) ? (ACC)0 : largest, keep = EXP1(before - shift);
-    ACCV sum = GET(sums, 0) * keep;
-    EACH_VECTOR {
-        x[j] = EXPV(x[j] - shift);
-        sum += x[j];
-        PUT(p, j * PACK, x[j]);
+    ACCV sum[NV];
+    sum[0] = GET(sums, 0) * keep;
+    sum[1] = (ACCV)0;
+    #pragma unroll 1
+    for (int c = 0; c < count; c += WIDTH) EACH_VECTOR {
+        const ACCV x = EXPV(GET(p, c + j * PACK) - shift);
+        sum[j] += x;
+        PUT(p, c + j * PACK, x);
     }
-    PUT(sums, 0, sum);
+    PUT(sums, 0, sum[0] + sum[1]);
     *most = largest;
     return keep;
 }
 
-// y[MR][columns] = y * keep + p[MR][WIDTH] v[WIDTH][columns].
-static inline void add_values(local const ACC *p, local const ACC *vs, local ACC *y, const ACC *keep, int columns) {
-    for (int c = 0; c < columns; c += WIDTH) {
-        ACCV sum[MR][NV];
-        EACH_ROW EACH_VECTOR sum[i][j] = GET(y, i * columns + c + j * PACK) * keep[i];
-        #pragma unroll 1
-        for (int l = 0; l < WIDTH; ++l) {
-            ACCV vv[NV];
-            EACH_VECTOR vv[j] = GET(vs, l * columns + c + j * PACK);
-            EACH_ROW EACH_VECTOR sum[i][j] += (ACCV)p[i * WIDTH + l] * vv[j];
-        }
-        EACH_ROW EACH_VECTOR PUT(y, i * columns + c + j * PACK, sum[i][j]);
+// `vectors` of y[MR][columns] from the first on: y * keep + p[MR][KEYS] v[KEYS][columns], of which `count` keys.
+#define ADD_VALUES(name, vectors)                                                                                      \
+    static inline void name(local const ACC *p, local const ACC *vs, local ACC *y, const ACC *keep, int columns,      \
+                            int count) {                                                                              \
+        ACCV sum[MR][vectors];                                                                                        \
+        EACH_ROW _Pragma("unroll") for (int j = 0; j < vectors; ++j)                                                  \
+            sum[i][j] = GET(y, i * columns + j * PACK) * keep[i];                                                     \
+        _Pragma("unroll 1") for (int l = 0; l < count; ++l) {                                                         \
+            ACCV vv[vectors];                                                                                         \
+            _Pragma("unroll") for (int j = 0; j < vectors; ++j) vv[j] = GET(vs, l * columns + j * PACK);              \
+            EACH_ROW _Pragma("unroll") for (int j = 0; j < vectors; ++j) sum[i][j] += (ACCV)p[i * KEYS + l] * vv[j];  \
+        }                                                                                                             \
+        EACH_ROW _Pragma("unroll") for (int j = 0; j < vectors; ++j) PUT(y, i * columns + j * PACK, sum[i][j]);       \
     }
-}
+ADD_VALUES(add_wide, NV)
+ADD_VALUES(add_narrow, 1)
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void attention_stream(global const REAL *restrict q, global const REAL *restrict k,
@@ -149,18 +162,18 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
                              int mask_h, int mask_s, int rows, ACC scale, ACC softcap, local ACC *work) {
     const int s0 = get_global_id(0) * rows, h = get_global_id(1), b = get_global_id(2);
     if (s0 >= S || h >= heads || b >= batches) return;
-    const int count = min(rows, S - s0), all = (count + MR - 1) / MR * MR, columns = (Dv + WIDTH - 1) / WIDTH * WIDTH;
+    const int count = min(rows, S - s0), all = (count + MR - 1) / MR * MR, columns = (Dv + PACK - 1) / PACK * PACK;
     q = HEAD(q, b, h) + s0 * q_s;
     k = HEAD(k, b, h / sharing);
     v = HEAD(v, b, h / sharing);
     y = HEAD(y, b, h) + s0 * y_s;
     mask += (size_t)b * mask_b + (size_t)h * mask_h;
     local ACC *qs = work;                        // [rows][D], scaled
-    local ACC *kt = qs + rows * D;               // [D][WIDTH]
-    local ACC *vs = kt + D * WIDTH;              // [WIDTH][columns]
-    local ACC *sum_y = vs + WIDTH * columns;     // [rows][columns]
-    local ACC *p = sum_y + rows * columns;       // [MR][WIDTH]
-    local ACC *sums = p + MR * WIDTH;            // [rows][PACK], of exponentials
+    local ACC *kt = qs + rows * D;               // [BLOCKS][D][WIDTH]
+    local ACC *vs = kt + D * KEYS;               // [KEYS][columns]
+    local ACC *sum_y = vs + KEYS * columns;      // [rows][columns]
+    local ACC *p = sum_y + rows * columns;       // [MR][KEYS]
+    local ACC *sums = p + MR * KEYS;             // [rows][PACK], of exponentials
     local ACC *most = sums + rows * PACK;        // [rows]
 
     stage_rows(q, q_s, qs, count, all, D, D, scale);
@@ -170,19 +183,22 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
         most[r] = -INFINITY;
     }
     const int keys = CAUSAL ? min(T, s0 + count) : T;
-    for (int t = 0; t < keys; t += WIDTH) {
-        stage_keys(k, k_s, kt, t, T, D);
-        stage_rows(v + (size_t)t * v_s, v_s, vs, min(WIDTH, T - t), WIDTH, Dv, columns, (ACC)1);
+    for (int t = 0; t < keys; t += KEYS) {
+        const int now = min(KEYS, (keys - t + WIDTH - 1) / WIDTH * WIDTH);
+        for (int c = 0; c < now; c += WIDTH) stage_keys(k, k_s, kt + c * D, t + c, T, D);
+        stage_rows(v + (size_t)t * v_s, v_s, vs, min(now, T - t), now, Dv, columns, (ACC)1);
         for (int r = 0; r < all; r += MR) {
             ACC keep[MR];
-            score(qs + r * D, kt, p, D);
+            for (int c = 0; c < now; c += WIDTH) score(qs + r * D, kt + c * D, p + c, D);
             #pragma unroll 1
             for (int i = 0; i < MR; ++i) {
                 const int s = min(s0 + r + i, S - 1), seen = CAUSAL ? min(T, s + 1) : T;
-                keep[i] = soften(p + i * WIDTH, sums + (r + i) * PACK, most + r + i, mask + (size_t)s * mask_s, t, T,
-                                 seen, softcap);
+                keep[i] = soften(p + i * KEYS, now, sums + (r + i) * PACK, most + r + i, mask + (size_t)s * mask_s, t,
+                                 T, seen, softcap);
             }
-            add_values(p, vs, sum_y + r * columns, keep, columns);
+            int c = 0;
+            for (; c + WIDTH <= columns; c += WIDTH) add_wide(p, vs + c, sum_y + r * columns + c, keep, columns, now);
+            if (c < columns) add_narrow(p, vs + c, sum_y + r * columns + c, keep, columns, now);
         }
     }
     for (int r = 0; r < count; ++r) {

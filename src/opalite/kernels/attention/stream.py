@@ -17,7 +17,8 @@ from ..registry import register
 from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, sizes_of
 
 ITEMS_A_CORE = 4  # work-items for each core that balance uneven cores
-MOST_ROWS = 64  # queries of a work-item whose sums stay in the first cache for usual head sizes
+MOST_ROWS = 128  # queries of a work-item, for which the staged keys are used
+STAGED = 128 << 10  # bytes of keys and values at a time, which stay in the second cache with the sums
 
 
 def cpu_functions(node: Node, pack: int) -> str:
@@ -33,17 +34,18 @@ def cpu_functions(node: Node, pack: int) -> str:
 
 @register
 class AttentionStream(Kernel):
-    """MR queries in a register tile; ROWS queries for each work-item, 0 for a number that balances the cores."""
+    """MR queries in a register tile, BLOCKS blocks of keys at a time; ROWS queries for each work-item, 0 for a number
+    that balances the cores."""
 
     op = "Attention"
     problem = AttentionProblem
     source = "attention/stream.cl"
-    space: ClassVar[Space] = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64)}
+    space: ClassVar[Space] = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64, 128), "BLOCKS": (1, 2, 4, 8)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         if not p.device.is_cpu:
             return "register tiles of one work-item are for CPUs"
-        needed = _work_bytes(p.node, p.device, 8)
+        needed = _work_bytes(p.node, p.device, 8, 1)
         if needed > p.device.local_mem:
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
         return attention_refusal(p)
@@ -51,12 +53,13 @@ class AttentionStream(Kernel):
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         if params["ROWS"] and params["ROWS"] < params["MR"]:
             return "a work-item takes at least one tile of rows"
-        if _work_bytes(p.node, p.device, self._rows(p.node, params, p.device)) > p.device.local_mem:
+        rows = self._rows(p.node, params, p.device)
+        if _work_bytes(p.node, p.device, rows, params["BLOCKS"]) > p.device.local_mem:
             return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
-        return {"MR": tile_rows(p.sizes.queries), "ROWS": 0}
+        return {"MR": tile_rows(p.sizes.queries), "ROWS": 0, "BLOCKS": _blocks(p.node, p.device)}
 
     def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:
         """Queries for each work-item, a multiple of MR."""
@@ -66,28 +69,43 @@ class AttentionStream(Kernel):
         if not rows:
             pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, hint_of(p.batches * p.heads)))
             rows = min(ceil_div(hint_of(p.queries), pieces), MOST_ROWS)
-            while rows > tile and _work_bytes(node, device, rows + tile) > device.local_mem:
+            while rows > tile and _work_bytes(node, device, rows + tile, params["BLOCKS"]) > device.local_mem:
                 rows -= tile
         return max(1, ceil_div(rows, tile)) * tile
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node = p.node
         point, rows = sizes_of(node), self._rows(node, params, p.device)
+        work = Local(_work_bytes(node, p.device, rows, params["BLOCKS"]))
         return [
             Launch(
                 "attention_stream",
-                {**attention_args(p), **factors(node), "rows": rows, "work": Local(_work_bytes(node, p.device, rows))},
+                {**attention_args(p), **factors(node), "rows": rows, "work": work},
                 (ceil_div(point.queries, rows), point.heads, point.batches),
                 (1, 1, 1),
-                attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"]},
+                attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"], "BLOCKS": params["BLOCKS"]},
                 cpu_functions(node, p.device.pack),
             )
         ]
 
 
-def _work_bytes(node: Node, device: DeviceInfo, rows: int) -> int:
-    """Bytes of the kernel's work area for `rows` queries."""
-    p, width = sizes_of(node), 2 * device.pack
-    columns = ceil_div(p.columns, width) * width
-    elements = rows * (p.size + columns + device.pack + 1) + width * (p.size + columns + rows)
-    return elements * (8 if node.y.type.storage is DType.FLOAT64 else 4)
+def _blocks(node: Node, device: DeviceInfo) -> int:
+    """Blocks of keys at a time: as many as the cache holds with their values."""
+    p = sizes_of(node)
+    block = _element_bytes(node) * 2 * device.pack * (p.size + _columns(node, device))
+    return next((n for n in (8, 4, 2) if n * block <= STAGED), 1)
+
+
+def _work_bytes(node: Node, device: DeviceInfo, rows: int, blocks: int) -> int:
+    """Bytes of the kernel's work area for `rows` queries and `blocks` blocks of keys."""
+    p, keys, columns = sizes_of(node), blocks * 2 * device.pack, _columns(node, device)
+    return (rows * (p.size + columns + device.pack + 1) + keys * (p.size + columns + rows)) * _element_bytes(node)
+
+
+def _columns(node: Node, device: DeviceInfo) -> int:
+    """Columns of the values in whole vectors."""
+    return ceil_div(sizes_of(node).columns, device.pack) * device.pack
+
+
+def _element_bytes(node: Node) -> int:
+    return 8 if node.y.type.storage is DType.FLOAT64 else 4

@@ -102,10 +102,13 @@ def test_types(rt: Runtime, kernel: Kernel) -> None:
         check(rt, kernel, (1, 2, 37, 24), 2, 53, 20, mask=(37, 53), dtype="float64", tolerance=1e-12)
 
 
-@pytest.mark.parametrize("mr, rows", [(8, 16), (6, 8), (4, 0), (1, 0)])
-def test_stream_parameters(rt: Runtime, mr: int, rows: int) -> None:
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mr, rows, blocks", [(8, 16, 1), (6, 8, 2), (4, 0, 4), (1, 0, 2)])
+def test_stream_parameters(rt: Runtime, mr: int, rows: int, blocks: int, causal: bool) -> None:
     (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionStream")
-    check(rt, kernel, (1, 2, 37, 24), 2, 53, 20, causal=True, params={"MR": mr, "ROWS": rows})
+    params = {"MR": mr, "ROWS": rows, "BLOCKS": blocks}
+    check(rt, kernel, (1, 2, 37, 24), 2, 203, 20, causal=causal, params=params)
+    check(rt, kernel, (1, 1, 70, 33), 1, 130, 49, causal=causal, mask=(70, 130), params=params)
 
 
 @pytest.mark.parametrize("tx, ty, rm, kn", [(8, 8, 4, 1), (32, 1, 1, 2), (16, 4, 1, 4)])
