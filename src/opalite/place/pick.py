@@ -188,7 +188,9 @@ def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
             stale.remove(node)
             best, seconds = _best(problem, chosen, node)
             now = chosen[node]
-            if best is not now and seconds < _local_seconds(problem, chosen, node, now) * (1 - 1e-9):
+            kept = _local_seconds(problem, chosen, node, now)
+            cheaper = seconds < kept * (1 - 1e-9) or (seconds <= kept and _opens_casts(problem, best, now))
+            if best is not now and cheaper:
                 chosen[node] = best
                 stale.update(n for n in problem.neighbours(node) if len(problem.options[n]) > 1)
         if not stale:
@@ -209,6 +211,13 @@ def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Op
         if seconds < least:
             best, least = option, seconds
     return best, least
+
+
+def _opens_casts(problem: _Problem, best: Option, now: Option) -> bool:
+    """Whether a view between images is to be row-major, at no other cost: neighbours that move elements between images
+    and row-major buffers can then take one of its casts over."""
+    row_major = best.kernel is None and best.binding.outputs[0].is_row_major
+    return problem.device.prefers_images and row_major and not now.binding.outputs[0].is_row_major
 
 
 def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layout:

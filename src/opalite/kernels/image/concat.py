@@ -1,17 +1,18 @@
-"""Concatenation along channels of tensors held as images."""
+"""Concatenation of tensors held as images."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 
-from ...ir.place import IMAGE
+from ...ir.place import IMAGE, texel_dims
 from ...ops.movement import Concat
 from ..base import Arg, Binding, Launch, Params, Problem, ceil_div, uniform_binding
 from ..registry import register
-from .layout import ImageKernel, image_prelude, image_refusal
+from .layout import AXES, ImageKernel, image_prelude, image_refusal
 
 MAX_INPUTS = 8  # images that a kernel can read on every device with images (OpenCL's embedded profile)
+_CHANNELS = 1
 
 
 @register
@@ -23,8 +24,6 @@ class ImageConcat(ImageKernel):
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
-        if node.as_(Concat).axis != 1:
-            return f"channels are axis 1, the inputs are joined along axis {node.as_(Concat).axis}"
         inputs = [v for v in node.inputs if v is not None]
         if len(inputs) > MAX_INPUTS:
             return f"{len(inputs)} inputs; a kernel reads at most {MAX_INPUTS} images"
@@ -35,22 +34,25 @@ class ImageConcat(ImageKernel):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
-        n, channels, height, width = node.y.shape
+        n, channels, height, width = texel_dims(node.y.shape)
         inputs = [v for v in node.inputs if v is not None]
-        starts = [0, *itertools.accumulate(v.shape[1] for v in inputs)][:-1]
+        axis = "nchw".index(AXES[len(node.y.shape)][node.as_(Concat).axis])
+        sizes = [texel_dims(v.shape)[axis] for v in inputs]
+        starts = [0, *itertools.accumulate(sizes)][:-1]
         blocks = ceil_div(channels, 4)
         args: dict[str, Arg] = {f"x{i}": v for i, v in enumerate(inputs)}
-        args |= {f"c{i}": start for i, start in enumerate(starts) if i}
-        args |= {"y": node.y, "channels": channels, "blocks": blocks, "width": width, "rows": n * height}
-        defines = {"ALIGNED": all(s % 4 == 0 for s in starts)}
-        prelude = image_prelude(node) + _inputs(len(inputs))
-        return [Launch("image_concat", args, (blocks * width, n * height), defines=defines, prelude=prelude)]
+        args |= {f"c{i}": start for i, start in enumerate(starts) if i} | {f"k{i}": k for i, k in enumerate(sizes)}
+        args |= {"y": node.y, "channels": channels, "blocks": blocks, "height": height, "width": width}
+        defines = {"AXIS": axis, "ALIGNED": axis == _CHANNELS and all(s % 4 == 0 for s in starts)}
+        prelude, grid = image_prelude(node) + _inputs(len(inputs)), (blocks * width, n * height)
+        return [Launch("image_concat", {**args, "rows": n * height}, grid, defines=defines, prelude=prelude)]
 
 
 def _inputs(count: int) -> str:
     """INPUTS and SOURCE for `count` inputs."""
     params = [f"read_only image2d_t x{i}" for i in range(count)] + [f"int c{i}" for i in range(1, count)]
-    choice = "READER(x0, c)"
+    params += [f"int k{i}" for i in range(count)]
+    choice = "READER(x0, c, k0)"
     for i in range(1, count):
-        choice = f"((c) >= c{i} ? READER(x{i}, (c) - c{i}) : {choice})"
+        choice = f"((c) >= c{i} ? READER(x{i}, (c) - c{i}, k{i}) : {choice})"
     return f"#define INPUTS {', '.join(params)}\n#define SOURCE(c, READER) {choice}\n"

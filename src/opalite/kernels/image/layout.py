@@ -29,7 +29,10 @@ IMAGE_TYPES = (DType.FLOAT32, DType.FLOAT16)
 """Element types that texels hold."""
 
 
-RANKS = (1, 2, 3, 4)
+AXES = {4: "nchw", 3: "nhc", 2: "hc", 1: "c"}
+"""The axes of an image that a tensor's axes are, by its number of dimensions (`texel_dims`)."""
+
+RANKS = tuple(sorted(AXES))
 """Numbers of dimensions of tensors that images hold."""
 
 
@@ -98,11 +101,13 @@ def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
 class ImageKernel(Kernel):
     """A kernel whose first input and output are images; the operator's other inputs are constants.
 
-    ranks: numbers of dimensions of the tensors that it takes.
+    ranks: numbers of dimensions of the tensors that it takes. overlaps: whether its reads are taken to hide behind its
+    arithmetic, as those of kernels on buffers are that it is compared with.
     """
 
     images_only = True
     ranks: ClassVar[Sequence[int]] = (4,)
+    overlaps: ClassVar[bool] = False
 
     def refuse(self, p: Any) -> str | None:
         node = p.node
@@ -121,7 +126,8 @@ class ImageKernel(Kernel):
 
     def seconds(self, p: Any, cost: Cost) -> float:
         device: DeviceInfo = p.device
-        work = cost.flops / (device.peak_flops * self.share(device)) + cost.bytes / device.bandwidth
+        both = cost.flops / (device.peak_flops * self.share(device)), cost.bytes / device.bandwidth
+        work = max(both) if self.overlaps else sum(both)
         return work / (Windows.of(device).texture_gain if device.prefers_images else 1.0) + device.launch_s
 
 

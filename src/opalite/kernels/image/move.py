@@ -13,10 +13,7 @@ from ..base import Arg, Binding, Launch, Params, Problem, ceil_div
 from ..move.pad import MODES
 from ..registry import register
 from ..sources import STORAGE
-from .layout import RANKS, ImageKernel, image_prelude, image_refusal
-
-_AXES = {4: "nchw", 3: "nhc", 2: "hc", 1: "c"}
-"""Axes of an image that a tensor's axes are, by its number of dimensions (`texel_dims`)."""
+from .layout import AXES, RANKS, ImageKernel, image_prelude, image_refusal
 
 
 class Source(NamedTuple):
@@ -79,7 +76,7 @@ class ImageTranspose(_ImageMove):
     op = "Transpose"
 
     def find_source(self, node: Node) -> Source:
-        axes, perm = _AXES[len(node.x.shape)], node.as_(Transpose).perm
+        axes, perm = AXES[len(node.x.shape)], node.as_(Transpose).perm
         expressions = {axes[of]: axes[to] for to, of in enumerate(perm)}
         return Source(expressions, {}, whole=expressions["c"] == "c")
 
@@ -93,7 +90,7 @@ class ImageSlice(_ImageMove):
     def find_source(self, node: Node) -> Source:
         op, expressions, params = node.as_(Slice), {}, {}
         whole = True
-        for axis, start, step in zip(_AXES[len(node.x.shape)], op.starts, op.steps, strict=True):
+        for axis, start, step in zip(AXES[len(node.x.shape)], op.starts, op.steps, strict=True):
             expressions[axis] = axis
             if not always_equal(step, 1):
                 expressions[axis] = f"{axis} * step_{axis}"
@@ -115,7 +112,7 @@ class ImagePad(_ImageMove):
     def find_source(self, node: Node) -> Source:
         op, rank = node.as_(Pad), len(node.x.shape)
         expressions, params = {}, {}
-        for i, axis in enumerate(_AXES[rank]):
+        for i, axis in enumerate(AXES[rank]):
             expressions[axis] = axis
             if always_equal(op.pads[i], 0) and always_equal(op.pads[i + rank], 0):
                 continue

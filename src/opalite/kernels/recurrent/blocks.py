@@ -227,7 +227,7 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
     product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
     near = hinted(product)  # which is chosen for, and what is chosen guarded
     cost = near.cost()
-    kernels = [k for k in kernels_for("MatMul") if k.refuse(k.problem(near, device)) is None]
+    kernels = [k for k in kernels_for("MatMul") if not k.images_only and k.refuse(k.problem(near, device)) is None]
     kernels.sort(key=lambda k: k.seconds(k.problem(near, device), cost))
     kernel = next(k for k in kernels if k.refuse(k.problem(product, device)) is None)
     problem, params = kernel.problem(product, device), kernel.defaults(kernel.problem(near, device))

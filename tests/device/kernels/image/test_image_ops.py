@@ -58,6 +58,27 @@ def test_concat(rt: Runtime, channels: tuple[int, ...], precision: DType | None)
     check_image(rt, "Concat", "ImageConcat", {"axis": 1}, arrays, precision=precision)
 
 
+@PRECISIONS
+@pytest.mark.parametrize(
+    ("shapes", "axis"),
+    [
+        (((2, 19, 5, 7), (1, 19, 5, 7)), 0),
+        (((2, 19, 5, 7), (2, 19, 1, 7), (2, 19, 4, 7)), 2),
+        (((2, 19, 5, 7), (2, 19, 5, 3)), 3),
+        (((2, 7, 19), (1, 7, 19)), 0),
+        (((2, 7, 19), (2, 5, 19)), 1),
+        (((2, 7, 19), (2, 7, 6)), 2),
+        (((7, 8), (7, 4)), 1),
+        (((7, 8), (5, 8)), 0),
+        (((19,), (3,)), 0),
+    ],
+    ids=str,
+)
+def test_concat_along_any_axis(rt: Runtime, shapes: Any, axis: int, precision: DType | None) -> None:
+    arrays = [noise(i, *shape) for i, shape in enumerate(shapes)]
+    check_image(rt, "Concat", "ImageConcat", {"axis": axis}, arrays, precision=precision)
+
+
 def test_concat_of_many_inputs_is_refused(rt: Runtime) -> None:
     node = make_node("Concat", {"axis": 1}, [noise(i, 1, 4, 3, 3) for i in range(9)])
     kernel = find_kernel("Concat", "ImageConcat")
@@ -199,3 +220,26 @@ def test_normalize(rt: Runtime, case: Any, wg: int, parts: int, precision: DType
 def test_normalize_without_scale_and_bias(rt: Runtime) -> None:
     attrs = {"kind": "instance", "epsilon": 1e-5, "axis": -1, "num_groups": 0}
     check_image(rt, "Normalize", "ImageNormalize", attrs, [noise(9, 2, 19, 7, 11)])
+
+
+@PRECISIONS
+@pytest.mark.parametrize("group", [(1, 1), (8, 2), (1, 4)])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("shape", [(2, 7, 19), (5, 64), (131,)])
+def test_normalize_rows(rt: Runtime, shape: Any, kind: str, group: Any, precision: DType | None) -> None:
+    arrays = [noise(9, *shape) + 2, noise(10, shape[-1]), noise(11, *(1,) * (len(shape) - 1), shape[-1])]
+    arrays.append(noise(12, *shape))
+    attrs = {"kind": kind, "epsilon": 1e-5, "axis": len(shape) - 1, "num_groups": 0}
+    attrs["epilogue"] = parse_expr("add($0, $1)", [F32, F32])
+    options = {"precision": precision, "WG": group[0], "ROWS": group[1]}
+    check_image(rt, "Normalize", "ImageNormalizeRows", attrs, arrays, const=(1, 2), **options)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("group", [(1, 1), (8, 2)])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("shape", [(2, 7, 19), (5, 64), (131,)])
+def test_softmax_rows(rt: Runtime, shape: Any, log: bool, group: Any, precision: DType | None) -> None:
+    attrs = {"axis": len(shape) - 1, "log": log}
+    options = {"precision": precision, "WG": group[0], "ROWS": group[1]}
+    check_image(rt, "Softmax", "ImageSoftmaxRows", attrs, [noise(5, *shape) * 4], **options)

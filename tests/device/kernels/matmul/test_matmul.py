@@ -61,8 +61,10 @@ def check(
     )
     if why:
         pytest.skip(why)
-    (got,) = run_node(rt, kernel, node, [a, b], params)
-    close(got, node.op.reference([a, b])[0], tolerance)
+    for binding in kernel.bindings(kernel.problem(node, rt.info)):
+        bound = make_node("MatMul", attrs, [a, b], const=(1,) if const else (), binding=binding, precision=precision)
+        (got,) = run_node(rt, kernel, bound, [a, b], params)
+        close(got, node.op.reference([a, b])[0], tolerance)
 
 
 def close(got: Array, want: Array, tolerance: float) -> None:
@@ -128,8 +130,10 @@ def test_epilogue(rt: Runtime, kernel: Kernel, shape: tuple[int, ...], columns: 
     node = make_node("MatMul", attrs, arrays, const=(1, 2))
     if why := kernel.refuse(kernel.problem(node, rt.info)):
         pytest.skip(why)
-    (got,) = run_node(rt, kernel, node, arrays)
-    close(got, np.maximum(a @ b + bias, 0) * residual, 1e-5)
+    for binding in kernel.bindings(kernel.problem(node, rt.info)):
+        bound = make_node("MatMul", attrs, arrays, const=(1, 2), binding=binding)
+        (got,) = run_node(rt, kernel, bound, arrays)
+        close(got, np.maximum(a @ b + bias, 0) * residual, 1e-5)
 
 
 @pytest.mark.parametrize("form", ["panels", "rows"])
@@ -175,6 +179,8 @@ def test_sums_stay_accurate(rt: Runtime) -> None:
     for kernel in kernels_for("MatMul"):
         node = make_node("MatMul", {"trans_a": False, "trans_b": False}, [a, b], const=(1,))
         if kernel.refuse(kernel.problem(node, rt.info)) is None:
+            binding = kernel.bindings(kernel.problem(node, rt.info))[0]
+            node = make_node("MatMul", {"trans_a": False, "trans_b": False}, [a, b], const=(1,), binding=binding)
             (got,) = run_node(rt, kernel, node, [a, b])
             assert np.abs(got / exact - 1).max() < 1e-5, kernel.name
 

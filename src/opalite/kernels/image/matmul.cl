@@ -1,0 +1,161 @@
+// y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], b and a or y being images whose texels lie along rows. A work-item computes
+// TM rows of TB blocks of four columns; SPLIT work-items share the terms and add up in local memory.
+//   A_BUFFER, Y_BUFFER   that side is a row-major buffer
+//   B        0: a constant, texel (k, block) has b[k] for the four columns of a block, zeros past either end
+//            1: texel (block, z * K + k); 2: b is stored transposed, texel (k / 4, z * N + n)
+//   LONG     1: many terms, whose sums are added up by CHUNK turns, so that rounding errors do not pile up in one number
+// M: rows of one product, H: those of one batch of y as its image counts them; spread: rows of `a` from one product to the
+// next, 0 where all of them have the same. Grid: ceil(blocks / TB), ceil(M / TM),
+// batches * SPLIT; work-group where SPLIT > 1: GX, 1, SPLIT.
+#ifndef TM
+#define TM 4
+#define TB 1
+#define SPLIT 1
+#define B 0
+#endif
+#if A_BUFFER
+#define A_PARAM global const REAL *a
+#define READ_A(k, row) four(a + (size_t)(row) * K, k, K)
+#else
+#define A_PARAM read_only image2d_t a
+#define READ_A(k, row) READ_ACC(a, (k) / 4, row)
+#endif
+#define CHUNK 128
+#define ADD_CHUNK() do { \
+        _Pragma("unroll") \
+        for (int i = 0; i < TM; ++i) { \
+            _Pragma("unroll") \
+            for (int j = 0; j < TB; ++j) { \
+                done[i][j] += acc[i][j]; \
+                acc[i][j] = (ACCV)0; \
+            } \
+        } \
+    } while (0)
+#if SPLIT > 1
+#define GROUP __attribute__((reqd_work_group_size(GX, 1, SPLIT)))
+#else
+#define GROUP
+#endif
+#if Y_BUFFER
+#define Y_PARAM global REAL *y
+#else
+#define Y_PARAM write_only image2d_t y
+#endif
+
+#if A_BUFFER
+// Four elements of a row of K from k on, zeros past its end.
+static inline ACCV four(global const REAL *row, int k, int K) {
+    if (k + 4 <= K) return LOADV(row, k);
+    ACC v[4];
+    for (int l = 0; l < 4; ++l) v[l] = k + l < K ? LOAD(row, k + l) : (ACC)0;
+    return (ACCV)(v[0], v[1], v[2], v[3]);
+}
+#endif
+
+kernel GROUP void image_matmul(A_PARAM, read_only image2d_t b, Y_PARAM, int M, int N, int K, int H, int spread,
+                               int batches EPILOGUE_PARAMS) {
+    const int blocks = (N + 3) / 4, b0 = get_global_id(0) * TB, m0 = get_global_id(1) * TM;
+    const int share = get_global_id(2) % SPLIT, z = get_global_id(2) / SPLIT;
+    const bool inside = b0 < blocks && m0 < M && z < batches;
+#if SPLIT == 1
+    if (!inside) return;
+#endif
+    ACCV acc[TM][TB];
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) acc[i][j] = (ACCV)0;
+    }
+#if LONG
+    ACCV done[TM][TB];
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) done[i][j] = (ACCV)0;
+    }
+#endif
+    for (int k = share * 4, turn = 1; inside && k < K; k += 4 * SPLIT, ++turn) {
+        ACCV in[TM];
+        #pragma unroll
+        for (int i = 0; i < TM; ++i) in[i] = READ_A(k, z * spread + min(m0 + i, M - 1));
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) {
+            const int block = b0 + j;
+#if B == 2
+            const ACCV w0 = READ_ACC(b, k / 4, z * N + block * 4), w1 = READ_ACC(b, k / 4, z * N + block * 4 + 1);
+            const ACCV w2 = READ_ACC(b, k / 4, z * N + block * 4 + 2), w3 = READ_ACC(b, k / 4, z * N + block * 4 + 3);
+            #pragma unroll
+            for (int i = 0; i < TM; ++i) acc[i][j] += (ACCV)(dot(in[i], w0), dot(in[i], w1), dot(in[i], w2), dot(in[i], w3));
+#else
+#if B == 1
+#define ROW(l) (k + (l) < K ? z * K + k + (l) : -1)
+            const ACCV w0 = READ_ACC(b, block, ROW(0)), w1 = READ_ACC(b, block, ROW(1));
+            const ACCV w2 = READ_ACC(b, block, ROW(2)), w3 = READ_ACC(b, block, ROW(3));
+#else
+            const ACCV w0 = READ_ACC(b, k, block), w1 = READ_ACC(b, k + 1, block);
+            const ACCV w2 = READ_ACC(b, k + 2, block), w3 = READ_ACC(b, k + 3, block);
+#endif
+            #pragma unroll
+            for (int i = 0; i < TM; ++i) {
+                acc[i][j] = mad(in[i].x, w0, acc[i][j]);
+                acc[i][j] = mad(in[i].y, w1, acc[i][j]);
+                acc[i][j] = mad(in[i].z, w2, acc[i][j]);
+                acc[i][j] = mad(in[i].w, w3, acc[i][j]);
+            }
+#endif
+        }
+#if LONG
+        if (turn % CHUNK == 0) ADD_CHUNK();
+#endif
+    }
+#if LONG
+    ADD_CHUNK();
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) acc[i][j] = done[i][j];
+    }
+#endif
+#if SPLIT > 1
+    local ACCV parts[SPLIT][TM * TB][GX];
+    const int column = get_local_id(0);
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) parts[share][i * TB + j][column] = acc[i][j];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (share > 0 || !inside) return;
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        #pragma unroll
+        for (int j = 0; j < TB; ++j)
+            for (int s = 1; s < SPLIT; ++s) acc[i][j] += parts[s][i * TB + j][column];
+    }
+#endif
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        if (m0 + i >= M) break;
+        const int row = z * M + m0 + i;
+        #pragma unroll
+        for (int j = 0; j < TB; ++j) {
+            const int block = b0 + j, n = block * 4;
+            if (block >= blocks) break;
+#if Y_BUFFER
+            if (n + 4 <= N) {
+                const ACCV v = EPILOGUE(acc[i][j], row, n, batches * M, N);
+                STOREV(y, (size_t)row * N + n, v);
+            } else {
+                const ACC lanes[4] = {acc[i][j].x, acc[i][j].y, acc[i][j].z, acc[i][j].w};
+                for (int l = 0; n + l < N; ++l) {
+                    const ACC v = EPILOGUE1(lanes[l], row, n + l, batches * M, N);
+                    STORE(y, (size_t)row * N + n + l, v);
+                }
+            }
+#else
+            const ACCV v = EPILOGUE(acc[i][j], row / H, block, row % H, 0, blocks, H, 1);
+            WRITE_ACC(y, block, row, MASK_LANES(v, N - n));
+#endif
+        }
+    }
+}
