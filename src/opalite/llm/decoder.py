@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import InputError, OptionError
 from .folder import ModelFolder
+from .head import vocabulary_of
 from .ports import BRANCH, Ports, find_ports
 
 if TYPE_CHECKING:
@@ -120,9 +119,11 @@ class Decoder:
             size = len(rest) if BRANCH in self.ports.caches and not self._tokens else self._chunk
             piece, rest = rest[:size], rest[size:]
             feeds = {**self.ports.feeds(piece, len(self._tokens)), **self._held(self.session)}
-            logits = self._state.run(feeds, [self.ports.logits])[0]
+            # A device that works in the host's memory gains nothing from leaving them there.
+            stay = not self.session.device.on_host
+            logits = self._state.run(feeds, [self.ports.logits], on_device=stay)[0]
             self._tokens += piece
-            self._chunk = _chunk(np.shape(logits)[-1])
+            self._chunk = _chunk(vocabulary_of(logits))
         return logits
 
     def _read_first(self, tokens: Sequence[int]) -> Any:

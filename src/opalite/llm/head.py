@@ -14,6 +14,7 @@ import numpy as np
 
 from onnx import TensorProto, helper, numpy_helper
 
+from ..run.api.ortvalue import OrtValue
 from .sampling import Candidates
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LogitsHead:
         logits: an array, or a value on the device. penalty: for the tokens `seen`. banned: tokens that are none.
         """
         feeds: dict[str, Any] = {"logits": logits}
-        vocabulary = int(np.shape(logits)[-1])
+        vocabulary = vocabulary_of(logits)
         if penalty != 1 and seen:
             feeds["seen"] = _filled(seen)
             feeds["penalty"] = np.array([[penalty]], np.float32)
@@ -81,6 +82,11 @@ class LogitsHead:
         """Release what the device holds."""
         for session in self._sessions.values():
             session.close()
+
+
+def vocabulary_of(logits: Any) -> int:
+    """The last size of an array, or of a value on the device, which is not fetched for that."""
+    return int(logits.shape()[-1] if isinstance(logits, OrtValue) else logits.shape[-1])
 
 
 def _filled(tokens: Collection[int]) -> Array:

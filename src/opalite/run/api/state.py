@@ -13,7 +13,9 @@ from ...cl.reserved_tensor import ReservedTensor
 from ...errors import InputError, InputTypeError, OptionError
 from ..model.appending import AppendingRuns, NotAppendedError
 from ..model.ports import NodeArg
+from .binding import BoundOutput
 from .caches import Caches, as_array, cut
+from .ortvalue import OrtValue
 from .state_pairs import Pair, find_pairs
 
 if TYPE_CHECKING:
@@ -61,10 +63,15 @@ class State:
         self.copies = self._caches.refusal
         self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
+        self._bound: dict[str, BoundOutput] = {}
         self._runs = 0
 
-    def run(self, feeds: Mapping[str, Any], output_names: Sequence[str] | None = None) -> list[Any]:
+    def run(
+        self, feeds: Mapping[str, Any], output_names: Sequence[str] | None = None, *, on_device: bool = False
+    ) -> list[Any]:
         """Outputs called `output_names`, by default all of `self.output_names`, and the state moves on.
+
+        on_device: as OrtValues, in the device's memory where the caches lie there; the next run may write them again.
 
         feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
         InputError says what misfits, and leaves the state as it was.
@@ -79,11 +86,21 @@ class State:
         if BRANCH in self._inputs and BRANCH not in given:
             given[BRANCH] = np.array([self._runs > 0])
         past = self._values or self._initial(given)
-        found = self._appended(given, past) or self._fed_back(given, past)
+        bound = {name: self._output(name) for name in wanted} if on_device else {}
+        found = self._appended(given, past, bound) or self._fed_back(given, past)
         self._runs += 1
-        return [found[name] for name in wanted]
+        return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
 
-    def _appended(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _output(self, name: str) -> BoundOutput:
+        """Memory of the device for an output."""
+        if name not in self._bound:
+            info = next(a for a in self._session.get_outputs() if a.name == name)
+            self._bound[name] = BoundOutput(name, info.type, self._session.runtime)
+        return self._bound[name]
+
+    def _appended(
+        self, given: Mapping[str, Any], past: Mapping[str, Any], bound: Mapping[str, BoundOutput]
+    ) -> dict[str, Any] | None:
         """Outputs by name of a run that appends to the caches where they lie; None where the model is not made so."""
         if self.copies:
             return None
@@ -91,7 +108,8 @@ class State:
             caches, others = self._caches.reserve(given, past)
             before = len(self)
             runs = AppendingRuns(self._caches.model, caches, {p.past: p.present for p in self._caches.pairs})
-            outputs = self._session._execute({**given, **others}, self._session._request(), runs)[0]
+            request = self._session._request(targets={n: b.target for n, b in bound.items()})
+            outputs = self._session._execute({**given, **others}, request, runs)[0]
         except NotAppendedError as e:
             self.copies = str(e)
             return None
@@ -223,7 +241,7 @@ class State:
         """Another state that goes on from here by itself; of the batch's sequences `indices`, in that order."""
         other = State.__new__(State)
         other.__dict__.update(self.__dict__)
-        other._held = dict(self._held)
+        other._held, other._bound = dict(self._held), {}
         other._caches = self._caches.twin()
         if indices is None:
             other._values = {n: v.copy() if isinstance(v, ReservedTensor) else v for n, v in self._values.items()}

@@ -16,7 +16,7 @@ from ...ir.dtype import DType
 from ...ir.reserved import Reserved
 from ..execute.trace import Ran, RunTrace
 from .executables import Compiled, SizedProgram
-from .onnx_model import OnnxModel
+from .onnx_model import OnnxModel, kept_outputs
 from .request import RunRequest
 from .turn import Turn
 
@@ -61,7 +61,7 @@ class AppendingRuns:
             compiled, at = self._compiled(segment, run.sizes, trace, request)
             beside.close()
             turn.take()
-            outputs = self._execute(run, segment, compiled, at, trace)
+            outputs = self._execute(run, segment, compiled, at, trace, request)
             for name, length in lengths.items():
                 self._caches[name].length = length
         run.advance(outputs)
@@ -98,27 +98,30 @@ class AppendingRuns:
         return compiled, at
 
     def _execute(
-        self, run: Run, segment: Segment, compiled: Compiled, at: SizedProgram, trace: RunTrace
+        self, run: Run, segment: Segment, compiled: Compiled, at: SizedProgram, trace: RunTrace, request: RunRequest
     ) -> Sequence[Any]:
         """Outputs of the segment's graph, None for those that are caches."""
         executable, reserved = compiled.executable, segment.graph.reserved
         memory = [self._caches[segment.inputs[i]].tensor.buffer for i, _ in reserved]
         lasting = {i for i, _ in reserved}
         arrays = [v for i, v in enumerate(run.feeds) if i not in lasting]
+        made = {o for _, o in reserved}
+        others = [o for o in range(len(segment.graph.outputs)) if o not in made]
+        targets = kept_outputs(segment, request.targets) if request.targets else {}
+        kept = {others.index(o): target for o, target in targets.items() if o not in made}
         with executable.lock:
             started = time.perf_counter()
             if executable.program is not at.program:
                 executable.resize(at.program)
             executable.lie_in(memory)
             trace.build_s += time.perf_counter() - started
-            found, spent = executable.run(arrays)
+            found, spent = executable.run(arrays, kept)
         trace.add(spent)
         assert trace.ran is not None
         trace.ran.add(executable)
         trace.ran.note(*compiled.notes, *compiled.lasting, *at.notes)
         outputs: list[Any] = [None] * len(segment.graph.outputs)
-        made = {o for _, o in reserved}
-        for number, value in zip((o for o in range(len(outputs)) if o not in made), found, strict=True):
+        for number, value in zip(others, found, strict=True):
             outputs[number] = value
         return outputs
 

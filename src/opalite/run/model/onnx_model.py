@@ -192,7 +192,7 @@ class OnnxModel:
                     started = clock()
                     executable.resize(at.program)
                     trace.build_s += clock() - started
-                kept = _kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
+                kept = kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
                 given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
                 outputs, spent = executable.run(given, kept, lent, request.recorder, room=room)
             trace.add(spent)
@@ -297,7 +297,7 @@ def _do_nothing() -> None:
     """Nothing was kept."""
 
 
-def _kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
+def kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
     """Targets by number of the graph's output, for those that nothing else in the model asks for."""
     asked = {n for task in segment.tasks for n in task.inputs}
     if segment.following is not None:

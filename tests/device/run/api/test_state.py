@@ -94,6 +94,25 @@ def test_state_goes_back_forks_and_is_kept(rt: Runtime, kind: str, tmp_path: Pat
         state.truncate(1000)
 
 
+def test_outputs_may_stay_on_the_device(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state, other = session.state(), session.state()
+    wanted = go_on(state, "llama", PROMPT, 8)
+    kept = []
+
+    def run(ids: Any, held: int) -> Any:
+        (logits,) = other.run(feeds_of("llama", ids, held), on_device=True)
+        kept.append(logits.device_name())
+        branch = other.fork().run(feeds_of("llama", [[1]], held + ids.shape[1]), on_device=True)[0]
+        assert branch.numpy().shape[1] == 1  # in memory of its own
+        return logits.numpy()
+
+    found = greedy(run, PROMPT, 8)
+    assert found[0] == wanted[0]
+    np.testing.assert_array_equal(found[1], wanted[1])
+    assert set(kept) == {"opencl"}
+
+
 def test_sequences_of_a_batch_are_reordered(rt: Runtime) -> None:
     session = open_session(rt, KINDS["llama"]())
     state, prompts = session.state(), np.array([[5, 3, 8], [7, 7, 1]])
