@@ -35,6 +35,7 @@ from .errors import (
     UnsupportedApiError,
     UnsupportedOpError,
 )
+from .knobs import warn_of_unknown_names
 
 if TYPE_CHECKING:
     from . import backend, capi
@@ -288,6 +289,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _LATER["compile"] = (".run.api.compile", "compile_model")
 _SUBMODULES = ("backend", "capi")
+
+
+warn_of_unknown_names()
 
 
 def __getattr__(name: str) -> Any:

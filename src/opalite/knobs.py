@@ -1,14 +1,15 @@
 """Every environment setting, declared once: name, type, default, help.
 
-`opalite knobs` lists them. Read one with `knobs.get("OPALITE_DEBUG")`; a value that does not parse is
-an InputError naming the variable. Settings of other programs are read and set here too. Nothing else in the package
-touches `os.environ`.
+`opalite knobs` lists them. Read one with `knobs.get("OPALITE_DEBUG")`; a value that does not parse is an InputError
+naming the variable, and a name that is none of these a warning at import. Settings of other programs are read and set
+here too. Nothing else in the package touches `os.environ`.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class Knob:
 
 
 _KNOBS: dict[str, Knob] = {}
+_PREFIX = "OPALITE_"
+_OF_TESTS = ("OPALITE_TEST_", "OPALITE_MODELS")  # what the tests of this package read
 
 
 def _flag(text: str) -> bool:
@@ -202,9 +205,33 @@ def foreign(name: str) -> str:
     return os.environ.get(name, "")
 
 
+def unknown_names() -> dict[str, str]:
+    """Names in the environment that begin as settings do and are none, each with the closest setting's, '' if none is
+    close."""
+    names = [n for n in os.environ if n.startswith(_PREFIX) and n not in _KNOBS and not n.startswith(_OF_TESTS)]
+    if not names:
+        return {}
+    from difflib import get_close_matches  # as every import of the package comes here
+
+    return {name: next(iter(get_close_matches(name, _KNOBS, 1, 0.75)), "") for name in names}
+
+
+def warn_of_unknown_names() -> None:
+    """One warning, if there are any: a setting that is misspelt does nothing, and nobody else would say so."""
+    unknown = unknown_names()
+    if not unknown:
+        return
+    words = [f"{name} (is it {near}?)" if near else name for name, near in unknown.items()]
+    warnings.warn(
+        f"the environment has {', '.join(words)}, which Opalite does not know: `opalite knobs` lists its settings",
+        stacklevel=2,
+    )
+
+
 def environment(**changes: str) -> dict[str, str]:
-    """The environment with `changes`, for a process to start."""
-    return {**os.environ, **changes}
+    """The environment with `changes`, for a process to start, which need not warn of what this one warned of."""
+    unknown = unknown_names()
+    return {name: value for name, value in os.environ.items() if name not in unknown} | changes
 
 
 def has_foreign(name: str) -> bool:
