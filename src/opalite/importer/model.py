@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ from .walk.segments import ModelImporter
 
 _NO_VERSION = 2**63 - 1
 """The version of a model that states none, as onnxruntime gives it."""
+
+_PIPE_S = 1.0  # how long a pipe that a model is read from may wait for somebody who writes
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +167,8 @@ def _open_file(path: Path) -> bytes | ModelFile:
         raise ModelFormatError(f"'{path}' is a folder: give the .onnx file in it")
     try:
         # A system that locks open files would keep the model from being replaced.
+        if path.is_fifo():
+            return _read_pipe(path)
         return ModelFile(path) if path.is_file() and os.name == "posix" else path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(f"there is no file '{path}'") from None
@@ -171,6 +176,18 @@ def _open_file(path: Path) -> bytes | ModelFile:
         raise ModelFormatError(f"'{path}' cannot be read: {e.strerror or e}") from e
     except ValueError as e:  # such as a zero byte in the name
         raise ModelFormatError(f"{str(path)!r} cannot be the name of a file: {e}") from e
+
+
+def _read_pipe(path: Path) -> bytes:
+    """All that comes through a pipe. ModelFileError if nobody has opened it for writing within a second."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(number, "rb", buffering=0) as file:
+        select.select([number], [], [], _PIPE_S)
+        head = file.read(1 << 16)
+        if head == b"":
+            raise ModelFileError(f"'{path}' is a pipe that nobody writes to: give the .onnx file itself")
+        os.set_blocking(number, True)
+        return (head or b"") + file.read()  # no head yet: somebody is about to write
 
 
 def _parse(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:

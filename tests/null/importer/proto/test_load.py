@@ -6,6 +6,9 @@ Longer than 400 lines: a list of broken files and graphs.
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from opalite.errors import ModelError, ModelFormatError, ShapeError, UnsupportedOpError
+from opalite.errors import ModelError, ModelFileError, ModelFormatError, ShapeError, UnsupportedOpError
 from opalite.importer import load_model, registry
 
 from ....helpers.numpy_session import NumpySession
@@ -216,6 +219,30 @@ def test_folder_missing_and_empty_files(tmp_path: Path) -> None:
         load_model(tmp_path / "empty.onnx")
     with pytest.raises(ModelFormatError, match="got int"):
         load_model(7)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_read_and_one_without_a_writer_is_no_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "m.onnx"
+    os.mkfifo(pipe)
+    with monkeypatch.context() as patch:
+        patch.setattr("opalite.importer.model._PIPE_S", 0.01)
+        with pytest.raises(ModelFileError, match="is a pipe that nobody writes to"):
+            load_model(pipe)
+    raw = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }").SerializeToString()
+
+    def write() -> None:
+        with open(pipe, "wb", buffering=0) as file:  # waits for the reader
+            file.write(raw[:10])
+            time.sleep(0.05)
+            file.write(raw[10:])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert [n.op_type for n in load_model(pipe).graph.nodes] == ["Neg"]
+    writer.join()
 
 
 @pytest.mark.parametrize(
