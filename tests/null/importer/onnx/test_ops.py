@@ -5,6 +5,7 @@ Longer than 400 lines: a list of cases.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -464,6 +465,32 @@ def test_random_numbers_repeat_with_a_seed_alone(op: str) -> None:
 def test_refusals(op: str, arrays: list[Any], attrs: dict[str, Any], error: Any, part: str) -> None:
     with pytest.raises(error, match=part):
         imported(op, arrays, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("op", "indices", "updates", "attrs", "said"),
+    [
+        ("Gather", [0, 5], None, {"axis": 2}, "index 5 for axis 2 of f32[2,3,5,7]; expected -5 to 4"),
+        ("GatherElements", [[[[-4]]]], None, {"axis": 1}, "index -4 for axis 1 of f32[2,3,5,7]; expected -3 to 2"),
+        ("GatherND", [[0, 0], [1, 3]], None, {}, "index 3 for axis 1 of f32[2,3,5,7]; expected -3 to 2"),
+        (
+            "ScatterElements",
+            [[[[7]]]],
+            (1, 1, 1, 1),
+            {"axis": 3},
+            "index 7 for axis 3 of f32[2,3,5,7]; expected -7 to 6",
+        ),
+        ("ScatterND", [[1], [-3]], (2, 3, 5, 7), {}, "index -3 for axis 0 of f32[2,3,5,7]; expected -2 to 1"),
+    ],
+)
+def test_constant_indices_outside_are_refused(
+    op: str, indices: Any, updates: tuple[int, ...] | None, attrs: dict[str, Any], said: str
+) -> None:
+    """Those that a run computes are not looked at: gathers clamp them, scatters leave out their updates."""
+    arrays = [X, np.array(indices, np.int64), *([] if updates is None else [V.f(*updates)])]
+    with pytest.raises(ShapeError, match=f"{op} node .* has the {re.escape(said)}"):
+        imported(op, arrays, const=(1,), **attrs)
+    assert [a.dtype for a in imported(op, arrays, **attrs)] == [X.dtype]
 
 
 @pytest.mark.parametrize("op", ["ReduceLogSum", "ReduceLogSumExp"])
