@@ -16,8 +16,11 @@ FEATURES = 24
 _CACHES = [f"{part}.{what}" for part in ("decoder", "encoder") for what in ("key", "value")]
 
 
-def encoder(*, reads_text: bool, seed: int = 7) -> bytes:
-    """Hidden states [B,E,WIDTH] of tokens [B,E] and their mask, or of input_features [B,E,FEATURES]."""
+def encoder(*, reads_text: bool, caches: bool = False, seed: int = 7) -> bytes:
+    """Hidden states [B,E,WIDTH] of tokens [B,E] and their mask, or of input_features [B,E,FEATURES].
+
+    caches: keys and values for the decoder, too, as onnxruntime-genai has it.
+    """
     net = Decoder(seed=seed)
     if reads_text:
         ids = net.input("input_ids", TensorProto.INT64, ("batch_size", "encoder_length"))
@@ -28,7 +31,11 @@ def encoder(*, reads_text: bool, seed: int = 7) -> bytes:
     else:
         x = net.input("input_features", TensorProto.FLOAT, ("batch_size", "encoder_length", FEATURES))
         x = net.linear(x, FEATURES, WIDTH)
-    net.output(net.feed_forward(x), "last_hidden_state", ("batch_size", "encoder_length", WIDTH))
+    hidden = net.feed_forward(x)
+    net.output(hidden, "last_hidden_state", ("batch_size", "encoder_length", WIDTH))
+    for what, weight in zip(("key", "value"), _weights(Decoder(seed=8))[3:5], strict=True) if caches else ():
+        cache = net.heads(net.op("MatMul", hidden, net.const(weight)), HEADS)
+        net.output(cache, f"present.0.encoder.{what}", ("batch_size", HEADS, "encoder_length", SIZE))
     return net.model("encoder")
 
 
@@ -38,7 +45,7 @@ def decoder(*, with_past: bool, seed: int = 8) -> bytes:
     net = Decoder(seed=seed)
     ids = net.input("input_ids", TensorProto.INT64, ("batch_size", "sequence_length"))
     shown = net.input("encoder_attention_mask", TensorProto.INT64, ("batch_size", "encoder_length"))
-    weights = [net.const(net.rng.standard_normal((WIDTH, WIDTH)) * WIDTH**-0.5) for _ in range(6)]
+    weights = [net.const(w) for w in _weights(net)]
     table = net.const(net.rng.standard_normal((WORDS, WIDTH)))
     learned = net.const(net.rng.standard_normal((64, WIDTH)))
     caches: dict[str, str] = {}
@@ -75,6 +82,11 @@ def decoder(*, with_past: bool, seed: int = 8) -> bytes:
     for name, value in given.items():
         net.output(value, f"present.0.{name}", ("batch_size", HEADS, f"{name}_length", SIZE))
     return net.model("decoder_with_past" if with_past else "decoder")
+
+
+def _weights(net: Decoder) -> list[Any]:
+    """Of queries, keys and values of the text, of keys and values of the encoder's output, of queries for it."""
+    return [net.rng.standard_normal((WIDTH, WIDTH)) * WIDTH**-0.5 for _ in range(6)]
 
 
 def _attended(net: Decoder, x: str, q: str, k: str, v: str, bias: str) -> str:

@@ -66,7 +66,8 @@ def command(
 ) -> None:
     """Write the text that follows a prompt, by the language model in the folder MODEL.
 
-    The folder is one that optimum or onnxruntime-genai writes: .onnx files, tokenizer.json and configurations.
+    The folder is one that optimum or onnxruntime-genai writes: .onnx files, tokenizer.json and configurations;
+    hf:OWNER/NAME is fetched from the Hugging Face Hub.
     Needs the extra: pip install 'opalite[llm]'.
     """
     from ..llm.generator import Generator

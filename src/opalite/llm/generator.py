@@ -19,6 +19,7 @@ from .encoder import Encoder
 from .figures import Figures
 from .folder import ModelFolder, open_folder
 from .head import LogitsHead
+from .hub import local_path
 from .sampling import Sampling
 from .stream import Limits, Stream
 from .words import Message, Words
@@ -51,15 +52,16 @@ class Generator:
         for piece in writer.stream("Once upon a time", max_tokens=64):
             print(piece, end="", flush=True)
 
-    model: a folder as optimum or onnxruntime-genai write them, or an .onnx file in one. file: the decoder's file, where
-    the folder holds several. options: InferenceSession's, such as device and precision.
+    model: a folder as optimum or onnxruntime-genai write them, an .onnx file in one, or `hf:OWNER/NAME`, which is
+    fetched from the Hugging Face Hub. file: the decoder's file, where the folder holds several. options:
+    InferenceSession's, such as device and precision.
 
     Raises ModelFileError for files that are not there, InputError for inputs of the decoder that are not known,
     ExtraError where the extra opalite[llm] is not installed.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, file: str | None = None, **options: Any) -> None:
-        self.folder: ModelFolder = open_folder(model, file)
+        self.folder: ModelFolder = open_folder(local_path(model, file), file)
         self.words = Words(self.folder)
 
         def open_session(path: Path) -> InferenceSession:

@@ -154,7 +154,17 @@ def test_the_folder_says_how_to_generate(tmp_path: Path) -> None:
 
 def encoder_decoder(files: Mapping[str, bytes], folder: Path, *, reads_text: bool) -> Path:
     every = {"encoder_model.onnx": encoder_decoders.encoder(reads_text=reads_text), **files}
-    return make_folder(folder, every, config={"decoder_start_token_id": END})
+    if "text.onnx" not in files:
+        return make_folder(folder, every, config={"decoder_start_token_id": END})
+    # As onnxruntime-genai has it, the encoder gives the keys and values of its output.
+    every["sound.onnx"] = encoder_decoders.encoder(reads_text=reads_text, caches=True)
+    caches = {f"{n}_names": f"past_key_values.%d.decoder.{n.rpartition('_')[2]}" for n in ("past_key", "past_value")}
+    given = {n.replace("past", "present"): p.replace("past_key_values", "present") for n, p in caches.items()}
+    parts = {
+        "decoder": {"filename": "text.onnx", "inputs": caches, "outputs": given},
+        "encoder": {"filename": "sound.onnx"},
+    }
+    return make_folder(folder, every, genai_config={"model": {"decoder_start_token_id": END, **parts}})
 
 
 SEPARATE = {
@@ -165,6 +175,7 @@ FILES = {
     "merged": {"decoder_model_merged.onnx": encoder_decoders.merged()},
     "separate": SEPARATE,
     "no cache": {"decoder_model.onnx": SEPARATE["decoder_model.onnx"]},
+    "genai": {"text.onnx": SEPARATE["decoder_with_past_model.onnx"]},
 }
 
 
