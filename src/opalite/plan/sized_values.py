@@ -18,7 +18,7 @@ import numpy as np
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.symbols import Numbers, compile_numbers, is_symbolic
-from .terms import Term, fill, mapped, texts_in
+from .terms import Term, filler, mapped
 
 Array = np.ndarray[Any, Any]
 
@@ -80,27 +80,30 @@ class SizedValues:
             return found
 
     def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
-        texts, numbers = self._numbers
-        found = numbers(*sizes)
-        assert found is not None, "there is no guard"
-        known = dict(zip(texts, found, strict=True))
+        numbers, leaves, steps = self._compiled
+        values = numbers(*sizes)
+        assert values is not None, "there is no guard"
         arrays = dict(self.constants)
-        for leaf in self.leaves:
-            t = fill(leaf.type, known.__getitem__)
-            arrays[leaf.number] = np.array(fill(leaf.elements, known.__getitem__), t.dtype.np).reshape(t.shape)
-        for step in self.steps:
-            op = fill(step.op, known.__getitem__)
-            with np.errstate(all="ignore"):
-                outs = op.reference([None if i < 0 else arrays[i] for i in step.inputs])
-            for number, t, array in zip(step.outputs, step.types, outs, strict=False):
-                shape = fill(t.shape, known.__getitem__)
-                arrays[number] = np.asarray(array).astype(t.dtype.np, copy=False).reshape(shape)
+        for leaf, shape_of, elements_of in leaves:
+            arrays[leaf.number] = np.array(elements_of(values), leaf.type.dtype.np).reshape(shape_of(values))
+        with np.errstate(all="ignore"):
+            for step, op_of, shapes in steps:
+                outs = op_of(values).reference([None if i < 0 else arrays[i] for i in step.inputs])
+                for number, t, shape_of, array in zip(step.outputs, step.types, shapes, outs, strict=False):
+                    arrays[number] = np.asarray(array).astype(t.dtype.np, copy=False).reshape(shape_of(values))
         return {name: arrays[number] for name, number in zip(self.names, self.wanted, strict=True)}
 
     @cached_property
-    def _numbers(self) -> tuple[list[str], Numbers]:
-        texts = list(dict.fromkeys(texts_in([self.leaves, self.steps])))
-        return texts, compile_numbers(self.symbols, (), texts)
+    def _compiled(self) -> tuple[Numbers, list[Any], list[Any]]:
+        """What gives the numbers of all terms; leaves and steps, each with what fills its parts by those."""
+        texts: dict[str, int] = {}
+
+        def number(text: str) -> int:
+            return texts.setdefault(text, len(texts))
+
+        leaves = [(x, filler(x.type.shape, number), filler(x.elements, number)) for x in self.leaves]
+        steps = [(x, filler(x.op, number), [filler(t.shape, number) for t in x.types]) for x in self.steps]
+        return compile_numbers(self.symbols, (), list(texts)), leaves, steps
 
     @cached_property
     def _lock(self) -> Any:

@@ -108,10 +108,12 @@ def part_count(workers: int) -> int:
     return min(workers, RANGES)
 
 
-def group_counts(step: LaunchStep) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """(work-groups, work-items of a group) of a launch along x, y and z."""
-    grid = (*step.grid, 1, 1)[:3]
-    group = (*(step.group or (1, 1, 1)), 1, 1)[:3]
+def group_counts(
+    sizes: Sequence[int], items: Sequence[int] | None
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """(work-groups, work-items of a group) along x, y and z of a launch with that grid and work-group."""
+    grid = (*sizes, 1, 1)[:3]
+    group = (*(items or (1, 1, 1)), 1, 1)[:3]
     return (grid[0] // group[0], grid[1] // group[1], grid[2] // group[2]), (group[0], group[1], group[2])
 
 

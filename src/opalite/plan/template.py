@@ -14,12 +14,10 @@ in the next: who follows a program from size to size compares by `is`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from ..ir.device import DeviceInfo
 from ..ir.symbols import Guard, Numbers, compile_numbers
@@ -29,7 +27,7 @@ from .lazy import LazyList
 from .lifetimes import Lifetime, arena_requests, fill_slots
 from .program import LaunchStep, Program, Slot
 from .sized_values import SizedValues
-from .terms import MadeTerms, TableTerms, Term, TypedTerm, TypeText, fill, texts_in
+from .terms import MadeTerms, TableTerms, Term, fill, filler, texts_in
 
 _GROUPS_KEPT = 4096  # untuned work-groups, by grid
 
@@ -139,31 +137,7 @@ class _Instances:
 
     def _made(self, x: Any) -> Callable[[Values], Any]:
         """values -> `x` with numbers for its terms."""
-        match x:
-            case Term(text):
-                return itemgetter(self._number(text))
-            case TypedTerm(text, name):
-                number, dtype = self._number(text), np.dtype(name).type
-                return lambda values: dtype(values[number])
-            case TableTerms() | MadeTerms() | TypeText():
-                return lambda values: fill(x, lambda text: values[self._numbered[text]])
-            case tuple() | list():
-                return self._filled(type(x), list(x))
-        assert is_dataclass(x)
-        make: Callable[..., Any] = type(x)
-        return self._filled(lambda filled: make(*filled), [getattr(x, f.name) for f in fields(x) if f.init])
-
-    def _filled(self, join: Callable[[list[Any]], Any], items: list[Any]) -> Callable[[Values], Any]:
-        """values -> what `join` makes of `items` with numbers for their terms."""
-        open_items = [(i, self._made(item)) for i, item in enumerate(items) if texts_in(item)]
-
-        def made(values: Values) -> Any:
-            filled = items.copy()
-            for i, make in open_items:
-                filled[i] = make(values)
-            return join(filled)
-
-        return made
+        return filler(x, self._number)
 
     def _part(self, key: Any, terms: Sequence[int], make: Callable[[Values], Any]) -> int:
         """The number of a part. key: equal for equal parts."""

@@ -71,7 +71,7 @@ def test_signature_tells_apart_what_the_text_depends_on():
 
 
 def test_groups_and_numbers():
-    assert group_counts(step((4, 2), grid=(8, 6))) == ((2, 3, 1), (4, 2, 1))
+    assert group_counts((8, 6), (4, 2)) == ((2, 3, 1), (4, 2, 1))
     assert packed_scalar(np.int32(-1)) == 0xFFFFFFFF
     assert packed_scalar(np.float32(1)) == 0x3F800000
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
+from ..model.appending import AppendingRuns
 from ..model.cached_model import CachedModel
 from ..model.onnx_model import OnnxModel
 from .state_pairs import Pair
@@ -23,7 +25,7 @@ Place = tuple[str, int]
 class Caches:
     """Where the caches of a state go.
 
-    pairs: those that grow. refusal: why none is appended to in place; '' if they may be. model: what runs them.
+    pairs: those that grow. refusal: why none is appended to in place; '' if they may be.
     """
 
     def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int) -> None:
@@ -32,22 +34,27 @@ class Caches:
         self._reserve = reserve
         self.pairs = [p for p in pairs if p.time is not None and not p.is_cross]
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
+        self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state grows"
         elif not isinstance(session._model, CachedModel | OnnxModel):
             self.refusal = "it is run from a bundle, or with a precision that is still to be chosen"
 
-    @property
-    def model(self) -> OnnxModel:
-        """The session's model as it is imported."""
+    @cached_property
+    def runs(self) -> AppendingRuns:
+        """How runs go on the caches."""
         model = self._session._model
-        return model.imported() if isinstance(model, CachedModel) else model  # type: ignore[return-value]
+        imported = model.imported() if isinstance(model, CachedModel) else model
+        assert isinstance(imported, OnnxModel)
+        return AppendingRuns(imported, {p.past: p.present for p in self.pairs})
 
     def twin(self) -> Caches:
         """The same for another state."""
         other = Caches.__new__(Caches)
         other.__dict__.update(self.__dict__)
+        if not self.refusal:
+            other.runs = self.runs.twin()
         return other
 
     def reserve(
@@ -58,6 +65,11 @@ class Caches:
         A cache for which there is no room gets more, for a step at least and a quarter more than it had, so that
         copying it counts for little.
         """
+        known = self._known
+        if known is not None and past is known[0]:
+            first = next(iter(known[1].values()))
+            if first.length + self._grows(given) < first.capacity:
+                return known[1:]
         times = {p.past: p.time for p in self.pairs}
         lengths = {n: np.shape(past[n])[t] for n, t in times.items() if t is not None}
         needed = max(lengths.values()) + self._grows(given) + 1
@@ -83,8 +95,12 @@ class Caches:
         known = [sizes[p] for p in self._growth or () if p in sizes]
         return min(known) if known else max(sizes.values(), default=1)
 
-    def learn(self, given: Mapping[str, Any], grown: int) -> None:
-        """Take note of how many positions a run on `given` has added."""
+    def learn(self, given: Mapping[str, Any], grown: int, caches: dict[str, ReservedTensor], now: Any) -> None:
+        """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
+        if self._known is None or self._known[0] is not now:
+            self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
+        if self._growth is not None and len(self._growth) == 1:
+            return
         places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}
         self._growth = places if self._growth is None else self._growth & places or places
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
 from ...errors import InputError, InputTypeError, OptionError
-from ..model.appending import AppendingRuns, NotAppendedError
+from ..model.appending import NotAppendedError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
 from .caches import Caches, as_array, cut
@@ -55,9 +56,11 @@ class State:
         self._session = session
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
-        taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
-        self.input_names = [n for n in self._inputs if n not in taken]
+        self._taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
+        self.input_names = [n for n in self._inputs if n not in self._taken]
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
+        self._outputs = [a.name for a in session.get_outputs()]
+        self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
         self._max_length = max_length
         self._caches = Caches(session, self.pairs, reserve)
         self.copies = self._caches.refusal
@@ -79,7 +82,7 @@ class State:
         if not isinstance(feeds, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
         for name in feeds:
-            if any(p.past == name for p in self.pairs):
+            if name in self._taken:
                 raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
         wanted = self._wanted(output_names)
         given = {**self._held, **feeds}
@@ -107,16 +110,18 @@ class State:
         try:
             caches, others = self._caches.reserve(given, past)
             before = len(self)
-            runs = AppendingRuns(self._caches.model, caches, {p.past: p.present for p in self._caches.pairs})
+            runs = self._caches.runs
+            runs.caches = caches
             request = self._session._request(targets={n: b.target for n, b in bound.items()})
             outputs = self._session._execute({**given, **others}, request, runs)[0]
         except NotAppendedError as e:
             self.copies = str(e)
             return None
-        found = dict(zip((a.name for a in self._session.get_outputs()), outputs, strict=True))
-        rest = (p for p in self.pairs if p.past in others)
-        self._values = {**caches, **{p.past: self._next(p, others[p.past], found[p.present]) for p in rest}}
-        self._caches.learn(given, len(self) - before)
+        found = dict(zip(self._outputs, outputs, strict=True))
+        if others or self._values.keys() != caches.keys() or any(map(is_not, self._values.values(), caches.values())):
+            rest = (p for p in self.pairs if p.past in others)
+            self._values = {**caches, **{p.past: self._next(p, others[p.past], found[p.present]) for p in rest}}
+        self._caches.learn(given, len(self) - before, caches, self._values)
         return found
 
     def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,16 +200,13 @@ class State:
         if pair is None:
             return self._runs
         assert pair.time is not None
-        return int(self._values[pair.past].shape[pair.time]) if self._values else 0
+        value = self._values.get(pair.past)
+        if isinstance(value, ReservedTensor):
+            return value.length
+        return 0 if value is None else int(value.shape[pair.time])
 
     def __bool__(self) -> bool:
         return True
-
-    @property
-    def _clock(self) -> Pair | None:
-        """The pair whose length counts the tokens."""
-        grown = [p for p in self.pairs if p.time is not None]
-        return next((p for p in grown if not p.is_cross), None)
 
     @property
     def nbytes(self) -> int:

@@ -26,8 +26,10 @@ from ...cl.launch import PreparedLaunch
 from ...cl.replay import Replay
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
+from ...cl.transfer import Crossing
 from ...plan.program import Program
 from ...pocl.loop.host_loop import HostLoop
+from ...pocl.loop.step_rows import StepRows
 from .draws import Draws, draws
 from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
@@ -144,6 +146,7 @@ class Executable:
         self.launches: dict[int, PreparedLaunch] = {}
         self._outline = Outline(program)
         self._launched: Sized | None = None  # whose arguments the launches have
+        self._owner: Any = None  # who has set some of them
         first = Sized(program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program))
         paused = time.perf_counter()
         for i, step, args in first.launches:
@@ -177,9 +180,10 @@ class Executable:
 
     # Sizes
 
-    def resize(self, program: Program) -> None:
+    def resize(self, program: Program, tables: Mapping[int, Crossing] | None = None) -> None:
         """Run `program` from now on: the same steps on the same sources for other sizes (plan/template.py).
 
+        tables: memory of constants that depend on sizes, by slot, where the caller fills it.
         Nothing is built, weights and kernels stay, and of launches only what differs is set, once they are needed.
         Memory is kept where it has room. Programs that were run lately come back as they were. What runs on the device
         must have finished, and outputs that were lent are no longer to be read.
@@ -188,7 +192,8 @@ class Executable:
             return
         sized = self._kept.get(program)
         if sized is None:
-            placed = self.memory.place(program, self._let_go)
+            own = None if tables is None else {n: c.buffer for n, c in tables.items()}
+            placed = self.memory.place(program, self._let_go, own)
             sized = Sized(program, placed, self._prepare(program, placed), self._find_builder(program))
             self._kept[program] = sized
             if len(self._kept) > SIZES_KEPT:
@@ -198,17 +203,47 @@ class Executable:
             sized.prepared.exchange.unbind()
         self._enter(sized)
 
-    def lie_in(self, memory: Sequence[Any]) -> None:
-        """Have what lasts from run to run lie in `memory`, buffers in the order of the program's reserved ports."""
-        held = self.memory.reserved
-        found = {p.slot: m for p, m in zip(self.program.reserved, memory, strict=True)}
+    def lie_in(self, memory: Mapping[int, Any]) -> None:
+        """Have what lasts from run to run lie in `memory`, buffers by slot; `resize` has to follow."""
+        held, found = self.memory.reserved, memory
         if all(held[slot] is m for slot, m in found.items()):
             return
         held.update(found)
-        program = self.program
         self._kept.clear()
         self._launched, self.program = None, _NOTHING
-        self.resize(program)
+
+    @property
+    def now(self) -> Sized:
+        """What belongs to the present size."""
+        return self._now
+
+    def bind(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> Mapping[int, DeviceTensor]:
+        """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host."""
+        return self._bind(targets, feeds, ())
+
+    def own_launches(self, owner: Any) -> dict[int, PreparedLaunch]:
+        """The launches with the arguments of the present size but for those that `owner` has set since it asked first:
+        whoever else comes sets all."""
+        if self._owner is not owner:
+            self._set_launches()
+            self._launched, self._owner = None, owner
+        return self.launches
+
+    def poll_loop(self) -> Joined | None:
+        """The step loop of the present size, once it is built; asked before each run."""
+        self.runs_apart += 1
+        builder = self._loop_builder
+        joined = None if builder.is_idle else self._poll(builder)
+        if joined is not None and joined.host_loop is None:
+            self._set_launches()
+        return joined
+
+    def rows_of(self, joined: Joined) -> StepRows:
+        """The tables of a step loop for the present size."""
+        sized = self._now
+        held = self.exchange.hold()
+        place = sized.placed.locate
+        return joined.rows(sized.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
 
     def _let_go(self) -> None:
         """Drop every size's hold on memory."""
@@ -264,7 +299,7 @@ class Executable:
         # Memory that was bound, and the keys of random launches, only the launches know of.
         knows = before is not None and not before.prepared.exchange.has_bound and not self.is_random
         changed = sized.changed_since(before, self._outline.slots) if knows and before is not None else sized.launches
-        self._launched = None  # until all of them are
+        self._launched = self._owner = None  # until all of them are
         paused = time.perf_counter()
         for i, step, args in changed:
             paused = let_others(paused)
@@ -405,9 +440,7 @@ class Executable:
         if joined.host_loop is None:
             self._set_launches()  # some may stay between loops
         sized = self._now
-        held = self.exchange.hold()
-        place = sized.placed.locate
-        sized.rows = joined.rows(sized.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
+        sized.rows = self.rows_of(joined)
         joined.use(sized.rows)
         self._loop = sized.loop = Loop(sized.prepared, joined)
         self._repeat = sized.repeat = repeat_of(sized.prepared, self._loop)

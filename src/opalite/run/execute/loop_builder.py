@@ -219,6 +219,12 @@ class Joined:
             self._rows = LoopRows(program, numbers, self._functions, part_count(self._rt.info.compute_units))
         return self._rows.at(program, locate, self._addresses)
 
+    @property
+    def places(self) -> LoopRows:
+        """Where steps stand in `rows`; after those were made."""
+        assert self._rows is not None
+        return self._rows
+
     def use(self, rows: StepRows) -> None:
         """Run these steps from now on."""
         if self.host_loop is not None:

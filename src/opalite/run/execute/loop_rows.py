@@ -22,6 +22,7 @@ class LoopRows:
     def __init__(self, program: Program, numbers: Sequence[int], functions: Mapping[int, int], parts: int) -> None:
         """numbers: of the steps, in order. functions: by number of the step. parts: that each step is divided into."""
         self._numbers = numbers
+        self._order = {step: n for n, step in enumerate(numbers)}
         self._functions = functions
         self._counter_bytes = 4 * LINE * (1 + parts) * len(numbers)
         self._starts: list[int] = []
@@ -57,6 +58,19 @@ class LoopRows:
         self._last, self._args, self._shapes = steps, args, shapes  # type: ignore[assignment]
         return StepRows(args, shapes, self._counter_bytes)
 
+    def argument(self, step: int, argument: int) -> int | None:
+        """Where an argument of a step stands in the table; None for a step that is none of these."""
+        return self._starts[self._order[step]] + argument if step in self._order else None
+
+    def row(self, step: int) -> int | None:
+        """The row of a step in the table of shapes."""
+        return self._order.get(step)
+
+    def shape(self, step: int, grid: Sequence[int], group: Sequence[int] | None) -> tuple[int, ...]:
+        """What a step has there with this grid and work-group."""
+        (gx, gy, gz), items = group_counts(grid, group)
+        return (self._functions[step], self._starts[self._order[step]], gx * gy * gz, gx, gy, *items)
+
     def _set_numbers(self, steps: Sequence[Any], args: Any, shapes: Any) -> None:
         """Everything but addresses."""
         at: list[int] = []
@@ -77,9 +91,8 @@ class LoopRows:
                     at.append(position)
                     values.append(value)
             if old is None or step.grid != old.grid or step.group != old.group:
-                (gx, gy, gz), items = group_counts(step)
                 changed.append(n)
-                rows.append((self._functions[self._numbers[n]], self._starts[n], gx * gy * gz, gx, gy, *items))
+                rows.append(self.shape(self._numbers[n], step.grid, step.group))
         if at:
             args[at] = np.array(values, np.uint64)
         if changed:

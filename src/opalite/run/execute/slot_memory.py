@@ -101,15 +101,16 @@ class SlotMemory:
         """Memory objects by slot of the program that was placed last."""
         return self.now.objects
 
-    def place(self, program: Program, let_go: Callable[[], None]) -> Placed:
+    def place(self, program: Program, let_go: Callable[[], None], own: Mapping[int, Any] | None = None) -> Placed:
         """Where `program`, another of the same plan, has its slots. DeviceMemoryError if there is no room.
 
-        let_go: called before memory is laid out anew, to drop what was placed before, which goes first.
+        let_go: called before memory is laid out anew, to drop what was placed before, which goes first. own: memory of
+        constants that depend on sizes, by slot, which the caller fills.
         """
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
             if self._small < PATIENCE:
-                self.now = Placed(self._layout, program, self.reserved, self._tables(program))
+                self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
                 return self.now
         self._small = 0
         let_go()
@@ -118,13 +119,15 @@ class SlotMemory:
             self._layout = Layout(self._rt, program, self._constants, SPARE)
         except DeviceMemoryError:
             self._layout = Layout(self._rt, program, self._constants)
-        self.now = Placed(self._layout, program, self.reserved, self._tables(program))
+        self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
         return self.now
 
-    def _tables(self, program: Program) -> dict[int, SharedWeight]:
+    def _tables(self, program: Program, own: Mapping[int, Any] | None = None) -> dict[int, Any]:
         """The constants that a program brings: those that depend on its sizes."""
-        share, keys, slots = self._rt.share_weight, program.weight_keys, program.slots
-        return {n: share(a, image=slots[n].image is not None, key=keys.get(n)) for n, a in program.weights.items()}
+        share, keys, slots, made = self._rt.share_weight, program.weight_keys, program.slots, own or {}
+        brought = {n: a for n, a in program.weights.items() if n not in made}
+        found = {n: share(a, image=slots[n].image is not None, key=keys.get(n)).memory for n, a in brought.items()}
+        return found | dict(made)
 
 
 class Layout:
@@ -200,7 +203,7 @@ class Placed:
         layout: Layout,
         program: Program,
         reserved: Mapping[int, Any],
-        tables: Mapping[int, SharedWeight] | None = None,
+        tables: Mapping[int, Any] | None = None,
     ) -> None:
         self._layout = layout
         self._program = program
@@ -244,7 +247,7 @@ class Placed:
 
     def _constant(self, number: int) -> Any:
         own = self._tables.get(number)
-        return self._layout.constants[number] if own is None else own.memory
+        return self._layout.constants[number] if own is None else own
 
     def _region(self, slot: Slot) -> tuple[int, int]:
         """Offset and bytes of a slot in the arena."""

@@ -16,6 +16,7 @@ from ...ir.dtype import DType
 from ...ir.reserved import Reserved
 from ..execute.trace import Ran, RunTrace
 from .executables import Compiled, SizedProgram
+from .growing import Growing, find_moving
 from .onnx_model import OnnxModel, kept_outputs
 from .request import RunRequest
 from .turn import Turn
@@ -28,17 +29,32 @@ class NotAppendedError(Exception):
 
 
 class AppendingRuns:
-    """The caches of one state, and how runs of the model go on them. Stands for the model in a session's run.
+    """How runs of a model go on caches of a state. Stands for the model in a session's run.
 
-    caches: by the input that each is; presents: by that, the output that it becomes.
+    caches: of the next run, by the input that each is.
     """
 
-    def __init__(self, model: OnnxModel, caches: Mapping[str, ReservedTensor], presents: Mapping[str, str]) -> None:
-        self._model, self._caches, self._presents = model, caches, presents
+    def __init__(self, model: OnnxModel, presents: Mapping[str, str]) -> None:
+        """presents: the output that each cache becomes, by the input that it is."""
+        self._model, self._presents = model, presents
+        self.caches: Mapping[str, ReservedTensor] = {}
+        self._growing: Growing | None = None  # how runs like the last one go
+        self._fed: Mapping[str, Any] = {}  # to the last run
+        self._last: tuple[Segment, tuple[int, ...], int] | None = None  # with its sizes, and length
 
-    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """All of the model's feeds, checked."""
-        past = {n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n]) for n, t in self._caches.items()}
+    def twin(self) -> AppendingRuns:
+        """The same for another state."""
+        other = AppendingRuns(self._model, self._presents)
+        other._growing, other._last = self._growing, self._last
+        return other
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All of the model's feeds, checked; or those given, where runs like the last one need no more."""
+        growing = self._growing
+        if growing is not None and growing.serves(feeds, self.caches):
+            return feeds
+        self._growing = None
+        past = {n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n]) for n, t in self.caches.items()}
         return self._model.check_feeds({**feeds, **past})
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
@@ -46,6 +62,16 @@ class AppendingRuns:
 
         NotAppendedError, before anything has run, where the model is not made so.
         """
+        growing = self._growing
+        if growing is not None:
+            with Turn(request.lock) as turn:
+                turn.take()
+                found = growing.run(feeds, self.caches, request.targets)
+            if found is not None:
+                return found
+            self._growing = None
+            feeds = self.check_feeds(feeds)
+        self._fed = {n: v for n, v in feeds.items() if n not in self.caches}
         trace = RunTrace(ran=Ran())
         with Turn(request.lock) as turn, ExitStack() as beside:
 
@@ -55,15 +81,16 @@ class AppendingRuns:
 
             started = time.perf_counter()
             run = self._model.imported.importer.begin(feeds, _no_bodies, before_import)
-            segment = self._checked(run)
-            lengths = segment.lengths_at(run.sizes)
+            segment, sizes = self._checked(run), run.sizes
+            lengths = segment.lengths_at(sizes)
             trace.import_s += time.perf_counter() - started
-            compiled, at = self._compiled(segment, run.sizes, trace, request)
+            compiled, at = self._compiled(segment, sizes, trace, request)
             beside.close()
             turn.take()
             outputs = self._execute(run, segment, compiled, at, trace, request)
             for name, length in lengths.items():
-                self._caches[name].length = length
+                self.caches[name].length = length
+        self._grow(run, segment, compiled, sizes, max(lengths.values()))
         run.advance(outputs)
         return run.outputs, trace
 
@@ -76,7 +103,7 @@ class AppendingRuns:
             raise NotAppendedError(f"'{name}': {why}")
         if any(n in self._presents.values() for task in segment.tasks for n in task.inputs):
             raise NotAppendedError("operators on the host read the caches")
-        if any(n not in segment.lengths for n in self._caches):
+        if any(n not in segment.lengths for n in self.caches):
             raise NotAppendedError("not all caches become outputs of one program")
         return segment
 
@@ -92,8 +119,7 @@ class AppendingRuns:
         if compiled.may_overflow:
             raise NotAppendedError("halves may overflow, so that a run may have to be made again")
         for port, (number, _) in zip(at.program.reserved, segment.graph.reserved, strict=True):
-            cache = self._caches[segment.inputs[number]]
-            if port.dtype is not DType.of(cache.dtype):
+            if port.dtype is not DType.of(self.caches[segment.inputs[number]].dtype):
                 raise NotAppendedError(f"the program stores the caches as {port.dtype}")
         return compiled, at
 
@@ -102,7 +128,8 @@ class AppendingRuns:
     ) -> Sequence[Any]:
         """Outputs of the segment's graph, None for those that are caches."""
         executable, reserved = compiled.executable, segment.graph.reserved
-        memory = [self._caches[segment.inputs[i]].tensor.buffer for i, _ in reserved]
+        ports = zip(at.program.reserved, reserved, strict=True)
+        memory = {port.slot: self.caches[segment.inputs[i]].tensor.buffer for port, (i, _) in ports}
         lasting = {i for i, _ in reserved}
         arrays = [v for i, v in enumerate(run.feeds) if i not in lasting]
         made = {o for _, o in reserved}
@@ -111,9 +138,9 @@ class AppendingRuns:
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
         with executable.lock:
             started = time.perf_counter()
+            executable.lie_in(memory)
             if executable.program is not at.program:
                 executable.resize(at.program)
-            executable.lie_in(memory)
             trace.build_s += time.perf_counter() - started
             found, spent = executable.run(arrays, kept)
         trace.add(spent)
@@ -124,6 +151,19 @@ class AppendingRuns:
         for number, value in zip(others, found, strict=True):
             outputs[number] = value
         return outputs
+
+    def _grow(self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], length: int) -> None:
+        """Be ready for the next run, if it goes on from this one as this one did from the last."""
+        last, self._last = self._last, (segment, sizes, length)
+        if last is None or last[0] is not segment or not run.is_whole or length <= last[2]:
+            return
+        arrival, cache = segment.arrival, next(iter(self.caches.values()))
+        assert arrival is not None
+        steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
+        steps[arrival.capacity] = 0
+        moving = find_moving(compiled, sizes, steps, (cache.capacity - 1 - length) // (length - last[2]))
+        if moving is not None and all(type(v) is np.ndarray for n, v in self._fed.items()):
+            self._growing = Growing(self._model, segment, compiled, moving, self._fed, sizes)
 
 
 def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:

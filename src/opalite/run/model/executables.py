@@ -14,6 +14,7 @@ from ...cl.beside_runs import planning
 from ...plan.program import Program
 from ...plan.template import Template
 from ..execute.executable import SIZES_KEPT, Executable
+from ..execute.moving_runs import MovingRuns
 from .behind import Job
 from .far_sizes import Far, FarSizes, Sizes, distance
 from .steady import SteadyRun
@@ -39,10 +40,10 @@ class Compiled:
 
     notes: sentences on how it was compiled; lasting: those that are true of what takes its place as well.
     may_overflow: halves may not hold the values, so that outputs must be looked at; is_asked: they were infinite,
-    and in float32, too. is_proven: outputs of a run were looked at; before that none stays on the device. sizes: those
-    of the executable as it was made; template: gives its program for others. job: makes what will take its
-    place. is_replaced: whether that is there. when_in_place: what is left to be done once runs go through it, such as
-    keeping its plan. `at` is thread-safe.
+    and in float32, too. is_proven: outputs of a run were looked at; before that none stays on the device. sizes:
+    those of the executable as it was made; template: gives its program for others. job: makes what will take its
+    place. moving: runs for sizes that change each time. is_replaced: whether that is there. when_in_place: what is
+    left to be done once runs go through it, such as keeping its plan. `at` is thread-safe.
     """
 
     executable: Executable
@@ -56,6 +57,7 @@ class Compiled:
     sizes: Sizes = ()
     template: Template | None = None
     when_in_place: Callable[[], None] | None = None
+    moving: list[MovingRuns] = field(default_factory=list)
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -105,7 +105,7 @@ class ImportedModel:
     def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
         if isinstance(program, Template):
-            given = None if segment.given is None else _record_of(segment.given)
+            given = None if segment.given is None else record_of(segment.given)
             outputs = [a.name for a in self.outputs]
             return replace(program, program=self._completed(program.program, segment, outputs, {}), given=given)
         if segment.given is not None:
@@ -183,7 +183,7 @@ class ImportedModel:
         return Port(name, DType.of(array), array.shape, host)
 
 
-def _record_of(given: Given) -> SizedValues:
+def record_of(given: Given) -> SizedValues:
     """What computes the same without the importer."""
     return sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 

@@ -64,8 +64,10 @@ def go_on(state: opalite.State, kind: str, prompt: Sequence[int], steps: int, he
 def test_greedy_tokens_are_onnxruntimes(rt: Runtime, kind: str) -> None:
     model = KINDS[kind]()
     wanted, last = expected(model, kind, PROMPT, 64)
-    tokens, logits = go_on(open_session(rt, model).state(), kind, PROMPT, 64)
+    state = open_session(rt, model).state(reserve=32)
+    tokens, logits = go_on(state, kind, PROMPT, 64)
     assert tokens == wanted
+    assert bool(state.copies) == (kind in ("gpt2", "scattered"))
     np.testing.assert_allclose(logits, last, atol=2e-4)
 
 
@@ -127,6 +129,50 @@ def test_sequences_of_a_batch_are_reordered(rt: Runtime) -> None:
         state.reorder([2])
 
 
+def test_a_longer_cache_takes_nothing_but_numbers(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state = session.state(reserve=600)
+    go_on(state, "llama", PROMPT, 24)
+    session.settle()
+    go_on(state, "llama", [7], 6, len(state))
+    plans, counters = session.stats().plans_made, rt.counters.snapshot()
+    go_on(state, "llama", [7], 512, len(state))
+    spent = rt.counters.snapshot() - counters
+    assert len(state) > 512
+    assert session.stats().plans_made == plans
+    assert (spent.programs_built, spent.programs_loaded, spent.kernels_made) == (0, 0, 0)
+    assert (spent.memory_objects, spent.bytes_allocated) == (0, 0)
+
+
+def test_memory_is_reserved_in_steps(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state, plain = session.state(reserve=16), session.state(reserve=600)
+    go_on(plain, "llama", PROMPT, 70)
+    sizes = []
+    for n in range(70):
+        ids = [PROMPT] if n == 0 else [[7]]
+        state.run(feeds_of("llama", ids, len(state)))
+        if not sizes or state.nbytes != sizes[-1]:
+            sizes.append(state.nbytes)
+    assert 3 <= len(sizes) <= 5
+    assert state.nbytes < plain.nbytes
+
+
+def test_states_take_turns(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    wanted, _ = go_on(session.state(), "llama", PROMPT, 40)
+    other, _ = go_on(session.state(), "llama", [9, 1], 40)
+    one, two = session.state(), session.state()
+    tokens: list[list[int]] = [[], []]
+    ids = [[PROMPT], [[9, 1]]]
+    for _ in range(40):
+        for i, state in enumerate((one, two)):
+            logits = state.run(feeds_of("llama", ids[i], len(state)))[0]
+            tokens[i].append(int(logits[0, -1].argmax()))
+            ids[i] = [tokens[i][-1:]]
+    assert tokens == [wanted, other]
+
+
 def test_states_that_do_not_grow(rt: Runtime) -> None:
     model = Path(__file__).parents[4].parent / "shared" / "models" / "gtcrn_simple.onnx"
     if not model.exists():
@@ -177,3 +223,17 @@ def test_sizes_that_follow_from_no_input_are_asked_for(rt: Runtime) -> None:
     state = session.state(max_length=8)
     state.run(feeds)
     assert state.arrays()["cache_k"][0, 0, :, 0].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_outputs_stay_on_the_device_while_caches_grow(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    wanted, _ = go_on(session.state(), "llama", PROMPT, 40)
+    state, turn = session.state(), 0
+
+    def run(ids: Any, held: int) -> Any:
+        nonlocal turn
+        turn += 1
+        found = state.run(feeds_of("llama", ids, held), on_device=turn % 3 > 0)[0]
+        return np.asarray(found.numpy() if turn % 3 else found)
+
+    assert greedy(run, PROMPT, 40)[0] == wanted

@@ -1,0 +1,186 @@
+"""MovingRuns: an Executable's runs for sizes that change from run to run, in memory for the largest of them.
+
+Between two runs only numbers are set (plan/moving.py): in the tables of a step loop, or as arguments of launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...cl.launch import Recording
+from ...cl.tensor import DeviceTensor
+from ...cl.transfer import Crossing
+from ...plan.moving import Moving, Values, packed
+from ...plan.program import DownloadStep, LaunchStep, UploadStep
+from ...pocl.loop.step_rows import StepRows
+from .exchange import Target
+from .loop import Loop
+from .phases import Phase
+from .queue import Queue
+from .trace import RunTrace
+
+if TYPE_CHECKING:
+    from .executable import Executable
+    from .loop_builder import Joined
+    from .sized import Sized
+
+Array = np.ndarray[Any, Any]
+
+
+class MovingRuns:
+    """Not thread-safe, as the Executable is not; who runs one holds its lock.
+
+    tables: memory of constants that depend on sizes, by slot.
+    """
+
+    def __init__(self, executable: Executable, moving: Moving) -> None:
+        """ValueError where operators on the host, or between launches, belong to the program."""
+        for step in moving.program.steps:
+            if not isinstance(step, LaunchStep | UploadStep | DownloadStep):
+                raise ValueError(f"{step.node} runs on the host")
+        self._executable, self.moving = executable, moving
+        self.tables = {n: Crossing(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
+        hosts = {s.host for i in moving.shapes if isinstance(s := moving.program.steps[i], DownloadStep)}
+        self._changing = {k for k, p in enumerate(moving.program.outputs) if p.host in hosts}
+        self._sized: Sized | None = None  # for which the following was made
+        self._loop: _LoopRuns | None = None
+        self._launches: _LaunchRuns | None = None
+
+    def run(
+        self, values: Values, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None
+    ) -> tuple[list[Any], RunTrace]:
+        """Outputs in order, and what the run did; `values` are `moving.at` of the sizes of `feeds`.
+
+        targets: outputs, by number, that should stay on the device, as far as their shapes do not move: they go launch
+        by launch.
+        """
+        executable, moving = self._executable, self.moving
+        if executable.program is not moving.program:
+            executable.resize(moving.program, self.tables)
+        sized = executable.now
+        if sized is not self._sized:
+            self._sized, self._loop = sized, None
+            self._launches = _LaunchRuns(executable, moving)
+        assert self._launches is not None
+        for slot, made in moving.tables.items():
+            array = made(values)
+            self.tables[slot].write(array, array.dtype)
+        kept: Mapping[int, DeviceTensor] = {}
+        if targets or executable.exchange.is_bound:
+            still = {k: t for k, t in (targets or {}).items() if k not in self._changing}
+            kept = executable.bind(still, feeds)
+        if not kept and self._loop is None and (joined := executable.poll_loop()) is not None:
+            self._loop = _LoopRuns(executable, moving, joined)
+        runs = self._launches if kept or self._loop is None else self._loop
+        runs.set(values)
+        hosts = sized.blank.copy()
+        for number, value in zip(sized.inputs, feeds, strict=True):
+            hosts[number] = value
+        trace = runs.queue.run(hosts, kept)
+        trace.tier = executable.tier
+        return [hosts[n] for n in sized.outputs], trace
+
+
+class _LaunchRuns:
+    """Launches one by one."""
+
+    def __init__(self, executable: Executable, moving: Moving) -> None:
+        self._executable, self._moving = executable, moving
+        self._last: dict[Any, Any] = {}
+        self.queue = Queue(executable.now.prepared)
+        self._phases = _Phases(self.queue, moving)
+
+    def set(self, values: Values) -> None:
+        """Have the next run use `values`."""
+        executable, moving = self._executable, self._moving
+        launches, last = executable.own_launches(self), self._last
+        for s in moving.scalars:
+            value = values[s.value]
+            launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
+        changed = False
+        for i, made in moving.grids.items():
+            grid, group = found = made(values)
+            if last.get(i) != found:
+                last[i], changed = found, True
+            launches[i].grid, launches[i].group = grid, group
+        self._phases.shape(values)
+        if changed:
+            self._phases.record(executable)
+
+
+class _LoopRuns:
+    """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
+
+    def __init__(self, executable: Executable, moving: Moving, joined: Joined) -> None:
+        self._joined, self._moving = joined, moving
+        self._rows = executable.rows_of(joined)
+        places = joined.places
+        self._args: list[int] = []
+        self._values: list[tuple[int, str]] = []
+        apart: list[tuple[int, int, int, str]] = []
+        for s in moving.scalars:
+            at = places.argument(s.step, s.arg)
+            if at is None:
+                apart.append((s.step, s.arg, s.value, s.dtype))
+            else:
+                self._args.append(at)
+                self._values.append((s.value, s.dtype))
+        kinds = list(dict.fromkeys(self._values))
+        self._kinds = [(number, None if np.dtype(t).kind in "iu" else t) for number, t in kinds]
+        self._at = np.array(self._args, np.int64)
+        self._kind = np.array([kinds.index(v) for v in self._values], np.int64)
+        self._shapes = [(i, row, made) for i, made in moving.grids.items() if (row := places.row(i)) is not None]
+        if apart or len(self._shapes) < len(moving.grids):
+            raise ValueError("launches beside the step loop depend on sizes that move")
+        self.queue = Loop(executable.now.prepared, self._use(self._rows))
+        self._phases = _Phases(self.queue, moving)
+
+    def _use(self, rows: StepRows) -> Joined:
+        self._joined.use(rows)
+        return self._joined
+
+    def set(self, values: Values) -> None:
+        """Have the next run use `values`."""
+        rows = self._rows
+        args, shapes = rows.args.copy(), rows.shapes.copy()
+        if len(self._at):
+            numbers = [values[n] & _MOST if t is None else packed(t, values[n]) for n, t in self._kinds]
+            args[self._at] = np.array(numbers, np.uint64)[self._kind]
+        places = self._joined.places
+        for i, row, made in self._shapes:
+            shapes[row] = places.shape(i, *made(values))
+        self._joined.use(StepRows(args, shapes, rows.counter_bytes))
+        self._phases.shape(values)
+
+
+_MOST = (1 << 64) - 1
+
+
+class _Phases:
+    """The phases of a queue, whose downloads have other shapes in each run."""
+
+    def __init__(self, queue: Queue, moving: Moving) -> None:
+        self._phases: list[Phase] = list(queue.phases)
+        queue.phases = self._phases
+        steps = moving.program.steps
+        numbers = {id(steps[i]): i for i in moving.shapes}
+        self._downloads: list[tuple[int, DownloadStep, Any]] = []
+        for at, phase in enumerate(queue.phases):
+            if isinstance(phase, DownloadStep) and id(phase) in numbers:
+                self._downloads.append((at, phase, moving.shapes[numbers[id(phase)]]))
+
+    def shape(self, values: Values) -> None:
+        """Give downloads their shapes."""
+        phases = self._phases
+        for at, step, made in self._downloads:
+            phases[at] = replace(step, shape=made(values))
+
+    def record(self, executable: Executable) -> None:
+        """Make recordings anew, for grids that have changed."""
+        for at, phase in enumerate(self._phases):
+            if isinstance(phase, Recording):
+                self._phases[at] = executable.rt.record(phase.launches)
