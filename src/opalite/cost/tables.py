@@ -111,6 +111,16 @@ class SharedTile(Table):
 
 
 @dataclass(frozen=True)
+class LocalMemory(Table):
+    """Products with and without tiles in local memory (kernels/matmul/), beside each other."""
+
+    table = "local_memory"
+
+    repeated: float  # slowdown of work-items that load what their neighbours load, where tiles would spare them that
+    through_memory: float  # slowdown of tiles in local memory that lies in global memory
+
+
+@dataclass(frozen=True)
 class RegisterTile(Table):
     """Register tiles of channel-packed convolutions on CPUs (kernels/conv/tiles.py), in multiply-adds of vectors."""
 

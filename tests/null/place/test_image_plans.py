@@ -16,7 +16,7 @@ from opalite.passes.pipeline import optimise, place
 from opalite.place.options import Measured, view_options
 from opalite.place.precision import set_precision
 from opalite.plan.emit import emit
-from opalite.plan.program import Program, SlotArg
+from opalite.plan.program import LaunchStep, Program, SlotArg
 from opalite.tune.database import TuningDatabase
 from opalite.tune.levels import Level
 from opalite.tune.lookup import Lookup
@@ -223,3 +223,21 @@ def test_a_reshape_between_equal_images_moves_nothing(
     assert not any(o.has_images for o in view_options(reshape, ADRENO, Memory.BUFFER))
     stored = [IMAGE.image_size(shape) for shape in (before, after)]
     assert not same or stored[0] == stored[1]
+
+
+@pytest.mark.parametrize("name", ["mali_t860", "mali_g52", "mali_g76", "mali_g78"])
+def test_no_tiles_in_local_memory_that_is_ordinary_memory(name: str) -> None:
+    g = GraphMaker()
+    x = g.conv("c", g.input("x", 1, 32, 16, 16), 64)
+    rows = g.add("flat", "Reshape", x, shape=(64, 256))
+    y = g.add("product", "MatMul", rows, g.noise("w", 256, 96), trans_a=False, trans_b=False)
+    device = load(name)
+    assert not device.local_mem_dedicated
+    program = plan(g.done(y), device, Memory.BUFFER)
+    steps = [s for s in program.steps if isinstance(s, LaunchStep)]
+    assert "matmul_register" in {s.entry for s in steps}
+    for step in steps:
+        source = program.sources[step.source]
+        assert step.entry != "conv_split" or "-DSPLIT=1" in source.options
+    dedicated = plan(g.done(y), dataclasses.replace(device, local_mem_dedicated=True), Memory.BUFFER)
+    assert "matmul_tile" in {s.entry for s in dedicated.steps if isinstance(s, LaunchStep)}

@@ -69,7 +69,10 @@ class ConvSplit(Kernel):
         return None
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        return min(self.points(p), key=lambda point: (self._cycles(p, point), -point["UNROLL"]))
+        points = self.points(p)
+        if not p.device.local_mem_dedicated:  # partial sums would go through memory
+            points = (point for point in points if point["SPLIT"] == 1)
+        return min(points, key=lambda point: (self._cycles(p, point), -point["UNROLL"]))
 
     def _cycles(self, p: ConvProblem, params: Params) -> float:
         """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...cost.tables import LocalMemory
 from ...ir.symbols import may_leave_rest
 from ...ops.base import Cost
 from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -55,7 +56,9 @@ class MatmulTile(Kernel):
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         seconds = super().seconds(p, cost)
         # A CPU runs work-items one after the other and has no local memory apart: the sums leave its registers.
-        return seconds * 20 if p.device.is_cpu else seconds
+        if p.device.is_cpu:
+            return seconds * 20
+        return seconds if p.device.local_mem_dedicated else seconds * LocalMemory.of(p.device).through_memory
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, b = p.node, p.sizes, p.node.input(1)
