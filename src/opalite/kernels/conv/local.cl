@@ -7,7 +7,7 @@
 // WIDE. Weights: panels [groups, ceil(ob * PACK / BN), turns * SLAB, BN]; bias: [groups * ob * PACK]; ib, ob of a group.
 // Work-group: RY * CX * SPLIT. Grid: (position tiles * group, groups * ceil(ob * PACK / BN), PARTS).
 #define ALONG 1
-#include "conv/common.cl"
+#include "conv/finish.cl"
 #include "include/aligned_blocks.cl"
 #include "fma/tile.cl"
 #ifndef POINTWISE
@@ -106,16 +106,6 @@ static inline void put_panel(local ACCV *tile, const ACCV *next) {
 #define QUAD_TABLE quads
 #endif
 
-static inline ACCV finish(ACCV v, int n, int block, int s, int all, int spatial, BIAS_PARAM int m EPILOGUE_PARAMS) {
-#if HAS_BIAS
-    v += LOADV(bias, block * PACK);
-#endif
-    v = EPILOGUE(v, n, block, s, all, spatial);
-#if MASK
-    v = MASK_LANES(v, m - block * PACK);
-#endif
-    return v;
-}
 #if PARTS > 1
 #define RESULT global ACC *restrict parts,
 #define CHAIN

@@ -6,11 +6,6 @@
 // are set to zero), PAIR (positions of one copy: 2 where neighbours in y are neighbours in x, at even places of even
 // images; else 1). At most 31 taps, 63 with WIDE. Work-group: 32 * PW * NW * SPLIT work-items. Grid: (position tiles *
 // group size, channel tiles).
-#if HAS_BIAS
-#define BIAS_PARAM global const REAL *restrict bias,
-#else
-#define BIAS_PARAM
-#endif
 #ifndef PAIR
 #define PAIR 1
 #endif
@@ -20,6 +15,7 @@
 #else
 #define TAP_SET uint
 #endif
+#include "conv/finish.cl"
 #include "include/aligned_blocks.cl"
 #include "mma/stages.cl"
 
@@ -65,25 +61,13 @@ static inline uint4 quads_of(local const uint4 *stage, int u, int position) {
 }
 #define INPUT(stage, u, position) quads_of(stage, u, position)
 
-#if HAS_BIAS
-#define BIAS_NAME bias,
-#else
-#define BIAS_NAME
-#endif
-
-static inline float4 finish(float4 v, int p, int block, BIAS_PARAM int positions, int spatial, int ob, int m EPILOGUE_PARAMS) {
+// Tiles reach past the last position and block; what is computed there is not stored.
+static inline ACCV finish_tile(ACCV v, int p, int block, int positions, int spatial, int ob, BIAS_PARAM int m EPILOGUE_PARAMS) {
     p = min(p, positions - 1), block = min(block, ob - 1);
-    const int n = p / spatial, s = p - n * spatial;
-#if HAS_BIAS
-    v += LOADV(bias, block * PACK);
-#endif
-    v = EPILOGUE(v, n, block, s, ob, spatial);
-#if MASK
-    v = MASK_LANES(v, m - block * PACK);
-#endif
-    return v;
+    const int n = p / spatial;
+    return finish(v, n, block, p - n * spatial, ob, spatial, BIAS_ARG m EPILOGUE_ARGS);
 }
-#define FINISH(v, p, block) finish(v, p, block, BIAS_NAME positions, spatial, ob, m EPILOGUE_ARGS)
+#define FINISH(v, p, block) finish_tile(v, p, block, positions, spatial, ob, BIAS_ARG m EPILOGUE_ARGS)
 #define PUT(v, p, block) do { \
         const int n_ = (p) / spatial, s_ = (p) - n_ * spatial; \
         if ((p) < positions && (block) < ob) STOREV(y, (((size_t)n_ * ob + (block)) * spatial + s_) * PACK, v); \
