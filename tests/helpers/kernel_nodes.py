@@ -81,6 +81,14 @@ def _products() -> Iterator[Sample]:
     for given in ((), (1,), (1, 2, 3)):
         yield "IntegerMatMul", plain, [*ints, *zeros], given
         yield "IntegerMatMul", plain, [*ints, None, None], given
+    levels = _RNG.integers(0, 15, (96, 128)).astype(np.uint8)
+    for rows in (1, 64):
+        for zero in (None, levels[:, :4].copy()):
+            few = [noise(rows, 128), levels, noise(96, 4), zero]
+            yield "QuantizedMatMul", {**plain, "trans_b": True, "bits": 4, "block": 32}, few, (1, 2, 3)
+    for zero in (None, levels[:, :4].copy()):
+        few = [levels, np.array([3, 95]), noise(96, 4), zero]
+        yield "QuantizedGather", {"bits": 4, "block": 32}, few, (0, 2, 3)
     for mask in (None, noise(1, 1, 37, 53)):
         q, k = noise(1, 2, 37, 64), noise(1, 2, 53, 64)
         yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [q, k, k, mask], ()

@@ -55,6 +55,16 @@ class MatrixUnits(Table):
 
 
 @dataclass(frozen=True)
+class Unpacking(Table):
+    """What numbers of a few bits take to become floats (kernels/quantized/), in multiply-adds of a vector."""
+
+    table = "unpacking"
+
+    in_registers: float  # as often as a tile of rows needs them
+    in_cache: float  # once for many tiles, with what it takes to write and read them there
+
+
+@dataclass(frozen=True)
 class IntegerDot(Table):
     """Products of 8-bit integers, four to an instruction (kernels/integer/dot4.py), in clock cycles."""
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CheckError
 from .dtype import DType
+from .levels import Levels
 from .precision import Precision
 from .stored import Array, StoredArray
 from .symbols import Trace
@@ -27,15 +26,6 @@ if TYPE_CHECKING:
 
 _O = TypeVar("_O", bound="Op")
 _MOST_NAMED = 3  # operators of the model by which a node is called
-
-
-@dataclass(frozen=True, eq=False)
-class Levels:
-    """Integers that a constant was dequantised from: it is (q - zero) * scale, the three broadcasting."""
-
-    q: np.ndarray[Any, Any]
-    scale: np.ndarray[Any, Any]
-    zero: np.ndarray[Any, Any] | None
 
 
 class Value:

@@ -36,13 +36,16 @@ class StoredArray:
         load: Callable[[], Array],
         held: Array | None = None,
         load_bytes: Callable[[int, int], Array] | None = None,
+        load_rows: Callable[[int, int], Array] | None = None,
     ) -> None:
         """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
-        until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart."""
+        until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
+        load_rows: the part of the first axis from one position to before another, where that is computed."""
         self.dtype = dtype
         self.shape = shape
         self._load = load
         self._load_bytes = load_bytes
+        self._load_rows = load_rows
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -60,6 +63,10 @@ class StoredArray:
         """The part from `first` to before `last` of the first axis, read only; memory of its own where that can be."""
         with self._lock:
             found = self._found()
+        if found is None and self._load_rows is not None:
+            part = self._load_rows(first, last)
+            part.flags.writeable = False
+            return part
         if found is None and self._load_bytes is not None:
             row = self.nbytes // max(1, self.shape[0])
             part = self._load_bytes(first * row, (last - first) * row).view(self.dtype)
@@ -82,6 +89,17 @@ def _nothing() -> None:
     return None
 
 
+def read_part(held: Array | StoredArray, first: int, last: int) -> Array:
+    """Rows `first` to before `last` of an array, wherever it lies."""
+    return held.read_rows(first, last) if isinstance(held, StoredArray) else held[first:last]
+
+
+def reshaped(held: StoredArray, shape: tuple[int, ...]) -> StoredArray:
+    """The same elements in another shape, read from where they are."""
+    load_bytes = held._load_bytes
+    return StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), load_bytes=load_bytes)
+
+
 def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
     """Parts of an array along its first axis, in order: where each lies, and its contents. Of a stored array one part
     of about SLICE bytes is in memory at a time. multiple: of which each part but the last has rows.
@@ -90,7 +108,7 @@ def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[
     step = max(1, SLICE * rows // max(1, held.nbytes) // multiple) * multiple
     for first in range(0, rows, step):
         part = slice(first, min(first + step, rows))
-        yield part, held.read_rows(part.start, part.stop) if isinstance(held, StoredArray) else held[part]
+        yield part, read_part(held, part.start, part.stop)
 
 
 def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:

@@ -11,7 +11,8 @@ from ..expr.trace import Sym, trace
 from ..ir.device import DeviceInfo
 from ..ir.device_family import PTX_MMA
 from ..ir.dtype import DType
-from ..ir.graph import Levels, Node, Value, fresh_value
+from ..ir.graph import Node, Value, fresh_value
+from ..ir.levels import Levels
 from ..ir.patch import Patch
 from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.types import TensorType
@@ -51,7 +52,7 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
         if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32 or not pays:
             return None
         source, w = node.x.producer, node.input(1)
-        if source is None or w.levels is None or w.levels.q.dtype not in (np.int8, np.uint8):
+        if source is None or w.levels is None or w.levels.codes.dtype not in (np.int8, np.uint8):
             return None
         if not isinstance(source.op, Elementwise) or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
             return None
@@ -89,7 +90,9 @@ def _channel_axis(node: Node) -> int:
 
 def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
     """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
-    rank = levels.q.ndim
+    if levels.block or levels.turned:
+        return None
+    rank = len(levels.codes.shape)
     found: list[Array | None] = []
     for part in (levels.scale, levels.zero):
         if part is None or part.size == 1:
@@ -152,7 +155,7 @@ def _as_integers(
 def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
     """The integers of a bias whose scale is that of the sums, as quantisers make it; None for any other."""
     levels = None if bias is None else bias.levels
-    if levels is None or levels.q.dtype != np.int32 or levels.q.ndim != 1:
+    if levels is None or levels.codes.dtype != np.int32 or len(levels.codes.shape) != 1:
         return None
     if levels.zero is not None and levels.zero.any():
         return None

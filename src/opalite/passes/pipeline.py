@@ -22,6 +22,7 @@ from .fuse_norm import fuse_norm
 from .integers import from_dequantized, widen
 from .join_rows import join_rows, part_rows
 from .join_transposes import join_transposes
+from .keep_levels import keep_levels
 from .link import link_epilogues
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
@@ -90,6 +91,7 @@ def optimise(
     multiplier = device if tier == "special" else None  # general kernels multiply floats alone
     run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy), ctx)
     run_rule(graph, "widen", widen(multiplier), ctx)
+    run_rule(graph, "keep_levels", keep_levels(), ctx)
     for name, rule in PORTABLE:
         if tier == "general" and name in _SPECIAL:
             continue

@@ -10,7 +10,10 @@ from ..kernels.registry import kernels_for
 from ..kernels.sources import option_text, program_text
 from .program import SourceSpec
 
-_URGENT = ("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast")
+_URGENT = (
+    *("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast"),
+    "QuantizedMatMul",
+)
 """Operators whose programs most models need, these first."""
 
 

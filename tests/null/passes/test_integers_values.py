@@ -168,7 +168,7 @@ def test_floats_stay_where_sums_may_exceed_32_bits() -> None:
     w = dequantised_constant(g, "w", g.const("wq", np.full((70000, 2), 127, np.int8)), 1e-3)
     graph = g.done(g.add("m", "MatMul", x, w, trans_a=False, trans_b=False))
     optimise(graph, Context(check=True), DOT)
-    assert "MatMul" in operators(graph)
+    assert "QuantizedMatMul" in operators(graph)
 
 
 @pytest.mark.parametrize("trans", [False, True])

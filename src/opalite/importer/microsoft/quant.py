@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
-from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -17,7 +14,7 @@ from ..onnx.matmul import integer_product, scale_and_add
 from ..onnx.pool import pool
 from ..onnx.quant import dynamic_quantize
 from ..registry import onnx_op
-from ..shared.helpers import Array, concat, int_list, matmul, positive_axes, reduce, softmax
+from ..shared.helpers import concat, int_list, matmul, positive_axes, reduce, softmax
 from ..shared.quantization import Quantized, combine, plain_zero, quantize, requantize
 from ..walk.context import NodeContext
 from .fused import MS, channels_first, channels_last
@@ -197,44 +194,3 @@ def qgemm(ctx: NodeContext) -> Value:
     scale, zero = _result(ctx, 7)
     factors = [alpha, ctx.reshape(ctx.input(1), ()), ctx.input(4)]
     return requantize(ctx, acc, factors, scale, zero, a.dtype if zero is None else zero.dtype)
-
-
-@onnx_op("MatMulNBits", domain=MS)
-def matmul_nbits(ctx: NodeContext) -> Value:
-    """a times weights of 2, 4 or 8 bits in blocks along K; they are widened once, at import."""
-    a = ctx.input(0)
-    bits, block = int(ctx.attr("bits", 4)), int(ctx.attr("block_size", 32))
-    rows, columns = int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
-    if bits not in (2, 4, 8) or ctx.attr("weight_prepacked", 0):
-        raise UnsupportedOpError(
-            f"{ctx.label} has weights of {bits} bits or packed for one device; export 2, 4 or 8 bits"
-        )
-    blocks = -(-columns // block)
-    packed, scales = ctx.const(1), ctx.const(2).astype(np.float32)
-    if packed.size * (8 // bits) != rows * blocks * block or scales.size != rows * blocks:
-        raise ShapeError(f"{ctx.label} has weights {packed.shape}, scales {scales.shape} for N={rows}, K={columns}")
-    weights = _unpacked(packed.reshape(rows, -1), bits).reshape(rows, blocks * block)[:, :columns]
-    # Without g_idx, element k belongs to block k // block_size.
-    group = ctx.const(4).reshape(-1)[:columns] if ctx.get(4) is not None else np.arange(columns) // block
-    zeros = _zero_points(ctx, rows, blocks, bits)
-    real = (weights.astype(np.float32) - zeros[:, group]) * scales.reshape(rows, blocks)[:, group]
-    y = matmul(ctx, a, ctx.constant(real.astype(a.dtype.np)), trans_b=True)
-    bias = ctx.get(5)
-    return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
-
-
-def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
-    """[rows, blocks]: given in floating point or packed like the weights, else the middle of the range."""
-    if ctx.get(3) is None:
-        return np.full((rows, blocks), 1 << (bits - 1), np.float32)
-    given = ctx.const(3)
-    if given.dtype != np.uint8:
-        return given.reshape(rows, blocks).astype(np.float32)
-    return _unpacked(given.reshape(rows, -1), bits)[:, :blocks].astype(np.float32)
-
-
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Bytes [rows, n] as [rows, n * 8 / bits] numbers, the low bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts: Array = (packed.astype(np.uint8)[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(packed.shape[0], -1)

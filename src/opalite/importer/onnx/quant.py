@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
-from ...ir.graph import Levels, Value
+from ...ir.graph import Value
+from ...ir.levels import SMALLEST, Levels
+from ...ir.stored import StoredArray, read_part
 from ...ops.affine import dequantized
+from ...ops.base import normalize_axis
 from ..microsoft.fused import channels_first, channels_last
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
@@ -20,6 +24,10 @@ from .conv import integer_convolution
 from .matmul import by_row_or_column, integer_product
 
 Result = Value | Sequence[Value | None]
+Array = np.ndarray[Any, Any]
+
+_BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT2: 2, DType.UINT2: 2}
+"""Widths of the integers whose products keep them."""
 
 
 @onnx_op("QuantizeLinear", since=10)
@@ -47,6 +55,9 @@ def quantize_linear(ctx: NodeContext) -> Result:
 @onnx_op("DequantizeLinear", since=1, domain="com.microsoft")
 def dequantize_linear(ctx: NodeContext) -> Result:
     """Per tensor, per axis or per block; constants of types that devices lack are widened exactly."""
+    kept = _kept(ctx)
+    if kept is not None:
+        return kept
     x, scale, zero = (_widened(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
     assert x is not None
     assert scale is not None
@@ -67,6 +78,49 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
         y.levels = Levels(x.data, scale.data, None if zero is None else zero.data)
     return y
+
+
+def _kept(ctx: NodeContext) -> Value | None:
+    """A large constant, which is computed when it is read and knows its integers; None for anything else."""
+    x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
+    code = int(ctx.attr("output_dtype", 0))
+    dtype = elem_dtype(code) if code else scale.dtype
+    held, bits = x.held, _BITS.get(x.dtype)
+    if held is None or bits is None or x.type.count < SMALLEST or len(x.shape) != 2:
+        return None
+    if scale.data is None or not scale.dtype.is_float or not dtype.is_float or (zero is not None and zero.data is None):
+        return None
+    axis, block = normalize_axis(int(ctx.attr("axis", 1)), 2), int(ctx.attr("block_size", 0))
+    zero = plain_zero(zero)
+    parts: list[Array] = []
+    for part in (scale.data, *([] if zero is None or zero.data is None else [zero.data])):
+        if part.size == 1:
+            part = part.reshape(())
+        elif part.ndim == 1 and not block:
+            if part.size != x.shape[axis]:
+                return None
+            part = part.reshape(-1, 1) if axis == 0 else part
+        elif part.ndim == 2 and part.shape[1 - axis] == x.shape[1 - axis]:
+            block = block or -(-x.shape[axis] // max(1, part.shape[axis]))
+            if part.shape[axis] != -(-x.shape[axis] // block):
+                return None
+        else:
+            return None
+        parts.append(part)
+    narrow = np.dtype(np.uint8 if x.dtype.name.startswith("UINT") else np.int8)
+    less = parts[1].astype(narrow) if len(parts) > 1 else None
+    return ctx.dequantised(Levels(_as(held, narrow), parts[0], less, bits, axis, block), dtype)
+
+
+def _as(held: Array | StoredArray, dtype: np.dtype[Any]) -> Array | StoredArray:
+    """Integers of a few bits as bytes, by rows."""
+    if held.dtype == dtype:
+        return held
+
+    def rows(first: int, last: int) -> Array:
+        return read_part(held, first, last).astype(dtype)
+
+    return StoredArray(dtype, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows)
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:

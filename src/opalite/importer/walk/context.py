@@ -10,6 +10,7 @@ An output whose size depends on data is given as `ctx.trimmed(padded, count)`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,8 @@ from ...expr.core import Expr
 from ...expr.trace import Sym, cast_expr, trace, trace_with_sizes
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.levels import Levels
+from ...ir.stored import StoredArray, reshaped
 from ...ir.symbols import always_equal, is_symbolic, same_or_int
 from ...ir.types import TensorType
 from ...ops.base import Op
@@ -135,6 +138,12 @@ class NodeContext:
         """A constant Value; `array` is kept, not copied."""
         return self._builder.constant(np.asarray(array), name or f"{self._out_name}/const")
 
+    def dequantised(self, levels: Levels, dtype: DType) -> Value:
+        """The constant that `levels` stand for in `dtype`, computed when it is read."""
+        v = self._builder.constant(levels.contents(dtype.np), f"{self._out_name}/const")
+        v.levels = levels
+        return v
+
     def scalar(self, value: float | int | bool, like: Value | DType) -> Value:
         """A constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
@@ -180,11 +189,17 @@ class NodeContext:
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """`v` in a shape of as many elements; `v` itself if it has it already."""
         wanted = tuple(same_or_int(d) for d in shape)
-        return v if always_equal(v.shape, wanted) else self.add(Reshape(wanted), [v])
+        if always_equal(v.shape, wanted):
+            return v
+        if isinstance(v.held, StoredArray) and v.levels is None and math.prod(wanted) == v.type.count:
+            return self._builder.constant(reshaped(v.held, wanted), f"{self._out_name}/const")
+        return self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
         """`v` with axis `perm[i]` moved to place i; `v` itself if nothing moves."""
         order = tuple(int(p) for p in perm)
+        if v.levels is not None and order == (1, 0) == tuple(range(len(v.levels.codes.shape)))[::-1]:
+            return self.dequantised(replace(v.levels, turned=not v.levels.turned), v.dtype)
         return v if order == tuple(range(len(v.shape))) else self.add(Transpose(order), [v])
 
     def trimmed(self, value: Value, count: Value) -> Trimmed | Value:

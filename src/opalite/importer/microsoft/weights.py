@@ -1,0 +1,116 @@
+"""Weights of a few bits in domain com.microsoft: products, and rows, of constants that stay as small as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.levels import Levels
+from ...ir.stored import StoredArray, reshaped
+from ...ops.base import normalize_axis
+from ..registry import onnx_op
+from ..shared.helpers import Array, gather, matmul
+from ..walk.context import NodeContext
+from .fused import MS
+
+_WIDTHS = {DType.INT4: 4, DType.UINT4: 4, DType.INT8: 8}
+
+
+@onnx_op("MatMulNBits", domain=MS)
+def matmul_nbits(ctx: NodeContext) -> Value:
+    """a times weights of 2, 4 or 8 bits in blocks along K, which stay as they are."""
+    a = ctx.input(0)
+    bits, block = int(ctx.attr("bits", 4)), int(ctx.attr("block_size", 32))
+    rows, columns = int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
+    if bits not in (2, 4, 8) or ctx.attr("weight_prepacked", 0):
+        raise UnsupportedOpError(
+            f"{ctx.label} has weights of {bits} bits or packed for one device; export 2, 4 or 8 bits"
+        )
+    blocks = -(-columns // block)
+    packed, scales = ctx.input(1), ctx.const(2).astype(np.float32)
+    if packed.type.count * (8 // bits) != rows * blocks * block or scales.size != rows * blocks:
+        raise ShapeError(f"{ctx.label} has weights {packed.shape}, scales {scales.shape} for N={rows}, K={columns}")
+    codes = _codes(ctx, packed, 1, rows, columns, bits)
+    zeros = _zero_points(ctx, rows, blocks, bits)
+    scales = scales.reshape(rows, blocks)
+    # Without g_idx, element k belongs to block k // block_size.
+    group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
+    if group is not None and (group != np.arange(columns) // block).any():
+        if zeros.size > 1:
+            zeros = zeros[:, group]
+        levels = Levels(codes, scales[:, group], zeros, bits)
+    else:
+        levels = Levels(codes, scales, zeros, bits, 1, block)
+    y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
+    bias = ctx.get(5)
+    return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+
+
+def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
+    """[rows, blocks]: given in floating point or packed like the weights, else the middle of the range, once."""
+    if ctx.get(3) is None:
+        return np.array(1 << (bits - 1), np.uint8)
+    given = ctx.const(3)
+    if given.dtype != np.uint8:
+        return given.reshape(rows, blocks).astype(np.float32)
+    return _unpacked(given.reshape(rows, -1), bits)[:, :blocks]
+
+
+@onnx_op("GatherBlockQuantized", domain=MS)
+def gather_block_quantized(ctx: NodeContext) -> Value:
+    """Rows of a constant of 2, 4 or 8 bits, in blocks along one axis, which stays as it is; those rows are widened."""
+    data, scales, zeros = ctx.input(0), ctx.const(2), ctx.get(3)
+    block, given = int(ctx.attr("block_size", 128)), int(ctx.attr("bits", 4))
+    is_packed = data.dtype is DType.UINT8
+    bits = given if is_packed else _WIDTHS.get(data.dtype, 0)
+    if len(data.shape) != 2 or bits not in (2, 4, 8):
+        raise UnsupportedOpError(
+            f"{ctx.label} picks from {data.type} of {bits or given} bits; export a matrix of 2, 4 or 8 bits"
+        )
+    rows, columns = data.shape[0], data.shape[1] * (8 // bits if is_packed else 1)
+    gathered = normalize_axis(int(ctx.attr("gather_axis", 0)), 2)
+    axis = normalize_axis(int(ctx.attr("quantize_axis", 1)), 2)
+    shape = tuple(-(-d // block) if i == axis else d for i, d in enumerate((rows, columns)))
+    if scales.shape != shape:
+        raise ShapeError(f"{ctx.label} has scales {list(scales.shape)} for {data.type}: expected {list(shape)}")
+    codes = _codes(ctx, data, 0, rows, columns, bits) if is_packed else _as_bytes(ctx.const(0))
+    if zeros is None:
+        zero = np.array(1 << (bits - 1) if is_packed else 0, codes.dtype)
+    elif is_packed:
+        zero = _unpacked(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
+    else:
+        zero = _as_bytes(ctx.const(3)).reshape(shape)
+    levels = Levels(codes, scales, zero, bits, axis, block)
+    return gather(ctx, ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
+
+
+def _as_bytes(q: Array) -> Array:
+    """Integers of fewer than 8 bits as int8 or uint8."""
+    return q.astype(np.uint8 if q.dtype.name.startswith("uint") else np.int8)
+
+
+def _codes(ctx: NodeContext, packed: Value, i: int, rows: int, columns: int, bits: int) -> Array | StoredArray:
+    """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file."""
+    held = packed.held if packed.is_const else ctx.const(i)
+    assert held is not None
+    if not isinstance(held, StoredArray):
+        return _unpacked(held.reshape(rows, -1), bits)[:, :columns]
+    lines = reshaped(held, (rows, held.nbytes // max(1, rows)))
+
+    def part(first: int, last: int) -> Array:
+        return _unpacked(lines.read_rows(first, last), bits)[:, :columns]
+
+    return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Bytes [rows, n] as [rows, n * 8 / bits] numbers, the low bits first."""
+    each = 8 // bits
+    if each == 1:
+        return packed.astype(np.uint8, copy=False)
+    out = np.empty((*packed.shape, each), np.uint8)
+    for i in range(each):
+        out[..., i] = (packed >> (i * bits)) & ((1 << bits) - 1)
+    return out.reshape(packed.shape[0], -1)

@@ -1,0 +1,74 @@
+"""Levels: the integers of a few bits that a constant was dequantised from, with their scales and zero points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .stored import Array, StoredArray, page_empty, read_part, read_slices
+
+SMALLEST = 1 << 14
+"""Elements of a constant from which on its integers are kept: fewer stay in a core's cache as floats too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A constant that is (q - zero) * scale, computed in float32.
+
+    codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
+    zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
+    goes; `block` 0 repeats nothing. turned: the constant is the transpose of that matrix.
+    """
+
+    codes: Array | StoredArray
+    scale: Array
+    zero: Array | None
+    bits: int = 8
+    axis: int = 0
+    block: int = 0
+    turned: bool = False
+
+    @property
+    def q(self) -> Array:
+        """All integers, in memory."""
+        return self.codes.read() if isinstance(self.codes, StoredArray) else self.codes
+
+    def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
+        """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
+        real = read_part(self.codes, first, last).astype(np.float32)
+        if self.zero is not None:
+            real -= self._spread(self.zero, first, last)
+        real *= self._spread(self.scale, first, last)
+        return real.astype(dtype, copy=False)
+
+    def contents(self, dtype: Any) -> StoredArray:
+        """The constant, computed whenever somebody asks for it, by rows where they are asked for."""
+        shape = self.codes.shape
+
+        def load() -> Array:
+            out = page_empty(shape[::-1] if self.turned else shape, dtype)
+            whole = out.T if self.turned else out
+            for part, _ in read_slices(self.codes):
+                whole[part] = self.rows(part.start, part.stop, dtype)
+            return out
+
+        if self.turned:
+            return StoredArray(np.dtype(dtype), shape[::-1], load)
+        return StoredArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
+
+    def _spread(self, part: Array, first: int, last: int) -> Array:
+        """A scale or zero point in float32, as it broadcasts against those rows of q."""
+        shape, axis = self.codes.shape, self.axis % max(1, len(self.codes.shape))
+        wide = part.astype(np.float32)
+        if wide.size == 1:
+            return wide.reshape(())
+        wide = wide.reshape((1,) * (len(shape) - wide.ndim) + wide.shape)
+        if self.block and axis == 0:
+            return wide[np.arange(first, last) // self.block]
+        if wide.shape[0] > 1:
+            wide = wide[first:last]
+        if self.block:
+            wide = np.repeat(wide, self.block, axis)[(slice(None),) * axis + (slice(shape[axis]),)]
+        return wide

@@ -1,0 +1,74 @@
+// Products with, and rows of, constant matrices of `bits` bits in the panels of quantized/unpack.cl, whose scales and zero points
+// are floats here: has_zeros 0: `zero` is the one of all.
+//   WIDTH   columns of a panel
+#include "include/compiled_once.cl"
+#ifndef WIDTH
+#define WIDTH 64
+#endif
+#define ROWS 4
+#define FLOATS VEC_T(float, PACK)
+
+#define MATRIX \
+    global const uint *restrict b, global const float *restrict scale, global const float *restrict zeros, int bits, int block, \
+    int has_zeros, float zero
+#define MATRIX_NAMES b, scale, zeros, bits, block, has_zeros, zero
+
+// ROWS rows of a by PACK columns of b from `first` on.
+static void multiply(int first, int m0, global const float *restrict a, MATRIX, global float *restrict y, int M, int N, int K) {
+    COMPILED_ONCE(M)
+    if (first >= N || m0 >= M) return;
+    const int per = 32 / bits, words = (K + per - 1) / per, panel = first / WIDTH, lane = first % WIDTH;
+    const uint mask = (1u << bits) - 1u;
+    const size_t parts = (size_t)panel * ((K + block - 1) / block) * WIDTH + lane;
+    FLOATS sum[ROWS];
+    global const float *a_row[ROWS];
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        sum[i] = (FLOATS)0;
+        a_row[i] = a + (size_t)min(m0 + i, M - 1) * K;
+    }
+    b += (size_t)panel * words * WIDTH + lane;
+    #pragma nounroll
+    for (int k = 0; k < K; k += per) {
+        const size_t at = parts + (size_t)(k / block) * WIDTH;
+        const FLOATS by = VLOAD(PACK, at, scale), less = has_zeros ? VLOAD(PACK, at, zeros) : (FLOATS)zero;
+        VEC_T(uint, PACK) word = VLOAD(PACK, 0, b);
+        const int count = min(per, K - k);
+        #pragma nounroll
+        for (int j = 0; j < count; ++j) {
+            const FLOATS wide = (CONVERT_N(PACK, float)(word & mask) - less) * by;
+            word >>= (uint)bits;
+            #pragma unroll
+            for (int i = 0; i < ROWS; ++i) sum[i] += (FLOATS)a_row[i][k + j] * wide;
+        }
+        b += WIDTH;
+    }
+    const int columns = min(PACK, N - first);
+    #pragma nounroll
+    for (int i = 0; i < ROWS && m0 + i < M; ++i) {
+        const FLOATS found = sum[i];
+        #pragma nounroll
+        for (int c = 0; c < columns; ++c) y[(size_t)(m0 + i) * N + first + c] = ((const float *)&found)[c];
+    }
+}
+
+// Grid: (ceil(N / WIDTH) * WIDTH / PACK, ceil(M / ROWS)).
+kernel void multiply_words(global const float *restrict a, MATRIX, global float *restrict y, int M, int N, int K) {
+    multiply(get_global_id(0) * PACK, get_global_id(1) * ROWS, a, MATRIX_NAMES, y, M, N, K);
+}
+
+// Row number `indices[i]` of a matrix of `size` rows; indices are int, or long where `wide`. Grid: (words of a row, count).
+kernel void read_words(MATRIX, global const uchar *restrict indices, global float *restrict y, int count, int size, int columns,
+                       int wide) {
+    const int word = get_global_id(0), i = get_global_id(1), per = 32 / bits, words = (columns + per - 1) / per;
+    if (word >= words || i >= count) return;
+    long row = wide ? ((global const long *)indices)[i] : ((global const int *)indices)[i];
+    row = clamp(row < 0 ? row + size : row, 0L, (long)size - 1);
+    const int panel = (int)(row / WIDTH), lane = (int)(row % WIDTH), blocks = (columns + block - 1) / block;
+    const size_t at = ((size_t)panel * blocks + word * per / block) * WIDTH + lane;
+    const uint numbers = b[((size_t)panel * words + word) * WIDTH + lane], mask = (1u << bits) - 1u;
+    const float by = scale[at], less = has_zeros ? zeros[at] : zero;
+    #pragma nounroll
+    for (int j = 0; j < per && word * per + j < columns; ++j)
+        y[(size_t)i * columns + word * per + j] = ((float)(numbers >> (j * bits) & mask) - less) * by;
+}

@@ -1,0 +1,111 @@
+"""Products with, and rows of, matrices of a few bits, by one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
+from ..base import Arg, Binding, Launch, Params, Problem, Weight, ceil_div
+from ..matmul.problem import MatmulProblem
+from ..quantized.words import panel_width, to_panels, words_args, words_binding, words_refusal
+from ..registry import register
+from .common import INT_MAX, Build, GeneralKernel, held_as, vector_defines
+
+ROWS = 4  # of quantized.cl
+
+
+class Words(GeneralKernel):
+    """What both share."""
+
+    source = "general/quantized.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, {"PACK": vector_defines(device)["PACK"], "WIDTH": panel_width(device)})]
+
+    def words(
+        self, p: Problem, entry: str, op: QuantizedMatMul | QuantizedGather, held: Sequence[Value | None], turned: bool
+    ) -> Launch:
+        """A launch of `entry` with the matrix `held` (integers, scales, zero points); grid and the rest are to come."""
+        b, scale, zero = held
+        assert b is not None
+        assert scale is not None
+        width = panel_width(p.device)
+        args, _ = words_args(b, scale, zero, op.bits, turned, width)
+        offset = 1 << (op.bits - 1) if b.dtype is DType.INT8 else 0
+        middle = args.pop("middle")
+        assert isinstance(middle, float)
+        args["scale"] = _floats(scale, width, 0)
+        args["zeros"] = args["scale"] if "zeros" not in args or zero is None else _floats(zero, width, offset)
+        args |= {"bits": op.bits, "block": op.block, "has_zeros": int(args["zeros"] is not args["scale"])}
+        args["zero"] = (middle - 1.0) * (1 << op.bits)
+        (build,) = self.builds(p.device)
+        return Launch(entry, args, (), defines=build.defines)
+
+
+def _floats(v: Value, width: int, offset: int) -> Weight:
+    return Weight(v, f"panels{width}+{offset}:f32", to_panels(width, np.dtype(np.float32), offset))
+
+
+def _refusal(node: Node, *floats: Value) -> str | None:
+    """Why a kernel that reads and gives float32, the matrix apart, does not take `node`, or None."""
+    if node.epilogue is not None:
+        return "the general kernel has no epilogue"
+    for v in floats:
+        if held_as(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+        if v.type.count > INT_MAX:
+            return f"{v!r} is beyond 32-bit indices"
+    return None
+
+
+@register
+class QuantizedMatmulGeneral(Words):
+    """A few rows by a vector of columns."""
+
+    op = "QuantizedMatMul"
+    problem = MatmulProblem
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        node, op = p.node, p.node.as_(QuantizedMatMul)
+        why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        return why or _refusal(node, node.x, node.y)
+
+    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+        return (words_binding(p.node, 1),)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        made = self.words(p, "multiply_words", op, [node.input(1), node.input(2), node.get(3)], op.trans_b)
+        args: dict[str, Arg] = {**made.args, "a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        width = panel_width(p.device)
+        grid = (ceil_div(s.n, width) * (width // made.defines["PACK"]), ceil_div(s.m, ROWS))
+        return [Launch(made.entry, args, grid, defines=made.defines)]
+
+
+@register
+class QuantizedGatherGeneral(Words):
+    """A word of a row for each work-item."""
+
+    op = "QuantizedGather"
+
+    def refuse(self, p: Problem) -> str | None:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        why = words_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
+        return why or _refusal(node, node.y)
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (words_binding(p.node, 0),)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        made = self.words(p, "read_words", op, [node.x, node.input(2), node.get(3)], True)
+        (size, columns), indices = node.x.shape, node.input(1)
+        args: dict[str, Arg] = {**made.args, "indices": indices, "y": node.y, "count": indices.type.count}
+        args |= {"size": size, "columns": columns, "wide": int(indices.dtype is DType.INT64)}
+        grid = (ceil_div(columns, 32 // op.bits), indices.type.count)
+        return [Launch(made.entry, args, grid, defines=made.defines)]

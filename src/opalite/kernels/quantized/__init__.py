@@ -1,0 +1,1 @@
+"""Kernels on constant matrices of a few bits, widened in registers."""

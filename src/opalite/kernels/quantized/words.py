@@ -1,0 +1,117 @@
+"""Matrices of a few bits as kernels hold them (unpack.cl): panels of words, with their scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.stored import StoredArray, page_zeros, read_slices
+from ..base import Arg, Array, Binding, Weight, ceil_div, flat_binding
+
+VECTORS = 4
+"""Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
+
+
+def panel_width(device: DeviceInfo) -> int:
+    """Columns of a panel: the same for all kernels of a device, so that they share one copy."""
+    return VECTORS * device.pack if device.is_cpu else 32
+
+
+def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
+    """Why kernels cannot hold the matrix, or None."""
+    if not b.is_const or not scale.is_const or not (zero is None or zero.is_const):
+        return "the integers, their scales and zero points must be constants"
+    if block * bits % 32 and block < columns:
+        return f"blocks of {block} numbers of {bits} bits do not begin at words of 32"
+    return None
+
+
+def words_args(
+    b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, width: int
+) -> tuple[dict[str, Arg], dict[str, Any]]:
+    """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
+    offset = 1 << (bits - 1) if b.dtype is DType.INT8 else 0  # kernels hold numbers from 0 on
+    form = f"words{bits}x{width}{'t' if turned else ''}{offset}"
+    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, width, turned, offset), by_slices=True)}
+    halves = scale.dtype is DType.FLOAT16
+    args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np))
+    kind, middle = 0, float(offset)
+    if zero is not None and zero.type.count == 1:
+        assert zero.data is not None
+        middle += float(zero.data.reshape(()))
+    elif zero is not None:
+        kind = 2 if zero.dtype.is_float else 1
+        dtype = np.dtype(np.float32 if kind == 2 else np.uint8)
+        args["zeros"] = Weight(zero, f"panels{width}+{offset}", to_panels(width, dtype, offset))
+    args["middle"] = 1.0 + middle / (1 << bits)
+    return args, {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
+
+
+def to_words(bits: int, width: int, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
+    """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, ceil(K / PER), width]."""
+    per = 32 // bits
+
+    def fn(b: Array | StoredArray) -> Array:
+        n, k = b.shape if turned else b.shape[::-1]
+        out = page_zeros((ceil_div(n, width), ceil_div(k, per), width), np.dtype(np.uint32))
+        for part, held in read_slices(b, width if turned else per):
+            rows = held if turned else held.T  # [columns, k]
+            words = _words(rows, bits, offset)
+            if turned:
+                _fill(out[part.start // width : ceil_div(part.stop, width)], words)
+            else:
+                _fill(out[:, part.start // per : ceil_div(part.stop, per)], words)
+        return out
+
+    return fn
+
+
+def _words(rows: Array, bits: int, offset: int) -> Array:
+    """[columns, k] as uint32 [columns, ceil(k / PER)], the first number in the low bits."""
+    columns, k = rows.shape
+    each = 8 // bits
+    count = ceil_div(k, 4 * each)
+    numbers = np.zeros((columns, count * 4 * each), np.uint8)
+    numbers[:, :k] = rows.view(np.uint8) if rows.flags.c_contiguous else np.ascontiguousarray(rows).view(np.uint8)
+    if offset:
+        numbers[:, :k] += np.uint8(offset)  # which wraps around, as the signed ones do
+    packed = numbers[:, ::each].copy()
+    for i in range(1, each):
+        packed |= numbers[:, i::each] << np.uint8(bits * i)
+    return packed.view("<u4").astype(np.uint32, copy=False)
+
+
+def _fill(out: Array, words: Array) -> None:
+    """Write words [columns, words] to panels [panels, words, width]."""
+    width = out.shape[2]
+    whole, left = divmod(words.shape[0], width)
+    out[:whole] = words[: whole * width].reshape(whole, width, words.shape[1]).swapaxes(1, 2)
+    if left:
+        out[whole, :, :left] = words[whole * width :].T
+
+
+def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array], Array]:
+    """Function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zeros past N."""
+
+    def fn(parts: Array) -> Array:
+        n, blocks = parts.shape
+        out = np.zeros((ceil_div(n, width), blocks, width), dtype)
+        _fill(
+            out,
+            (parts.astype(np.int16) + offset if offset and parts.dtype.kind in "iu" else parts + offset).astype(dtype),
+        )
+        return out
+
+    return fn
+
+
+def words_binding(node: Node, first: int) -> Binding:
+    """Everything in plain buffers, but for the matrix (input `first`) and its parameters, which become Weights."""
+    flat = flat_binding(node)
+    taken = {first, node.op.arity - 2, node.op.arity - 1}
+    return Binding(tuple(None if i in taken else layout for i, layout in enumerate(flat.inputs)), flat.outputs)

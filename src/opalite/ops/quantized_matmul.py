@@ -1,0 +1,133 @@
+"""QuantizedMatMul and QuantizedGather: a constant matrix of a few bits, with scales, that stays as small as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.dtype import DType
+from ..ir.types import TensorType
+from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from .gather import check_indices, clamp_indices
+from .integer import BYTES
+from .matmul import MatrixProduct, matrix_dims
+
+BITS = (2, 4, 8)
+"""Widths of the integers."""
+
+FLOATS = (DType.FLOAT32, DType.FLOAT16)
+"""What they are scaled to."""
+
+
+def check_levels(ins: Types, first: int, rows: int, columns: int, bits: int, block: int) -> None:
+    """ShapeError unless inputs `first` and the next are scales and zero points of [rows, columns] in blocks."""
+    scale, zero = tensor(ins, first, "scale"), ins[first + 1] if first + 1 < len(ins) else None
+    need(bits in BITS, f"integers have 2, 4 or 8 bits, got {bits}")
+    need(block > 0, f"a block has at least one element, got {block}")
+    shape = (rows, -(-columns // block))
+    need(
+        scale.shape == shape, f"scales for {rows} rows of {columns} in blocks of {block} are {list(shape)}, got {scale}"
+    )
+    need(scale.dtype in FLOATS, f"scales are float32 or float16, got {scale}")
+    if zero is not None:
+        need(zero.count == 1 or zero.shape == shape, f"there is one zero point or {list(shape)} of them, got {zero}")
+        need(zero.dtype in (*BYTES, DType.FLOAT32), f"zero points are 8-bit integers or float32, got {zero}")
+
+
+def dequantise(q: Array, scale: Array, zero: Array | None, block: int) -> Array:
+    """(q - zero) * scale in float64, of rows in blocks of `block` columns."""
+    at = np.arange(q.shape[1]) // block
+    wide = q.astype(np.float64)
+    if zero is not None:
+        wide -= zero.reshape(()) if zero.size == 1 else zero.astype(np.float64)[:, at]
+    out: Array = wide * scale.astype(np.float64)[:, at]
+    return out
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class QuantizedMatMul(MatrixProduct):
+    """y[..., m, n] = sum over k of a[..., m, k] * (b[k, n] - zero[n, k / block]) * scale[n, k / block].
+
+    Inputs a[..., M, K] of float32 or float16; b[K, N] of int8 or uint8, whose elements have `bits` bits; scale
+    [N, ceil(K / block)] of float32 or float16; zero of one element or scale's shape, int8, uint8 or float32, or none
+    (0). Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block.
+    """
+
+    bits: int
+    block: int
+
+    arity = 4
+
+    def check_shape(self, ins: Types) -> None:
+        a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
+        need(a.dtype in FLOATS, f"a must be float32 or float16, got {a}")
+        need(b.dtype in BYTES and b.rank == 2, f"b must be a matrix of 8-bit integers, got {b}")
+        need(not self.trans_a, "a must be stored by rows")
+        MatrixProduct.check_shape(self, [a, make_type(a.dtype, b.shape)])
+        k, n = matrix_dims(b.shape, self.trans_b)
+        check_levels(ins, 2, n, k, self.bits, self.block)
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
+        return MatrixProduct.infer_shape(self, [a, make_type(a.dtype, b.shape)])
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        a, b, scale = arrays[:3]
+        assert a is not None
+        assert b is not None
+        assert scale is not None
+        zero = arrays[3] if len(arrays) > 3 else None
+        real = dequantise(b if self.trans_b else b.T, scale, zero, self.block)
+        return [np.matmul(a.astype(np.float64), real.T).astype(a.dtype)]
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
+        return Cost(2.0 * outs[0].count * a.shape[-1], _moved(ins, outs, a, b.count * self.bits / 8))
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class QuantizedGather(Op):
+    """y[i, k] = (x[indices[i], k] - zero[indices[i], k / block]) * scale[indices[i], k / block], in scale's type.
+
+    Inputs x[R, C] of int8 or uint8, whose elements have `bits` bits; indices (i32 or i64) of any shape, counted and
+    clamped as Gather's; scale [R, ceil(C / block)] and zero as QuantizedMatMul's. Attributes: bits; block.
+    """
+
+    bits: int
+    block: int
+
+    arity = 4
+
+    def check_shape(self, ins: Types) -> None:
+        x, indices = tensor(ins, 0, "x"), check_indices(ins)
+        need(x.dtype in BYTES and x.rank == 2, f"x must be a matrix of 8-bit integers, got {x}")
+        need(x.shape[0] > 0 or indices.count == 0, f"indices {indices} pick from rows of x {x}, which is empty")
+        check_levels(ins, 2, x.shape[0], x.shape[1], self.bits, self.block)
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, indices, scale = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "scale")
+        return [make_type(scale.dtype, (*indices.shape, x.shape[1]))]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x, indices, scale = arrays[:3]
+        assert x is not None
+        assert indices is not None
+        assert scale is not None
+        zero = arrays[3] if len(arrays) > 3 else None
+        at = clamp_indices(indices, x.shape[0]).reshape(-1)
+        zeros = zero if zero is None or zero.size == 1 else zero[at]
+        real = dequantise(x[at], scale[at], zeros, self.block)
+        return [real.astype(scale.dtype).reshape(*indices.shape, x.shape[1])]
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(2.0 * outs[0].count, _moved((), outs, tensor(ins, 1, "indices"), outs[0].count * self.bits / 8))
+
+
+def _moved(ins: Types, outs: Sequence[TensorType], read: TensorType, packed: float) -> float:
+    """Bytes of the results, of what is read whole, of packed integers, and of their scales and zero points."""
+    others = sum(t.count * t.storage.size for t in (*outs, read, *ins[2:]) if t is not None)
+    return 1.0 * others + packed

@@ -1,0 +1,167 @@
+"""Models whose weights have a few bits, as exporters write them: beside onnxruntime, and held as small as they are."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.models.llama import LLAMA_TINY, blocks_of, decoder, pack, step_feeds
+
+import opalite
+from onnx import TensorProto, helper, numpy_helper
+
+ort = pytest.importorskip("onnxruntime")
+rng = np.random.default_rng(5)
+MS = "com.microsoft"
+
+
+def model(nodes: list[Any], constants: dict[str, Any], x: Any, out: int = TensorProto.FLOAT) -> bytes:
+    """A model of one input x and one output y. Constants are arrays or TensorProtos."""
+    made = [a if isinstance(a, TensorProto) else numpy_helper.from_array(a, name) for name, a in constants.items()]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
+        [helper.make_tensor_value_info("y", out, None)],
+        made,
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def by_ort(data: bytes, feeds: dict[str, Any]) -> list[Any]:
+    """onnxruntime's answers, which are of activations rounded to 8 bits where its optimiser makes MatMulNBits."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    found: list[Any] = ort.InferenceSession(data, options).run(None, feeds)
+    return found
+
+
+def compare(data: bytes, x: Any, device: str, tolerance: float = 1e-5) -> None:
+    """Answers are onnxruntime's, by general and by special programs, and kernels on few bits compute them."""
+    (want,) = by_ort(data, {"x": x})
+    session = opalite.InferenceSession(data, device=device, precision="fp32")
+    first = session.run(None, {"x": x})[0]
+    session.settle()
+    for got in (first, session.run(None, {"x": x})[0]):
+        assert got.dtype == want.dtype
+        assert np.abs(got.astype(float) - want.astype(float)).max() <= tolerance * np.abs(want).max()
+    assert "Quantized" in str(session.explain())
+
+
+def few_bits(n: int, k: int, bits: int, block: int, zeros: str) -> tuple[dict[str, Any], list[str]]:
+    packed, scales, given = blocks_of(rng.standard_normal((n, k)).astype(np.float32), bits, block, zeros != "none")
+    constants = {"b": packed, "s": scales}
+    if zeros == "packed":
+        constants["z"] = given
+    elif zeros == "floats":
+        constants["z"] = (rng.random(scales.shape) * (1 << bits)).astype(np.float32)
+    return constants, ["x", *constants]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize(
+    "bits, block, zeros",
+    [*itertools.product((4, 8), (16, 32, 64, 128, 256), ("none", "packed")), (4, 32, "floats"), (2, 32, "packed")],
+)
+def test_matmul_n_bits(rt: Any, bits: int, block: int, zeros: str, rows: int) -> None:
+    n, k = 65, 276  # the last block is not whole
+    constants, inputs = few_bits(n, k, bits, block, zeros)
+    constants["bias"] = rng.standard_normal(n).astype(np.float32)
+    inputs += ["", "", "bias"] if zeros == "none" else ["", "bias"]
+    node = helper.make_node("MatMulNBits", inputs, ["y"], domain=MS, K=k, N=n, bits=bits, block_size=block)
+    x = rng.standard_normal((1, rows, k)).astype(np.float32)
+    compare(model([node], constants, x), x, rt.info.id)
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_group_indices(rt: Any, order: str) -> None:
+    """g_idx that says what is so anyway, and one that does not, whose product is of floats."""
+    n, k, block = 130, 128, 32
+    constants, inputs = few_bits(n, k, 4, block, "none")  # with zero points, onnxruntime's answer depends on g_idx
+    constants["g"] = np.arange(k, dtype=np.int32) // block
+    if order == "shuffled":
+        rng.shuffle(constants["g"])
+    node = helper.make_node("MatMulNBits", [*inputs, "", "g"], ["y"], domain=MS, K=k, N=n, bits=4, block_size=block)
+    x = rng.standard_normal((2, k)).astype(np.float32)
+    data = model([node], constants, x)
+    (want,) = by_ort(data, {"x": x})
+    session = opalite.InferenceSession(data, device=rt.info.id, precision="fp32")
+    (got,) = session.run(None, {"x": x})
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+    assert ("Quantized" in str(session.explain())) == (order == "sorted")
+
+
+def quantised(kind: str, shape: tuple[int, int]) -> TensorProto:
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[kind]
+    values = rng.integers(low, high, shape)
+    return helper.make_tensor("w", getattr(TensorProto, kind), shape, values.reshape(-1))
+
+
+@pytest.mark.parametrize("product", ["MatMul", "Gemm", "turned"])
+@pytest.mark.parametrize("by", ["tensor", "channel", "block"])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
+def test_dequantize_linear(rt: Any, kind: str, by: str, product: str) -> None:
+    """DequantizeLinear in front of MatMul, of Gemm with its matrix transposed, and of a Transpose."""
+    k, n, block = 288, 71, 32
+    across = product != "MatMul"
+    shape = (n, k) if across else (k, n)
+    axis = {"tensor": 1, "channel": 0 if across else 1, "block": 1 if across else 0}[by]
+    scales = {"tensor": (), "channel": (n,), "block": (n, k // block) if across else (k // block, n)}[by]
+    w = quantised(kind, shape)
+    constants = {"w": w, "s": rng.random(scales).astype(np.float32) + 0.5}
+    inputs = ["w", "s"]
+    if kind.startswith("U"):
+        middle = 8 if kind == "UINT4" else 128
+        count = int(np.prod(scales, dtype=int))
+        constants["z"] = helper.make_tensor("z", getattr(TensorProto, kind), scales, [middle] * count)
+        inputs.append("z")
+    attrs = {"axis": axis, **({"block_size": block} if by == "block" else {})}
+    nodes = [helper.make_node("DequantizeLinear", inputs, ["real"], **attrs)]
+    if product == "Gemm":
+        nodes.append(helper.make_node("Gemm", ["x", "real"], ["y"], transB=1))
+    else:
+        if across:
+            nodes.append(helper.make_node("Transpose", ["real"], ["t"], perm=[1, 0]))
+        nodes.append(helper.make_node("MatMul", ["x", "t" if across else "real"], ["y"]))
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    compare(model(nodes, constants, x), x, rt.info.id)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "INT4", "UINT4"])
+def test_rows_of_an_embedding(rt: Any, kind: str) -> None:
+    rows, columns, block = 301, 96, 32
+    x = np.array([[0, 300, 17], [5, 5, 299]])
+    constants: dict[str, Any] = {"s": rng.random((rows, columns // block)).astype(np.float32)}
+    if kind == "bytes":
+        constants["w"] = pack(rng.integers(0, 16, (rows, columns)).astype(np.uint8), 4)
+        constants["z"] = pack(rng.integers(0, 16, (rows, 4)).astype(np.uint8), 4)[:, : (columns // block + 1) // 2]
+    else:
+        constants["w"] = quantised(kind, (rows, columns))
+    inputs = ["w", "x", "s", *(["z"] if "z" in constants else [])]
+    attrs = {"gather_axis": 0, "quantize_axis": 1, "block_size": block, "bits": 4}
+    node = helper.make_node("GatherBlockQuantized", inputs, ["y"], domain=MS, **attrs)
+    compare(model([node], constants, x), x, rt.info.id)
+
+
+def test_rows_of_a_dequantised_embedding(rt: Any) -> None:
+    constants = {"w": quantised("INT8", (301, 96)), "s": rng.random(301).astype(np.float32)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["real"], axis=0)]
+    nodes.append(helper.make_node("Gather", ["real", "x"], ["y"], axis=0))
+    x = np.array([[0, 300, 17]])
+    compare(model(nodes, constants, x), x, rt.info.id)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("bits, zeros", [(4, False), (4, True), (8, True)])
+def test_decoders(rt: Any, bits: int, zeros: bool, tied: bool) -> None:
+    shape = replace(LLAMA_TINY, tied=tied, bias=tied, width=128, inner=320, words=200)
+    data = decoder(shape, bits=bits, zeros=zeros).SerializeToString()
+    feeds = step_feeds(shape, 5, 3)
+    want = by_ort(data, feeds)
+    session = opalite.InferenceSession(data, device=rt.info.id, precision="fp32")
+    for g, w in zip(session.run(None, feeds), want, strict=True):
+        assert np.abs(g - w).max() <= 1e-5 * np.abs(w).max()
