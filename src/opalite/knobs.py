@@ -94,7 +94,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 PRECISIONS = ("fp32", "fp16", "fp16_fast", "auto")
-MEMORIES = ("auto", "buffer", "image")
+MEMORIES = ("auto", "buffer", "image", "low", "normal")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
 LINKERS = ("auto", "own", "system")
 PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
@@ -132,7 +132,12 @@ _declare(
     False,
     "1 lets precision auto take half storage wherever it is accurate enough, also where it is not faster, as on CPUs.",
 )
-_declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default tensor memory: auto, buffer or image.")
+_declare(
+    "OPALITE_MEMORY",
+    _choice(MEMORIES),
+    "auto",
+    "Default memory: auto, buffer, image, low or normal.",
+)
 _declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")
 _declare(
     "OPALITE_PLANNER",

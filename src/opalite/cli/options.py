@@ -63,7 +63,9 @@ tolerance_option = click.option(
 def precision_options(fn: F) -> F:
     """--device, --precision, --tolerance, --memory."""
     for option in (
-        click.option("--memory", default=None, help="Tensor memory: auto, buffer, image."),
+        click.option(
+            "--memory", default=None, help="Tensors in auto, buffer or image; weights low (8 bits) or normal."
+        ),
         tolerance_option,
         click.option("--precision", default=None, help=PRECISION_HELP),
         click.option("--device", default=None, help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),

@@ -35,26 +35,32 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
         levels = held.levels
         if levels is None or len(levels.codes.shape) != 2 or held.type.count < smallest:
             return None
-        if levels.bits not in BITS or levels.codes.dtype not in (np.int8, np.uint8):
-            return f"integers of {levels.bits} bits in {levels.codes.dtype} have no kernel"
-        if isinstance(op, MatMul) and op.trans_a:
-            return "the first operand is stored by columns"
-        if isinstance(op, Gather) and (op.axis != 0 or levels.turned):
-            return "what is picked are not rows"
-        trans_b = op.trans_b != levels.turned if isinstance(op, MatMul) else True
-        found = _by_rows(levels, 1 if trans_b else 0, held.dtype)
-        if found is None:
-            return "the scales do not lie along the sums, or their blocks do not begin at words"
-        scale, zero, block = found
-        q, *parts = (None if a is None else _constant(held, a) for a in (levels.codes, scale, zero))
-        made: Op = QuantizedGather(bits=levels.bits, block=block)
-        inputs = [q, node.input(1), *parts]
-        if isinstance(op, MatMul):
-            made = QuantizedMatMul(trans_a=False, trans_b=trans_b, bits=levels.bits, block=block)
-            inputs = [node.x, q, *parts]
-        return Patch.replacing(node, node.with_(op=made, inputs=inputs))
+        return keep(node, held, levels)
 
     return rule
+
+
+def keep(node: Node, held: Value, levels: Levels) -> Patch | str:
+    """A MatMul or Gather of the constant `held` computed from its integers, or why not."""
+    op = node.op
+    if levels.bits not in BITS or levels.codes.dtype not in (np.int8, np.uint8):
+        return f"integers of {levels.bits} bits in {levels.codes.dtype} have no kernel"
+    if isinstance(op, MatMul) and op.trans_a:
+        return "the first operand is stored by columns"
+    if isinstance(op, Gather) and (op.axis != 0 or levels.turned):
+        return "what is picked are not rows"
+    trans_b = op.trans_b != levels.turned if isinstance(op, MatMul) else True
+    found = _by_rows(levels, 1 if trans_b else 0, held.dtype)
+    if found is None:
+        return "the scales do not lie along the sums, or their blocks do not begin at words"
+    scale, zero, block = found
+    q, *parts = (None if a is None else _constant(held, a) for a in (levels.codes, scale, zero))
+    made: Op = QuantizedGather(bits=levels.bits, block=block)
+    inputs = [q, node.input(1), *parts]
+    if isinstance(op, MatMul):
+        made = QuantizedMatMul(trans_a=False, trans_b=trans_b, bits=levels.bits, block=block)
+        inputs = [node.x, q, *parts]
+    return Patch.replacing(node, node.with_(op=made, inputs=inputs))
 
 
 def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array, Array | None, int] | None:

@@ -24,6 +24,7 @@ from .join_rows import join_rows, part_rows
 from .join_transposes import join_transposes
 from .keep_levels import keep_levels
 from .link import link_epilogues
+from .narrow_weights import narrow_weights
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .share_concat import share_concats
@@ -76,11 +77,13 @@ def optimise(
     device: DeviceInfo | None = None,
     policy: PrecisionPolicy | None = None,
     tier: Tier = "special",
+    low_memory: bool = False,
 ) -> Context:
     """Run the portable rewrites on `graph` in place.
 
     device, policy: where and in what precision it will run, which decides in what quantised products are computed.
-    tier: what kernels will compute it; what the general ones cannot take in one is left apart.
+    tier: what kernels will compute it; what the general ones cannot take in one is left apart. low_memory: keep float
+    weights in 8 bits.
     """
     ctx = ctx or Context()
     if ctx.check:
@@ -92,6 +95,8 @@ def optimise(
     run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy), ctx)
     run_rule(graph, "widen", widen(multiplier), ctx)
     run_rule(graph, "keep_levels", keep_levels(), ctx)
+    if low_memory:
+        run_rule(graph, "narrow_weights", narrow_weights(), ctx)
     for name, rule in PORTABLE:
         if tier == "general" and name in _SPECIAL:
             continue

@@ -36,8 +36,9 @@ from .template import Template
 class PlanOptions:
     """What is asked for.
 
-    policy: what each node computes in. memory: 'auto', 'buffer' or 'image'. strict: refuse nodes that the host would
-    run. tries_images: consider images wherever the device has them, for they are going to be measured.
+    policy: what each node computes in. memory: 'auto', 'buffer' or 'image', or what weights take: 'low', in 8 bits what
+    the model has in floats, or 'normal', as the model has them. strict: refuse nodes that the host would run.
+    tries_images: consider images wherever the device has them, for they are going to be measured.
     tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
     builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
@@ -63,7 +64,7 @@ class PlanOptions:
         if self.memory == "image" and device.image_support:
             return Memory.IMAGE2D
         may = device.prefers_images or self.tries_images or is_measured
-        if self.memory == "auto" and device.image_support and may:
+        if self.memory != "buffer" and device.image_support and may:
             return None
         return Memory.BUFFER
 
@@ -170,7 +171,7 @@ def plan(graph: Graph, options: PlanOptions, knowledge: Knowledge) -> Planned:
 def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
     """`graph`, rewritten in place, each node with its precision."""
     context = Context()
-    optimise(graph, context, device, options.policy, options.tier)
+    optimise(graph, context, device, options.policy, options.tier, options.memory == "low")
     set_precision(graph, options.policy, device)
     check_sizes(graph, device)
     return Prepared(graph, context)

@@ -75,7 +75,9 @@ class InferenceSession(RunsBeside, SessionTools):
         its .json file, which keeps some nodes in fp32. None takes OPALITE_PRECISION, else 'fp32'.
     tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
         OPALITE_TOLERANCE, else 0.001.
-    memory: 'auto', 'buffer' or 'image'. tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
+    memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' keeps float weights of products and
+        embeddings in 8 bits (docs/weights.md), 'normal' as the model has them. None takes OPALITE_MEMORY, else 'auto'.
+    tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
     strict: PlacementError for nodes that would run on the host.
     trust: take the machine code that a bundle brings; else what this machine's cache does not have is compiled from the
         bundle's sources. None takes OPALITE_TRUST, else False.

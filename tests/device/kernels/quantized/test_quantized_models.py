@@ -12,6 +12,7 @@ from benchmarks.models.llama import LLAMA_TINY, blocks_of, decoder, pack, step_f
 
 import opalite
 from onnx import TensorProto, helper, numpy_helper
+from opalite.run.report.verify import Tolerance, verify_model
 
 ort = pytest.importorskip("onnxruntime")
 rng = np.random.default_rng(5)
@@ -165,3 +166,34 @@ def test_decoders(rt: Any, bits: int, zeros: bool, tied: bool) -> None:
     session = opalite.InferenceSession(data, device=rt.info.id, precision="fp32")
     for g, w in zip(session.run(None, feeds), want, strict=True):
         assert np.abs(g - w).max() <= 1e-5 * np.abs(w).max()
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_low_memory(rt: Any, half: bool) -> None:
+    """Float weights in 8 bits lose little; the session's first run by general programs loses the same."""
+    k, n = 256, 300
+    kind = np.float16 if half else np.float32
+    w = rng.standard_normal((k, n)).astype(kind)
+    table = rng.standard_normal((400, k)).astype(kind)
+    nodes = [helper.make_node("Gather", ["table", "x"], ["rows"]), helper.make_node("MatMul", ["rows", "w"], ["y"])]
+    x = np.array([[3, 399, 7]])
+    out = TensorProto.FLOAT16 if half else TensorProto.FLOAT
+    data = model(nodes, {"w": w, "table": table}, x, out)
+    want = table[x].astype(float) @ w.astype(float)
+    session = opalite.InferenceSession(data, device=rt.info.id, precision="fp32", memory="low")
+    first = session.run(None, {"x": x})[0]
+    session.settle()
+    for got in (first, session.run(None, {"x": x})[0]):
+        assert 1e-4 < np.abs(got - want).max() / np.abs(want).max() < 2e-2
+    assert str(session.explain()).count("Quantized") == 2
+
+
+def test_verify_tells_what_low_memory_loses(rt: Any) -> None:
+    w = rng.standard_normal((256, 300)).astype(np.float32)
+    x = rng.standard_normal((2, 256)).astype(np.float32)
+    data = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, x)
+    for relative, good in ((None, False), (0.05, True)):
+        found = verify_model(data, {"x": x}, device=rt.info.id, memory="low", allowed=Tolerance(relative=relative))
+        (output,) = found.outputs
+        assert (found.first_bad is None) == good
+        assert 1e-4 < output.difference / np.abs(x @ w).max() < 2e-2
