@@ -32,7 +32,12 @@ from .outputs import check_writable
     metavar="[NAME=]FILE",
     help="An input by which precision auto is decided. Inputs without a file are random.",
 )
-@click.option("--memory", default="auto", show_default=True, help="auto, buffer or image.")
+@click.option(
+    "--memory",
+    default="auto",
+    show_default=True,
+    help="Tensors in auto, buffer or image; weights low (8 bits) or normal.",
+)
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
 @click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
 def command(

@@ -19,11 +19,12 @@ class Levels:
 
     codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
     zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
-    goes; `block` 0 repeats nothing. turned: the constant is the transpose of that matrix.
+    goes; `block` 0 repeats nothing. A scale that lies elsewhere is a matrix with a row for each of q's. turned: the
+    constant is the transpose of that matrix.
     """
 
     codes: Array | StoredArray
-    scale: Array
+    scale: Array | StoredArray
     zero: Array | None
     bits: int = 8
     axis: int = 0
@@ -34,6 +35,11 @@ class Levels:
     def q(self) -> Array:
         """All integers, in memory."""
         return self.codes.read() if isinstance(self.codes, StoredArray) else self.codes
+
+    @property
+    def scales(self) -> Array:
+        """All scales, in memory."""
+        return self.scale.read() if isinstance(self.scale, StoredArray) else self.scale
 
     def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
         """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
@@ -58,10 +64,12 @@ class Levels:
             return StoredArray(np.dtype(dtype), shape[::-1], load)
         return StoredArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
 
-    def _spread(self, part: Array, first: int, last: int) -> Array:
+    def _spread(self, part: Array | StoredArray, first: int, last: int) -> Array:
         """A scale or zero point in float32, as it broadcasts against those rows of q."""
+        if isinstance(part, StoredArray):
+            part, first, last = part.read_rows(first, last), 0, last - first
         shape, axis = self.codes.shape, self.axis % max(1, len(self.codes.shape))
-        wide = part.astype(np.float32)
+        wide = part.astype(np.float32, copy=False)
         if wide.size == 1:
             return wide.reshape(())
         wide = wide.reshape((1,) * (len(shape) - wide.ndim) + wide.shape)

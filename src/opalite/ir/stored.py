@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,15 +37,18 @@ class StoredArray:
         held: Array | None = None,
         load_bytes: Callable[[int, int], Array] | None = None,
         load_rows: Callable[[int, int], Array] | None = None,
+        key: Hashable = None,
     ) -> None:
         """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
         until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
-        load_rows: the part of the first axis from one position to before another, where that is computed."""
+        load_rows: the part of the first axis from one position to before another, where that is computed. key: equal
+        for arrays that hold the same; by default of this one alone."""
         self.dtype = dtype
         self.shape = shape
         self._load = load
         self._load_bytes = load_bytes
         self._load_rows = load_rows
+        self.key: Hashable = object() if key is None else key
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -97,7 +100,22 @@ def read_part(held: Array | StoredArray, first: int, last: int) -> Array:
 def reshaped(held: StoredArray, shape: tuple[int, ...]) -> StoredArray:
     """The same elements in another shape, read from where they are."""
     load_bytes = held._load_bytes
-    return StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), load_bytes=load_bytes)
+    key = (held.key, shape)
+    return StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), load_bytes=load_bytes, key=key)
+
+
+def converted(held: Array | StoredArray, dtype: Any) -> Array | StoredArray:
+    """The same elements in another type, by rows where they lie elsewhere."""
+    if held.dtype == dtype:
+        return held
+    if not isinstance(held, StoredArray):
+        return held.astype(dtype)
+
+    def rows(first: int, last: int) -> Array:
+        return held.read_rows(first, last).astype(dtype)
+
+    kind = np.dtype(dtype)
+    return StoredArray(kind, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows, key=(held.key, kind))
 
 
 def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:

@@ -94,7 +94,7 @@ def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
         return None
     rank = len(levels.codes.shape)
     found: list[Array | None] = []
-    for part in (levels.scale, levels.zero):
+    for part in (levels.scales, levels.zero):
         if part is None or part.size == 1:
             found.append(None if part is None else part.reshape(()))
             continue
@@ -159,7 +159,7 @@ def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
         return None
     if levels.zero is not None and levels.zero.any():
         return None
-    scales = levels.scale.astype(np.float32)
+    scales = levels.scales.astype(np.float32)
     if scales.size not in (1, levels.q.size) or not np.allclose(scales, factor, rtol=1e-5, atol=0):
         return None
     return levels.q

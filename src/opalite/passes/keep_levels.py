@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.levels import SMALLEST, Levels
 from ..ir.patch import Patch
-from ..ir.stored import Array, StoredArray
+from ..ir.stored import Array, StoredArray, converted
 from ..ir.types import TensorType
 from ..ops.base import Op
 from ..ops.gather import Gather
 from ..ops.matmul import MatMul
 from ..ops.quantized_matmul import BITS, FLOATS, QuantizedGather, QuantizedMatMul
 from .rewrite import Rule, Sweep
+
+Made = dict[Hashable, Value]
 
 WORD = 32
 """Bits that kernels take at a time; blocks begin at words."""
@@ -35,13 +39,17 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
         levels = held.levels
         if levels is None or len(levels.codes.shape) != 2 or held.type.count < smallest:
             return None
-        return keep(node, held, levels)
+        return keep(node, held, levels, made)
 
+    made: Made = {}
     return rule
 
 
-def keep(node: Node, held: Value, levels: Levels) -> Patch | str:
-    """A MatMul or Gather of the constant `held` computed from its integers, or why not."""
+def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
+    """A MatMul or Gather of the constant `held` computed from its integers, or why not.
+
+    known: constants that were made so, by what they hold: a product and an embedding may have the same.
+    """
     op = node.op
     if levels.bits not in BITS or levels.codes.dtype not in (np.int8, np.uint8):
         return f"integers of {levels.bits} bits in {levels.codes.dtype} have no kernel"
@@ -54,7 +62,7 @@ def keep(node: Node, held: Value, levels: Levels) -> Patch | str:
     if found is None:
         return "the scales do not lie along the sums, or their blocks do not begin at words"
     scale, zero, block = found
-    q, *parts = (None if a is None else _constant(held, a) for a in (levels.codes, scale, zero))
+    q, *parts = (None if a is None else _constant(held, a, known) for a in (levels.codes, scale, zero))
     made: Op = QuantizedGather(bits=levels.bits, block=block)
     inputs = [q, node.input(1), *parts]
     if isinstance(op, MatMul):
@@ -63,7 +71,7 @@ def keep(node: Node, held: Value, levels: Levels) -> Patch | str:
     return Patch.replacing(node, node.with_(op=made, inputs=inputs))
 
 
-def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array, Array | None, int] | None:
+def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array | StoredArray, Array | None, int] | None:
     """(scales [rows, blocks], zero points of that shape or one, block) for sums along axis `along` of the integers."""
     shape = levels.codes.shape
     rows, columns = shape[1 - along], shape[along]
@@ -74,31 +82,32 @@ def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array, Array | N
         block = levels.block
         if block * levels.bits % WORD:
             return None
-    blocks = -(-columns // block) if columns else 0
-    wanted = (rows, blocks)
-    found: list[Array] = []
-    for part in (levels.scale, np.zeros(()) if levels.zero is None else levels.zero):
-        if part.size > 1:
-            part = part.reshape((1,) * (2 - part.ndim) + part.shape)
-            part = part if along == 1 else part.T
-            if part.shape not in (wanted, (rows, 1), (1, blocks)):
-                return None
-        found.append(part)
-    scale, zero = found
-    if not zero.any():
-        return _scales(scale, wanted, dtype), None, block
-    if zero.dtype not in (np.int8, np.uint8):
-        zero = zero.astype(np.float32)
-    zero = zero.reshape(1, 1) if zero.size == 1 else np.ascontiguousarray(np.broadcast_to(zero, wanted))
-    return _scales(scale, wanted, dtype), zero, block
+    blocks = (rows, -(-columns // block) if columns else 0)
+    halves = levels.scale.dtype == np.float16 and dtype is DType.FLOAT16
+    scale: Array | StoredArray | None = levels.scale
+    if not isinstance(scale, StoredArray) or along == 0 or scale.shape != blocks:
+        scale = _spread(levels.scales, along, blocks)
+    if scale is None:
+        return None
+    scale, zero = converted(scale, np.float16 if halves else np.float32), levels.zero
+    if zero is None or not zero.any():
+        return scale, None, block
+    zero = zero.reshape(1, 1) if zero.size == 1 else _spread(zero, along, blocks)
+    if zero is None:
+        return None
+    return scale, zero if zero.dtype in (np.int8, np.uint8) else zero.astype(np.float32), block
 
 
-def _scales(scale: Array, shape: tuple[int, int], dtype: DType) -> Array:
-    """Scales of each block, in halves where the model has halves alone."""
-    if scale.dtype != np.float16 or dtype is not DType.FLOAT16:
-        scale = scale.astype(np.float32)
-    return np.ascontiguousarray(np.broadcast_to(scale.reshape(-1) if scale.size == 1 else scale, shape))
+def _spread(part: Array, along: int, shape: tuple[int, int]) -> Array | None:
+    """A scale or zero point for each block of each row, or None where it does not lie so."""
+    if part.size > 1:
+        part = part.reshape((1,) * (2 - part.ndim) + part.shape)
+        part = part if along == 1 else part.T
+        if part.shape not in (shape, (shape[0], 1), (1, shape[1])):
+            return None
+    return np.ascontiguousarray(np.broadcast_to(part.reshape(-1) if part.size == 1 else part, shape))
 
 
-def _constant(like: Value, data: Array | StoredArray) -> Value:
-    return Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, unnumbered=True)
+def _constant(like: Value, data: Array | StoredArray, known: Made) -> Value:
+    made = Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, unnumbered=True)
+    return known.setdefault(data.key, made) if isinstance(data, StoredArray) else made

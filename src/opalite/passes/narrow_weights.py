@@ -11,7 +11,7 @@ from ..ir.stored import Array, StoredArray, read_part, read_slices
 from ..ops.gather import Gather
 from ..ops.matmul import MatMul
 from ..ops.quantized_matmul import FLOATS
-from .keep_levels import keep
+from .keep_levels import Made, keep
 from .rewrite import Rule, Sweep
 
 SMALLEST = 1 << 16
@@ -43,8 +43,9 @@ def narrow_weights(smallest: int = SMALLEST) -> Rule:
         levels = narrowed(held, along)
         if levels is None:
             return "a weight is not finite"
-        return keep(node, held, levels)
+        return keep(node, held, levels, made)
 
+    made: Made = {}
     return rule
 
 
@@ -64,7 +65,8 @@ def narrowed(value: Value, along: int) -> Levels | None:
         part /= scale[at] if along == 0 else scale[first:last][:, at]
         return np.rint(part).astype(np.int8)
 
-    codes = StoredArray(np.dtype(np.int8), tuple(held.shape), lambda: rows(0, held.shape[0]), load_rows=rows)
+    key = (held.key, along, BLOCK) if isinstance(held, StoredArray) else None
+    codes = StoredArray(np.dtype(np.int8), tuple(held.shape), lambda: rows(0, held.shape[0]), load_rows=rows, key=key)
     return Levels(codes, scale, None, 8, along, BLOCK)
 
 

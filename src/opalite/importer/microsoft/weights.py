@@ -29,18 +29,19 @@ def matmul_nbits(ctx: NodeContext) -> Value:
             f"{ctx.label} has weights of {bits} bits or packed for one device; export 2, 4 or 8 bits"
         )
     blocks = -(-columns // block)
-    packed, scales = ctx.input(1), ctx.const(2).astype(np.float32)
-    if packed.type.count * (8 // bits) != rows * blocks * block or scales.size != rows * blocks:
-        raise ShapeError(f"{ctx.label} has weights {packed.shape}, scales {scales.shape} for N={rows}, K={columns}")
+    packed, given = ctx.input(1), ctx.input(2)
+    if packed.type.count * (8 // bits) != rows * blocks * block or given.type.count != rows * blocks:
+        raise ShapeError(f"{ctx.label} has weights {packed.shape}, scales {given.shape} for N={rows}, K={columns}")
     codes = _codes(ctx, packed, 1, rows, columns, bits)
     zeros = _zero_points(ctx, rows, blocks, bits)
-    scales = scales.reshape(rows, blocks)
+    scales = _matrix(ctx, 2, rows, blocks)
     # Without g_idx, element k belongs to block k // block_size.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
     if group is not None and (group != np.arange(columns) // block).any():
         if zeros.size > 1:
             zeros = zeros[:, group]
-        levels = Levels(codes, scales[:, group], zeros, bits)
+        all_scales = scales.read() if isinstance(scales, StoredArray) else scales
+        levels = Levels(codes, all_scales[:, group], zeros, bits)
     else:
         levels = Levels(codes, scales, zeros, bits, 1, block)
     y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
@@ -61,7 +62,7 @@ def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
 @onnx_op("GatherBlockQuantized", domain=MS)
 def gather_block_quantized(ctx: NodeContext) -> Value:
     """Rows of a constant of 2, 4 or 8 bits, in blocks along one axis, which stays as it is; those rows are widened."""
-    data, scales, zeros = ctx.input(0), ctx.const(2), ctx.get(3)
+    data, scales, zeros = ctx.input(0), ctx.input(2), ctx.get(3)
     block, given = int(ctx.attr("block_size", 128)), int(ctx.attr("bits", 4))
     is_packed = data.dtype is DType.UINT8
     bits = given if is_packed else _WIDTHS.get(data.dtype, 0)
@@ -82,7 +83,8 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
         zero = _unpacked(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
     else:
         zero = _as_bytes(ctx.const(3)).reshape(shape)
-    levels = Levels(codes, scales, zero, bits, axis, block)
+    held = _matrix(ctx, 2, *shape) if axis == 1 else ctx.const(2)
+    levels = Levels(codes, held, zero, bits, axis, block)
     return gather(ctx, ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
 
 
@@ -93,16 +95,23 @@ def _as_bytes(q: Array) -> Array:
 
 def _codes(ctx: NodeContext, packed: Value, i: int, rows: int, columns: int, bits: int) -> Array | StoredArray:
     """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file."""
-    held = packed.held if packed.is_const else ctx.const(i)
-    assert held is not None
-    if not isinstance(held, StoredArray):
-        return _unpacked(held.reshape(rows, -1), bits)[:, :columns]
-    lines = reshaped(held, (rows, held.nbytes // max(1, rows)))
+    lines = _matrix(ctx, i, rows, packed.type.count // max(1, rows))
+    if not isinstance(lines, StoredArray):
+        return _unpacked(lines, bits)[:, :columns]
 
     def part(first: int, last: int) -> Array:
         return _unpacked(lines.read_rows(first, last), bits)[:, :columns]
 
-    return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part)
+    key = (lines.key, bits, columns)
+    return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part, key=key)
+
+
+def _matrix(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | StoredArray:
+    """The constant input `i` as a matrix, where it lies."""
+    v = ctx.input(i)
+    held = v.held if v.is_const else ctx.const(i)
+    assert held is not None
+    return reshaped(held, (rows, columns)) if isinstance(held, StoredArray) else held.reshape(rows, columns)
 
 
 def _unpacked(packed: Array, bits: int) -> Array:

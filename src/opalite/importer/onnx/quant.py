@@ -11,7 +11,7 @@ from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.levels import SMALLEST, Levels
-from ...ir.stored import StoredArray, read_part
+from ...ir.stored import converted
 from ...ops.affine import dequantized
 from ...ops.base import normalize_axis
 from ..microsoft.fused import channels_first, channels_last
@@ -109,18 +109,7 @@ def _kept(ctx: NodeContext) -> Value | None:
         parts.append(part)
     narrow = np.dtype(np.uint8 if x.dtype.name.startswith("UINT") else np.int8)
     less = parts[1].astype(narrow) if len(parts) > 1 else None
-    return ctx.dequantised(Levels(_as(held, narrow), parts[0], less, bits, axis, block), dtype)
-
-
-def _as(held: Array | StoredArray, dtype: np.dtype[Any]) -> Array | StoredArray:
-    """Integers of a few bits as bytes, by rows."""
-    if held.dtype == dtype:
-        return held
-
-    def rows(first: int, last: int) -> Array:
-        return read_part(held, first, last).astype(dtype)
-
-    return StoredArray(dtype, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows)
+    return ctx.dequantised(Levels(converted(held, narrow), parts[0], less, bits, axis, block), dtype)
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:

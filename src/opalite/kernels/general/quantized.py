@@ -48,7 +48,7 @@ class Words(GeneralKernel):
 
 
 def _floats(v: Value, width: int, offset: int) -> Weight:
-    return Weight(v, f"panels{width}+{offset}:f32", to_panels(width, np.dtype(np.float32), offset))
+    return Weight(v, f"panels{width}+{offset}:f32", to_panels(width, np.dtype(np.float32), offset), by_slices=True)
 
 
 def _refusal(node: Node, *floats: Value) -> str | None:

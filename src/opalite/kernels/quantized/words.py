@@ -39,7 +39,7 @@ def words_args(
     form = f"words{bits}x{width}{'t' if turned else ''}{offset}"
     args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, width, turned, offset), by_slices=True)}
     halves = scale.dtype is DType.FLOAT16
-    args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np))
+    args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
     kind, middle = 0, float(offset)
     if zero is not None and zero.type.count == 1:
         assert zero.data is not None
@@ -95,16 +95,15 @@ def _fill(out: Array, words: Array) -> None:
         out[whole, :, :left] = words[whole * width :].T
 
 
-def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array], Array]:
+def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | StoredArray], Array]:
     """Function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zeros past N."""
 
-    def fn(parts: Array) -> Array:
+    def fn(parts: Array | StoredArray) -> Array:
         n, blocks = parts.shape
-        out = np.zeros((ceil_div(n, width), blocks, width), dtype)
-        _fill(
-            out,
-            (parts.astype(np.int16) + offset if offset and parts.dtype.kind in "iu" else parts + offset).astype(dtype),
-        )
+        out = page_zeros((ceil_div(n, width), blocks, width), dtype)
+        for part, found in read_slices(parts, width):
+            wide = found.astype(np.int16) + offset if offset and found.dtype.kind in "iu" else found + offset
+            _fill(out[part.start // width : ceil_div(part.stop, width)], wide.astype(dtype, copy=False))
         return out
 
     return fn
