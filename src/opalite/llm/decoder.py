@@ -32,12 +32,15 @@ class Decoder:
         if self.ports.caches:
             self._state = self.session.state(self.ports.pairs)
         self._first: InferenceSession | None = None
+        self._first_ports = self.ports
         if folder.first is not None:
             self._first = open_session(folder.first)
             self._first_ports = find_ports(self._first.get_inputs(), self._first.get_outputs(), {})
         self._encoded: dict[str, Any] = {}
         self._tokens: list[int] = []
-        self._chunk = _MOST_CHUNK
+        steps = self.ports.roles["tokens"].shape
+        self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens that a run takes
+        self._chunk = self._fixed or _MOST_CHUNK
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -94,7 +97,7 @@ class Decoder:
                     if wanted in names:
                         self._encoded[wanted] = value
         hidden = [v for n, v in encoded.items() if n not in self._encoded and "hidden" in n]
-        for ports in (self.ports, getattr(self, "_first_ports", self.ports)):
+        for ports in (self.ports, self._first_ports):
             arg = ports.roles.get("encoded")
             if arg is not None and arg.name not in self._encoded:
                 if not hidden:
@@ -123,7 +126,7 @@ class Decoder:
             stay = not self.session.device.on_host
             logits = self._state.run(feeds, [self.ports.logits], on_device=stay)[0]
             self._tokens += piece
-            self._chunk = _chunk(vocabulary_of(logits))
+            self._chunk = self._fixed or _chunk(vocabulary_of(logits))
         return logits
 
     def _read_first(self, tokens: Sequence[int]) -> Any:

@@ -176,7 +176,7 @@ class Generator:
             raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.words.chat(messages)
+        return self.words.encode(self.words.chat(messages), special=False)  # the template has written them
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
         tokens = self.words.encode(text) if isinstance(text, str) else text

@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import onnx
 import opalite
 from opalite.errors import InputError, OptionError
 
@@ -150,6 +151,30 @@ def test_the_folder_says_how_to_generate(tmp_path: Path) -> None:
         assert chat.figures.prompt_tokens == len("[s:b][u:a]>")
         for seed in range(8):
             assert not {9, 10} & set(made.generate("ab", seed=seed, ignore_end=True, temperature=3.0, top_k=0).tokens)
+
+
+def test_a_chat_begins_as_its_template_does(tmp_path: Path) -> None:
+    import tokenizers
+
+    template = {"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}"}
+    folder = make_folder(tmp_path, {"model.onnx": KINDS["llama"]()}, tokenizer_config=template)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    begin = tokenizers.processors.TemplateProcessing(single="<end> $A", special_tokens=[("<end>", END)])
+    tokenizer.post_processor = begin
+    tokenizer.save(str(folder / "tokenizer.json"))
+    with opalite.Generator(folder) as made:
+        assert made.stream("abc").figures.prompt_tokens == 4
+        assert made.stream("abc", chat=True).figures.prompt_tokens == len("[abc]")
+
+
+def test_a_decoder_that_takes_one_token_at_a_time(tmp_path: Path) -> None:
+    whole_model = onnx.load_model_from_string(KINDS["llama"]())
+    for i in whole_model.graph.input:
+        if i.name in ("input_ids", "position_ids"):
+            i.type.tensor_type.shape.dim[1].dim_value = 1
+    with opalite.Generator(make_folder(tmp_path, {"model.onnx": whole_model.SerializeToString()})) as made:
+        found = made.generate(PROMPT, max_tokens=6, ignore_end=True)
+        assert list(found.tokens) == greedy(whole("llama"), made.words.encode(PROMPT), 6)
 
 
 def encoder_decoder(files: Mapping[str, bytes], folder: Path, *, reads_text: bool) -> Path:
