@@ -25,13 +25,11 @@ from ..ir.device_family import (
     HALF_VECTORS,
     PTX_DOT,
     PTX_MMA,
-    PTX_WGMMA,
     SLOW_SUB_BUFFERS,
     find_family,
 )
 from ..pocl import repair as pocl
 from .addresses import takes_addresses
-from .hopper import takes_warpgroups
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -153,7 +151,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX, on Hopper those of its warpgroups; and, where sub-buffers are slow, arguments by address.
+    inline PTX; and, where sub-buffers are slow, arguments by address.
     """
     if info.kind != "gpu":
         return info
@@ -162,8 +160,6 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
         trials[PTX_DOT] = _DOT_TRIAL
-        if info.generation == "hopper":
-            trials[PTX_WGMMA] = ""
     if SLOW_SUB_BUFFERS in info.quirks:
         trials[ADDRESSES] = ""
     if not trials:
@@ -214,9 +210,6 @@ def _wave_size(ask: _Asker, by_name: int) -> int:
 
 
 def _holds(device: cl.Device, quirk: str, source: str) -> bool:
-    if quirk == PTX_WGMMA:
-        with _muted():
-            return takes_warpgroups(device)
     return takes_addresses(device) if quirk == ADDRESSES else _builds(device, source)
 
 

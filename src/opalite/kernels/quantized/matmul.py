@@ -27,11 +27,11 @@ class QuantizedMatmul(Kernel):
 
     op = "QuantizedMatMul"
     problem = MatmulProblem
-    on_cpu: ClassVar[bool]
+    on_gpu: ClassVar[bool] = False
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        if p.device.is_cpu != self.on_cpu:
-            return f"it is for {'CPUs' if self.on_cpu else 'GPUs'}"
+        if not p.device.is_cpu and not self.on_gpu:
+            return "register tiles of one work-item are for CPUs"
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if at_least(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
@@ -69,7 +69,6 @@ class QuantizedRows(QuantizedMatmul):
 
     source = "quantized/rows.cl"
     space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
-    on_cpu = True
 
     def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
         return {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": device.pack}
@@ -109,7 +108,6 @@ class QuantizedPanel(QuantizedMatmul):
 
     source = "quantized/panel.cl"
     space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
-    on_cpu = True
 
     def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
         return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack}
@@ -152,7 +150,7 @@ class QuantizedSkinny(QuantizedMatmul):
 
     source = "quantized/skinny.cl"
     space: ClassVar[Space] = {"PARTS": (8, 16, 4, 2, 1), "MR": (1, 2, 4, 8)}
-    on_cpu = False
+    on_gpu = True
 
     def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
         return {"MR": params["MR"], "WIDTH": panel_width(device), "PARTS": params["PARTS"], "PACK": 1}
@@ -164,6 +162,10 @@ class QuantizedSkinny(QuantizedMatmul):
         if params["MR"] * parts * (width + 1) * 4 > p.device.local_mem:
             return f"the sums do not fit the {p.device.local_mem} bytes of local memory"
         return None
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        seconds = super().seconds(p, cost)
+        return seconds * 20 if p.device.is_cpu else seconds
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         wanted = min(8, 1 << max(0, int(p.sizes.m) - 1).bit_length())
