@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ..cache.folder import kept_folder
 from ..cache.keys import digest
-from ..ir.device import DeviceInfo
+from ..ir.device import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ..ir.device_family import (
     ADDRESSES,
     FP16_UNLISTED,
@@ -26,6 +26,7 @@ from ..ir.device_family import (
     PTX_DOT,
     PTX_MMA,
     SLOW_SUB_BUFFERS,
+    SUB_GROUPS,
     find_family,
 )
 from ..pocl import repair as pocl
@@ -91,6 +92,16 @@ kernel void trial(global int *x, global const uint *a) {
 }
 """
 
+_SUB_GROUPS_TRIAL = """
+#ifdef cl_khr_subgroups
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#endif
+kernel void trial(global float *x) {
+    const float sum = sub_group_reduce_add(x[get_global_id(0)]), most = sub_group_reduce_max(sum);
+    if (get_sub_group_local_id() == 0) x[get_sub_group_id()] = most + get_num_sub_groups();
+}
+"""
+
 
 def describe(device: cl.Device) -> DeviceInfo:
     """What the driver reports of `device`, a query that fails giving the default. Half by extension list only."""
@@ -151,7 +162,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX; and, where sub-buffers are slow, arguments by address.
+    inline PTX; where sub-groups are listed, whether their reductions build; and, where sub-buffers are slow, arguments
+    by address.
     """
     if info.kind != "gpu":
         return info
@@ -160,6 +172,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
         trials[PTX_DOT] = _DOT_TRIAL
+    if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
+        trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
     if SLOW_SUB_BUFFERS in info.quirks:
         trials[ADDRESSES] = ""
     if not trials:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .device_family import HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT
+from .device_family import HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT, SUB_GROUPS
+
+SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
+"""Extensions with reductions over sub-groups."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ class DeviceInfo:
         if PTX_DOT in self.quirks:
             return "ptx"
         return "khr" if self.has("cl_khr_integer_dot_product") else ""
+
+    @property
+    def sub_groups(self) -> bool:
+        """Whether kernels may reduce by sub-groups: extensions list them, and a trial program of theirs builds."""
+        return SUB_GROUPS in self.quirks and any(self.has(e) for e in SUB_GROUP_EXTENSIONS)
 
     @property
     def command_buffer(self) -> bool:

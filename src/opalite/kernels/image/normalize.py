@@ -79,7 +79,7 @@ class ImageNormalize(ImageKernel):
             args = {"x": node.x, "y": node.y, "channels": channels, **parameters, **sizes, **epilogue.args}
             args["epsilon"] = epsilon_arg(node)
             defines = {"WG": wg, "STORAGE": storage, **held}
-            prelude = row_prelude() + texels
+            prelude = row_prelude(p.device) + texels
             return [Launch("image_normalize", args, (wg, n * blocks), (wg, 1), defines, prelude)]
         count, lines = n * blocks, ceil_div(height, params["PARTS"])
         parts = ceil_div(height, lines)
@@ -95,7 +95,7 @@ class ImageNormalize(ImageKernel):
                 (wg, count * parts),
                 (wg, 1),
                 {"MOMENTS": 1, "WG": wg},
-                row_prelude() + image_prelude(node),
+                row_prelude(p.device) + image_prelude(node),
             ),
             Launch(
                 "normalize_combine",

@@ -76,7 +76,7 @@ class ImageNormalizeRows(_ImageRows):
         defines |= {"STORAGE": STORAGE[node.x.type.storage]}
         defines |= {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
         group = (params["WG"], params["ROWS"])
-        prelude = row_prelude() + image_prelude(node, epilogue)
+        prelude = row_prelude(p.device) + image_prelude(node, epilogue)
         return [Launch("image_normalize_rows", args, (group[0], n * height), group, defines, prelude)]
 
 
@@ -95,7 +95,7 @@ class ImageSoftmaxRows(_ImageRows):
         args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": n * height, "columns": columns}
         defines = {**params, "LOG": node.as_(Softmax).log}
         group = (params["WG"], params["ROWS"])
-        prelude = row_prelude() + image_prelude(node)
+        prelude = row_prelude(p.device) + image_prelude(node)
         return [Launch("image_softmax_rows", args, (group[0], n * height), group, defines, prelude)]
 
 

@@ -91,7 +91,7 @@ class NormalizePacked(Kernel):
                 (wg, count * parts),
                 (wg, 1),
                 common | {"MOMENTS": 1, "WG": wg},
-                row_prelude(),
+                row_prelude(p.device),
             ),
             Launch(
                 "normalize_combine",

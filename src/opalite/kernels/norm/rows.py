@@ -107,7 +107,7 @@ class NormalizeRows(Kernel):
         args |= {"x": node.x, "y": node.y, "rows": view.rows, "segments": view.segments, "run": view.run}
         args |= {"period": view.period, "epsilon": epsilon_arg(node), **epilogue.args}
         group = (params["WG"], params["ROWS"])
-        prelude = row_prelude() + epilogue.prelude
+        prelude = row_prelude(p.device) + epilogue.prelude
         return [Launch("normalize_rows", args, (group[0], view.rows), group, defines, prelude)]
 
 

@@ -51,7 +51,7 @@ class SoftmaxRows(_Softmax):
         defines = {**self._defines(node, p.device), **params}
         group = (params["WG"], params["ROWS"])
         args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
-        return [Launch("softmax_rows", args, (group[0], rows), group, defines, row_prelude())]
+        return [Launch("softmax_rows", args, (group[0], rows), group, defines, row_prelude(p.device))]
 
 
 @register

@@ -54,7 +54,7 @@ class ArgReduceRows(_ArgReduce):
         group = (params["WG"], params["ROWS"])
         defines = self._defines(node, rows=True) | dict(params)
         args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
-        return [Launch("arg_reduce_rows", args, (group[0], rows), group, defines, row_prelude())]
+        return [Launch("arg_reduce_rows", args, (group[0], rows), group, defines, row_prelude(p.device))]
 
 
 @register

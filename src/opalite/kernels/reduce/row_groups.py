@@ -49,9 +49,10 @@ def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
     return None
 
 
-def row_prelude() -> str:
-    """Sources that kernels on rows are put after."""
-    return read_source("include/reduce_lanes.cl") + read_source("reduce/row_groups.cl")
+def row_prelude(device: DeviceInfo) -> str:
+    """Sources that kernels on rows are put after; where the device has sub-groups, these fold sums and maxima."""
+    text = read_source("include/reduce_lanes.cl") + read_source("reduce/row_groups.cl")
+    return text + read_source("reduce/sub_groups.cl") if device.sub_groups else text
 
 
 def _power(n: int) -> int:

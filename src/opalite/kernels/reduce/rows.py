@@ -71,7 +71,7 @@ class ReduceRows(Kernel):
             }
             args |= {"count": reduced_count(node), "width": width, **end.args}
             grid = (group[0], rows * parts)
-            prelude = row_prelude() + end.prelude
+            prelude = row_prelude(p.device) + end.prelude
             return Launch("reduce_rows", args, grid, group, defines | passes, prelude)
 
         if parts == 1:

@@ -1,0 +1,112 @@
+"""Reductions by sub-groups, on two doubles: four work-items that fold through local memory in place of SUB_FOLD of
+reduce/sub_groups.cl, and sub-groups of one work-item, whose functions that file calls as it calls the device's.
+
+Never run on a device that has sub-groups.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir.device_family import SUB_GROUPS
+from opalite.ir.dtype import DType
+from opalite.kernels.reduce import row_groups
+from opalite.run.execute.node import make_node, run_node
+
+from ..conv_checks import find_kernel
+
+DOUBLE = """
+#define SUB_GROUP ((int)get_local_id(0) / 4)
+#define SUB_GROUPS ((WG + 3) / 4)
+#define SUB_ITEM ((int)get_local_id(0) % 4)
+#define JOIN_sums(a, b) ((a) + (b))
+#define JOIN_tops(a, b) fmax(a, b)
+#define SUB_FOLD(name, v, part) (v); do { \\
+        barrier(CLK_LOCAL_MEM_FENCE); \\
+        part[get_local_id(0)] = (v); \\
+        barrier(CLK_LOCAL_MEM_FENCE); \\
+        const int first_ = SUB_GROUP * 4, end_ = min(first_ + 4, WG); \\
+        (v) = part[first_]; \\
+        for (int i_ = first_ + 1; i_ < end_; ++i_) (v) = CAT(JOIN_, name)(v, part[i_]); \\
+    } while (0)
+"""
+ONES = """
+static float __attribute__((overloadable)) sub_group_reduce_add(float v) { return v; }
+static float __attribute__((overloadable)) sub_group_reduce_max(float v) { return v; }
+static uint get_sub_group_id(void) { return get_local_id(0); }
+static uint get_num_sub_groups(void) { return get_local_size(0); }
+static uint get_sub_group_local_id(void) { return 0; }
+"""
+NORM = {"epsilon": 1e-5, "axis": -1, "num_groups": 0}
+NODES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {  # operator, kernel, attributes, shape
+    "sum": ("Reduce", "ReduceRows", {"kind": "sum", "axes": (1,), "keepdims": True}, (7, 131)),
+    "mean": ("Reduce", "ReduceRows", {"kind": "mean", "axes": (1,), "keepdims": True}, (7, 131)),
+    "max": ("Reduce", "ReduceRows", {"kind": "max", "axes": (1,), "keepdims": True}, (7, 131)),
+    "l2": ("Reduce", "ReduceRows", {"kind": "l2", "axes": (1,), "keepdims": True}, (7, 131)),
+    "logsumexp": ("Reduce", "ReduceRows", {"kind": "logsumexp", "axes": (1,), "keepdims": True}, (7, 131)),
+    "softmax": ("Softmax", "SoftmaxRows", {"axis": 1, "log": False}, (7, 131)),
+    "layer": ("Normalize", "NormalizeRows", {**NORM, "kind": "layer", "axis": 1}, (7, 131)),
+    "instance": ("Normalize", "NormalizePacked", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
+    "image instance": ("Normalize", "ImageNormalize", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
+    "image layer": ("Normalize", "ImageNormalizeRows", {**NORM, "kind": "layer", "axis": 1}, (7, 131)),
+    "image softmax": ("Softmax", "ImageSoftmaxRows", {"axis": 1, "log": False}, (7, 131)),
+}
+
+
+def with_sub_groups(rt: Runtime) -> Runtime:
+    """`rt` with its device described as a GPU whose trial of sub-groups held."""
+    other = copy.copy(rt)
+    own = (*rt.info.extensions, "cl_khr_subgroups")
+    other.info = dataclasses.replace(
+        *(rt.info,), kind="gpu", wave_size=32, extensions=own, quirks=(*rt.info.quirks, SUB_GROUPS)
+    )
+    return other
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("double", [DOUBLE, ONES], ids=["fours", "ones"])
+@pytest.mark.parametrize("wg", [2, 16])
+@pytest.mark.parametrize("name", NODES)
+def test_folds(
+    rt: Runtime, name: str, wg: int, double: str, precision: DType | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op, kernel_name, attrs, shape = NODES[name]
+    if kernel_name.startswith("Image") and not rt.info.image_support:
+        pytest.skip("the device has no images")
+    read = row_groups.read_source
+    asked = []
+
+    def read_source(path: str) -> str:
+        asked.append(path)
+        return (double if path == "reduce/sub_groups.cl" else "") + read(path)
+
+    monkeypatch.setattr(row_groups, "read_source", read_source)
+    own = with_sub_groups(rt)
+    kernel = find_kernel(op, kernel_name)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    plain = make_node(op, attrs, [x], precision=precision)
+    problem = kernel.problem(plain, own.info)
+    assert kernel.refuse(problem) is None
+    node = make_node(op, attrs, [x], binding=kernel.bindings(problem)[0], precision=precision)
+    params = {**kernel.defaults(kernel.problem(node, own.info)), "WG": wg}
+    params |= {k: 1 for k in ("ROWS",) if k in params}
+    (got,) = run_node(own, kernel, node, [x], params)
+    (want,) = node.op.reference([x])
+    assert "reduce/sub_groups.cl" in asked
+    np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
+
+
+def test_others_fold_as_before(rt: Runtime) -> None:
+    """Neither an extension without the trial nor a trial without the extension is enough."""
+    listed = dataclasses.replace(rt.info, extensions=("cl_khr_subgroups",), quirks=())
+    found = dataclasses.replace(rt.info, extensions=(), quirks=(SUB_GROUPS,))
+    both = dataclasses.replace(listed, quirks=(SUB_GROUPS,))
+    assert row_groups.row_prelude(listed) == row_groups.row_prelude(found)
+    assert "sub_group_reduce_" in row_groups.row_prelude(both)
+    assert "sub_group_reduce_" not in row_groups.row_prelude(listed)
