@@ -127,6 +127,7 @@ def describe(device: cl.Device) -> DeviceInfo:
         family=family.family,
         generation=family.generation,
         wave_size=_wave_size(ask, family.wave_size),
+        full_wave=family.full_wave,
         lanes=family.lanes,
         quirks=family.quirks,
         compute_units=ask(lambda d: d.max_compute_units, 1),

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
+from ..ir.device import DeviceInfo
 from ..run.report.explain import Explanation, memory_line
 from .console import make_console, print_caches
 from .input_specs import wanted_inputs
@@ -48,6 +49,7 @@ def command(
     console.print(
         f"model    {model}  producer {meta.producer_name or '?'}  opset {session.opset or '?'}", soft_wrap=True
     )
+    console.print(f"device   {_device_line(session.device)}", soft_wrap=True)
     for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for port in ports:
             console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
@@ -65,6 +67,18 @@ def command(
             raise InputError(f"no node is named {node!r} after fusion; there are: {names}") from None
         return
     _print_nodes(console, explanation, limit, precision_lines(session, inputs))
+
+
+def _device_line(device: DeviceInfo) -> str:
+    """What picks and work-groups go by, of what the driver and the tables tell."""
+    parts = [f"waves of {device.wave_size}"] if device.wave_size > 1 else []
+    if device.full_wave > device.wave_size:
+        parts[-1:] = [f"waves of {device.wave_size} ({device.full_wave} in kernels of few registers)"]
+    where = "" if device.local_mem_dedicated else ", a part of global memory"
+    parts.append(f"{device.local_mem >> 10} KiB of local memory{where}")
+    if device.cache_bytes:
+        parts.append(f"{device.cache_bytes >> 10} KiB of cache")
+    return f"{device.name}: {'; '.join(parts)}"
 
 
 def _print_nodes(console: Console, explanation: Explanation, limit: int, lines: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ class DeviceInfo:
     compute_units: int = 1
     clock_mhz: int = 0
     wave_size: int = 1  # work-items in lock step; 1 where unknown
+    full_wave: int = 0  # work-items in lock step in kernels of few registers, where that is more
     lanes: int = 32  # float32 multiply-adds that a compute unit starts each clock
     max_work_group_size: int = 64
     max_work_item_sizes: tuple[int, int, int] = (64, 64, 64)

@@ -34,7 +34,8 @@ _LONG_LOOPS = 25  # a Mesa whose llvmpipe was seen to end no loop early
 class Family:
     """What names tell about a device.
 
-    wave_size: work-items in lock step, 1 where unknown. lanes: float32 multiply-adds that one compute unit (as the
+    wave_size: work-items in lock step, 1 where unknown. full_wave: how many where kernels take few registers, if that
+    is more (Adreno runs waves of both sizes). lanes: float32 multiply-adds that one compute unit (as the
     driver counts them) starts each clock.
     """
 
@@ -43,6 +44,7 @@ class Family:
     wave_size: int = 1
     lanes: int = 32
     quirks: tuple[str, ...] = ()
+    full_wave: int = 0
 
 
 def find_family(
@@ -90,7 +92,8 @@ def _adreno(match: re.Match[str], text: str) -> Family:
     series = int(models[0][0]) if models else 0
     wave = 64 if series >= 6 else 32 if series >= 4 else 1
     lanes = 256 if series >= 6 else 64 if series >= 4 else 32
-    return Family("adreno", f"{series}xx" if series else "", wave, lanes, (TIMER_OUTLIERS,) if 0 < series <= 3 else ())
+    quirks = (TIMER_OUTLIERS,) if 0 < series <= 3 else ()
+    return Family("adreno", f"{series}xx" if series else "", wave, lanes, quirks, 2 * wave if series >= 4 else 0)
 
 
 # Generation, wave size and multiply-adds per core and clock by model, from Arm's data sheets. Midgard has vector

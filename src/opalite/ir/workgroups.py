@@ -42,7 +42,7 @@ def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
         size = next(d for d in range(min(left, extent, most), 0, -1) if extent % d == 0)
         group.append(size)
         left //= size
-    wave = min(max(device.wave_size, WAVE), limit)
+    wave = min(max(device.wave_size, device.full_wave, WAVE), limit)
     if math.prod(group) >= min(wave, math.prod(grid)):
         return tuple(group)
     return _rounded_group(grid, device, limit, wave)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from opalite.ir.device_family import (
     UNBUILT,
     find_family,
 )
+from opalite.ir.workgroups import default_group
 from opalite.kernels.registry import all_kernels
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
@@ -120,3 +122,11 @@ def test_estimates_order_devices_as_reality_does() -> None:
 def test_a_clock_that_cannot_be_right_is_not_believed() -> None:
     told = DeviceInfo(compute_units=8, clock_mhz=5)  # Mali-G71's driver says 5 MHz
     assert told.peak_flops == DeviceInfo(compute_units=8, clock_mhz=0).peak_flops > 1e10
+
+
+def test_groups_fill_the_wide_waves_of_an_adreno() -> None:
+    """1,344 work-items: groups of 112 divide them, and would leave an eighth of a wave of 128 idle."""
+    device = load("adreno_640")
+    assert (device.wave_size, device.full_wave) == (64, 128)
+    assert default_group((1344,), device) == (128,)
+    assert default_group((1344,), dataclasses.replace(device, full_wave=0)) == (112,)
