@@ -92,6 +92,8 @@ def _products() -> Iterator[Sample]:
     for mask in (None, noise(1, 1, 37, 53)):
         q, k = noise(1, 2, 37, 64), noise(1, 2, 53, 64)
         yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [q, k, k, mask], ()
+    one, cache = noise(1, 4, 1, 64), noise(1, 2, 300, 64)
+    yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [one, cache, cache, noise(1, 1, 1, 300)], ()
     yield "Distance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
 
 

@@ -28,6 +28,7 @@ from .narrow_weights import narrow_weights
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .share_concat import share_concats
+from .share_heads import share_heads
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 from .sink_rows import meet_rows, raise_rows, sink_rows
 from .sink_transpose import sink_transpose
@@ -43,6 +44,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("recognise_attention", recognise_attention),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
+    ("share_heads", share_heads),
     ("view_attention_inputs", view_attention_inputs),
     ("order_attention_output", order_attention_output),
     ("join_movement", join_movement),
@@ -64,6 +66,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
 _SPECIAL = {
     "recognise_layer_norm",
     "recognise_attention",
+    "share_heads",
     "view_attention_inputs",
     "order_attention_output",
     "sink_transpose",

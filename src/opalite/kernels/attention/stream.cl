@@ -19,24 +19,10 @@
 #define CAUSAL 0
 #define SOFTCAP 0
 #endif
-#ifndef EXPV
-#define EXPV exp
-#define EXP1 exp
-#endif
-#ifndef TANHV
-#define TANHV tanh
-#endif
+#include "attention/lanes.cl"
 #define NV 2
 #define WIDTH (NV * PACK)
 #define KEYS (BLOCKS * WIDTH)
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-#define GET(p, i) VLOAD(PACK, i, p)
-#define PUT(p, i, v) VSTORE(PACK, v, i, p)
-#if STORAGE == 2
-#define FIRST_LANES(valid) CONVERT_N(PACK, long)(LANES < (int)(valid))
-#else
-#define FIRST_LANES(valid) (LANES < (int)(valid))
-#endif
 
 // The statement that follows for each vector of a register tile: row i, vector j.
 #define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; ++i)
@@ -86,18 +72,6 @@ static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p,
         EACH_ROW EACH_VECTOR sum[i][j] += (ACCV)qs[i * D + d] * kv[j];
     }
     EACH_ROW EACH_VECTOR PUT(p, i * KEYS + j * PACK, sum[i][j]);
-}
-
-// PACK elements of a row of the mask from key t on.
-static inline ACCV mask_lanes(global const REAL *mask, int t, int T) {
-#if MASK == 2
-    return (ACCV)LOAD(mask, 0);
-#else
-    if (t + PACK <= T) return LOADV(mask, t);
-    ACC lanes[PACK];
-    for (int l = 0; l < PACK; ++l) lanes[l] = t + l < T ? LOAD(mask, t + l) : (ACC)0;
-    return VLOAD(PACK, 0, lanes);
-#endif
 }
 
 // Turns scores p[count] of keys from t on, whole blocks, into exponentials, adds them to sums[PACK] and raises `most`,

@@ -155,3 +155,13 @@ def test_nan_among_scores(rt: Runtime, kernel: Kernel, nan_to_zero: bool, column
     broken = [(0, 3), (1, 5), (0, 7), (1, 7)]
     assert all((want[0, h, s] == 0).all() if nan_to_zero else np.isnan(want[0, h, s]).all() for h, s in broken)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_few_queries_of_a_long_cache(rt: Runtime, parts: int, dtype: str) -> None:
+    kernel = next(k for k in kernels_for("Attention") if k.name == "AttentionFew")
+    precise = {"tolerance": 2e-3} if dtype == "float16" else {}
+    for q, keys in (((2, 6, 1, 64), 301), ((1, 8, 2, 80), 17), ((1, 2, 1, 33), 5)):
+        mask = (q[0], 1, q[2], keys)
+        check(rt, kernel, q, 2, keys, q[3], mask=mask, softcap=3.0, dtype=dtype, params={"PARTS": parts}, **precise)
