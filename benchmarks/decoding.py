@@ -1,0 +1,205 @@
+"""Decoding with caches that grow: milliseconds a token beside onnxruntime, the longest step, and what a step takes.
+
+    python -m benchmarks.decoding                         # a Llama-like decoder of 110 M in float32 and in 4 bits
+    python -m benchmarks.decoding --bits 4 --cache grouped --steps 256 --json decoding.json
+
+Both engines decode the same tokens from an empty cache on, in processes of their own on the same cores, in turns of 16
+steps, the other one stopped meanwhile (SIGSTOP); the first two steps of a turn do not count, and neither do those
+before Opalite's launches are joined. onnxruntime's outputs are fed back as arrays. `own` is what a step takes besides
+its launches, transfers included. `GB/s` are the bytes of all weights but the embedding's, and of the cache, by the time
+of a token; `share` is that of the bandwidth that a large copy was measured to have. The counters are those of all counted steps;
+programs, kernels and memory are taken only where more is reserved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import signal
+import statistics
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, past_names, save
+
+TURN, WARM = 16, 2
+SHAPES = {"llama_110m": LLAMA_110M, "qwen2_0.5b": QWEN2_0_5B}
+ENGINES = ("opalite", "onnxruntime")
+
+
+def feeds_of(cache: str, token: int, past: int) -> dict[str, Any]:
+    """Inputs besides the caches for one token."""
+    feeds = {"input_ids": np.array([[token]]), "attention_mask": np.ones((1, past + 1), np.int64)}
+    return feeds if cache == "grouped" else {**feeds, "position_ids": np.array([[past]])}
+
+
+def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: int) -> None:
+    """Steps as they are asked for; answers are (milliseconds, token) and, at the end, figures of all steps."""
+    import opalite
+    from opalite.run.report.peaks import measure_bandwidth
+
+    session = opalite.InferenceSession(path, device="cpu")
+    state = session.state(reserve=reserve)
+    pipe.send(measure_bandwidth(session.runtime))
+    counters, own = session.runtime.counters, []
+    start = counters.snapshot()
+    plans = 0
+    token = 1
+    for asked in iter(pipe.recv, None):
+        if asked == "settle":
+            session.settle()
+            start, plans, own = counters.snapshot(), session.stats().plans_made, []
+            pipe.send(None)
+            continue
+        feeds = feeds_of(cache, token, len(state))
+        started = time.perf_counter()
+        logits = state.run(feeds)[0]
+        spent = time.perf_counter() - started
+        own.append(1e3 * (spent - session.last_timing.compute_s))
+        token = int(logits[0, -1].argmax())
+        pipe.send((1e3 * spent, token))
+    spent_on = counters.snapshot() - start
+    pipe.send(
+        {
+            "own_ms": statistics.median(own),
+            "plans": session.stats().plans_made - plans,
+            "programs": spent_on.programs_built + spent_on.programs_loaded,
+            "memory": spent_on.memory_objects,
+            "copies": state.copies,
+        }
+    )
+
+
+def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape: Shape) -> None:
+    """The same with onnxruntime, whose outputs are fed back."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    session = onnxruntime.InferenceSession(path, options)
+    names = past_names(shape)
+    past = {n: np.zeros((1, shape.kv_heads, 0, shape.head), np.float32) for n in names}
+    pipe.send(None)
+    token = 1
+    for asked in iter(pipe.recv, None):
+        if asked == "settle":
+            pipe.send(None)
+            continue
+        feeds = {**feeds_of(cache, token, past[names[0]].shape[2]), **past}
+        started = time.perf_counter()
+        logits, *caches = session.run(None, feeds)
+        spent = time.perf_counter() - started
+        past = dict(zip(names, caches, strict=True))
+        token = int(logits[0, -1].argmax())
+        pipe.send((1e3 * spent, token))
+    pipe.send({})
+
+
+class Engine:
+    """A process that decodes."""
+
+    def __init__(self, target: Any, *args: Any) -> None:
+        self.pipe, other = mp.Pipe()
+        self.process = mp.get_context("spawn").Process(target=target, args=(other, *args), daemon=True)
+        self.process.start()
+        self.bandwidth = self.pipe.recv()
+        self.times: list[float] = []
+        self.tokens: list[int] = []
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, what: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, what)
+
+    def turn(self, steps: int, counts: bool) -> None:
+        """Make steps."""
+        self._signal(signal.SIGCONT)
+        for i in range(steps):
+            self.pipe.send("step")
+            spent, token = self.pipe.recv()
+            self.tokens.append(token)
+            if counts and i >= WARM:
+                self.times.append(spent)
+        if not counts:
+            self.pipe.send("settle")
+            self.pipe.recv()
+        self._signal(signal.SIGSTOP)
+
+    def end(self) -> dict[str, Any]:
+        """Figures of all steps."""
+        self._signal(signal.SIGCONT)
+        self.pipe.send(None)
+        found: dict[str, Any] = self.pipe.recv()
+        self.process.join()
+        return found
+
+
+def measure(name: str, bits: int, cache: str, steps: int, threads: int, reserve: int, folder: Path) -> dict[str, Any]:
+    """One model: figures by name."""
+    shape = SHAPES[name]
+    path = str(save(decoder(shape, bits=bits, cache=cache), folder / "model.onnx"))
+    engines = {
+        "opalite": Engine(run_opalite, path, cache, threads, reserve),
+        "onnxruntime": Engine(run_onnxruntime, path, cache, threads, shape),
+    }
+    for count in (2 * TURN, TURN):  # until launches are joined, and once more as joined
+        for engine in engines.values():
+            engine.turn(count, counts=False)
+    done = 3 * TURN
+    while done < steps:
+        for each in ENGINES if done // TURN % 2 else ENGINES[::-1]:
+            engines[each].turn(min(TURN, steps - done), counts=True)
+        done += TURN
+    own, other = (engines[e] for e in ENGINES)
+    figures = own.end()
+    other.end()
+    weights = sum(f.stat().st_size for f in folder.iterdir())
+    weights -= 0 if shape.tied else shape.words * shape.width * 4
+    kept = 2 * 4 * shape.layers * shape.kv_heads * shape.head * steps / 2
+    median = statistics.median(own.times)
+    speed = (weights + kept) / (1e6 * median)
+    return {
+        "model": f"{name}, {bits or 32} bits, {cache}",
+        "tokens": steps,
+        "same_tokens": own.tokens == other.tokens,
+        "opalite_ms": median,
+        "onnxruntime_ms": statistics.median(other.times),
+        "ratio": median / statistics.median(other.times),
+        "worst_over_median": max(own.times) / median,
+        "gb_s": speed,
+        "share": speed / (own.bandwidth / 1e9),
+        **figures,
+    }
+
+
+def main() -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SHAPES, default="llama_110m")
+    parser.add_argument("--bits", type=int, nargs="+", default=[0, 4], help="of the weights; 0 for float32")
+    parser.add_argument("--cache", choices=("concat", "grouped"), default="concat")
+    parser.add_argument("--steps", type=int, default=512)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--reserve", type=int, default=256)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(given.threads))
+    rows = []
+    for bits in given.bits:
+        with tempfile.TemporaryDirectory() as folder:
+            row = measure(given.model, bits, given.cache, given.steps, given.threads, given.reserve, Path(folder))
+        rows.append(row)
+        print("  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
