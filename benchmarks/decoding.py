@@ -7,8 +7,8 @@ Both engines decode the same tokens from an empty cache on, in processes of thei
 steps, the other one stopped meanwhile (SIGSTOP); the first two steps of a turn do not count, and neither do those
 before Opalite's launches are joined. onnxruntime's outputs are fed back as arrays. `own` is what a step takes besides
 its launches, transfers included. `GB/s` are the bytes of all weights but the embedding's, and of the cache, by the time
-of a token; `share` is that of the bandwidth that a large copy was measured to have. The counters are those of all counted steps;
-programs, kernels and memory are taken only where more is reserved.
+of a token; `share` is that of the bandwidth that a large copy was measured to have. The counters are those of all
+counted steps; programs, kernels and memory are taken only where more is reserved.
 """
 
 from __future__ import annotations

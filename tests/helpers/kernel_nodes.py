@@ -99,6 +99,9 @@ def _products() -> Iterator[Sample]:
 
 def _movement() -> Iterator[Sample]:
     yield "Append", {"axis": 2, "at": 5}, [noise(2, 3, 16, 24), noise(2, 3, 2, 24)], ()
+    starts = [noise(2, 3, 16, 24), noise(2, 3, 4, 24), np.array([14, -1])]
+    for circular in (False, True):
+        yield "Append", {"axis": 2, "at": 0, "circular": circular}, starts, ()
     x = noise(2, 16, 12, 20)
     for perm in ((0, 2, 3, 1), (1, 0, 2, 3), (0, 3, 2, 1)):
         yield "Transpose", {"perm": perm}, [x], ()

@@ -12,7 +12,8 @@ import numpy as np
 class Reserved:
     """What arrives as an input in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
 
-    present: the output that is the tensor after the run. No contents: whoever runs the model knows the memory.
+    present: the output that is the tensor after the run. grows: by what is behind it; else it fills its memory, and is
+    written into. No contents: whoever runs the model knows the memory.
     """
 
     dtype: np.dtype[Any]
@@ -20,3 +21,4 @@ class Reserved:
     axis: int
     capacity: int
     present: str
+    grows: bool = True

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, need, register_op, tensor
 
@@ -14,18 +17,26 @@ from .base import Array, Cost, Op, Types, need, register_op, tensor
 class Append(Op):
     """y = x, with `new` in the place of what is there from position `at` on along `axis`.
 
-    Inputs x and new, of one type and equal sizes but along the axis, along which x has room for new. The planner puts y
-    where x lies, so that nothing but `new` is moved: no other node may read x.
+    Inputs x and new, of one type and equal sizes but along the axis, along which x has room for new. With a third, i64
+    of an element for each entry along the first axis, new begins at `at` plus that; what would lie outside x is left
+    out, or wraps round if circular. The planner puts y where x lies, so that nothing but `new` is moved: no other node
+    may read x.
     """
 
     axis: int
     at: int
+    circular: bool = False
 
-    arity = 2
+    arity = 3
 
     def check_shape(self, ins: Types) -> None:
         x, new = tensor(ins, 0, "x"), tensor(ins, 1, "new")
         need(0 <= self.axis < x.rank, f"axis {self.axis} is not an axis of {x}")
+        starts = ins[2] if len(ins) > 2 else None
+        need(
+            starts is None or (self.axis > 0 and starts.dtype is DType.INT64 and starts.count == x.shape[0]),
+            f"starts must be i64, one for each of {x.shape[0]!r} entries, got {starts}",
+        )
         same = x.rank == new.rank and all(
             a == b for i, (a, b) in enumerate(zip(x.shape, new.shape, strict=True)) if i != self.axis
         )
@@ -39,6 +50,15 @@ class Append(Op):
         assert x is not None
         assert new is not None
         y = x.copy()
+        starts = arrays[2] if len(arrays) > 2 else None
+        if starts is not None:
+            for b, start in enumerate(starts.reshape(-1)):
+                at = self.at + start + np.arange(new.shape[self.axis])
+                at = at % x.shape[self.axis] if self.circular else at
+                kept = (at >= 0) & (at < x.shape[self.axis])
+                before = (b, *(slice(None),) * (self.axis - 1))
+                y[(*before, at[kept])] = new[(*before, kept)]
+            return [y]
         y[(slice(None),) * self.axis + (slice(self.at, self.at + new.shape[self.axis]),)] = new
         return [y]
 

@@ -20,6 +20,7 @@ from ...ops.nms import NonMaxSuppression
 from ...ops.scatter import ScatterElements, ScatterND
 from ..registry import onnx_op
 from ..shared.helpers import axis_of, full, gather, slice_axis, take, unsqueeze
+from ..walk.builder import Written
 from ..walk.context import NodeContext, Trimmed
 
 Result = Value | Sequence[Value | None]
@@ -178,6 +179,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
     Every position of the cache reads: the update it receives, if any, else itself.
     """
     rank, size, written = len(cache.shape), cache.shape[axis], update.shape[axis]
+    starts = ctx.cast(start, DType.INT64)
     start = ctx.reshape(start, (cache.shape[0], *(1,) * (rank - 1)))
 
     def relative(first: Sym) -> Sym:
@@ -192,7 +194,9 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
     def choose(o: Sym, new: Sym, old: Sym) -> Sym:
         return where((o >= 0).call("and", o < written), new, old)
 
-    return ctx.elementwise(choose, offset, moved, cache)
+    result = ctx.elementwise(choose, offset, moved, cache)
+    ctx.tell_written(result, Written(cache, update, starts, axis, circular))
+    return result
 
 
 # Made from coordinates

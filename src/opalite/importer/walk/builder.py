@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,30 @@ class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
     """A node would handle an element type that no device holds: the ONNX operator must run on the host."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """`cache` with `update` in it, along `axis` from starts[b] on in entry b of the batch; round its end if so."""
+
+    cache: Value
+    update: Value
+    starts: Value
+    axis: int
+    circular: bool
+
+
 class GraphBuilder:
     """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed.
 
     trace: of the sizes that are symbols. sized: values that follow from sizes and constants alone, with an expression
-    for each element of small ones; None for others, which nodes of the graph compute (`given.py`).
+    for each element of small ones; None for others, which nodes of the graph compute (`given.py`). written: caches into
+    which something was written.
     """
 
     def __init__(self, name: str, trace: Trace | None = None) -> None:
         self.graph = Graph(name)
         self.trace = Trace() if trace is None else trace
         self.sized: dict[Value, Array | None] = {}
+        self.written: dict[Value, Written] = {}
         self._names: set[str] = set()
         self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
         self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once

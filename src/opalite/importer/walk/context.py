@@ -31,7 +31,7 @@ from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.elementwise import Elementwise
 from ...ops.movement import Reshape, Transpose
-from .builder import Array, GraphBuilder
+from .builder import Array, GraphBuilder, Written
 
 if TYPE_CHECKING:
     from ..proto.graphdef import NodeDef
@@ -73,6 +73,10 @@ class NodeContext:
         self.label = node.label
         self.n_outputs = len(node.outputs)
         self.used = node.used
+
+    def tell_written(self, result: Value, written: Written) -> None:
+        """`result` is a cache with something written into it, which may be done where the cache lies."""
+        self._builder.written[result] = written
 
     # Inputs and attributes ------------------------------------------------------------------------------------
 

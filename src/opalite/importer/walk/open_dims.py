@@ -127,8 +127,9 @@ class OpenDims:
                     (dtype_of(value), tuple(d if k is None else -k - 1 for k, d in zip(axes, value.shape, strict=True)))
                 )
                 if isinstance(value, Reserved):
-                    capacity = number((RESERVED,), value.capacity, RESERVED)
-                    parts.append((RESERVED, value.axis))
+                    if value.grows:
+                        capacity = number((RESERVED,), value.capacity, RESERVED)
+                    parts.append((RESERVED, value.axis, value.grows))
                     reserved[n] = value
         return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
 

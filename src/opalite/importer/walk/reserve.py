@@ -12,6 +12,7 @@ from ...ops.append import Append
 from ...ops.movement import Concat, Slice
 
 if TYPE_CHECKING:
+    from .builder import Written
     from .walker import Walk
 
 
@@ -34,12 +35,13 @@ def append_in_place(
             reasons[name] = f"the output '{value.present}' is not computed from it alone"
             continue
         past = walk.env.get(name)
-        found = _Appending(graph, past, graph.outputs[number], value).find()
+        present = graph.outputs[number]
+        found = _Appending(graph, past, present, value, walk.builder.written.get(present)).find()
         if isinstance(found, str):
             reasons[name] = found
             continue
         lengths[name] = found.length
-        memory = found.put(walk.builder.trace.symbols[walk.arrival.capacity])
+        memory = found.put(walk.builder.trace.symbols[walk.arrival.capacity] if value.grows else 0)
         graph.outputs[number] = memory[1]
         if past in graph.inputs:
             graph.inputs[graph.inputs.index(past)] = memory[0]
@@ -48,6 +50,7 @@ def append_in_place(
         walk.sources[memory[0]] = name
         pairs[number] = graph.inputs.index(memory[0])
     graph.sort()
+    graph.prune()
     graph.reserved = tuple((i, o) for o, i in pairs.items())
     return lengths, reasons
 
@@ -55,8 +58,11 @@ def append_in_place(
 class _Appending:
     """What becomes of one piece of state."""
 
-    def __init__(self, graph: Graph, past: Value | None, present: Value, value: Reserved) -> None:
-        """past: None where nothing reads it."""
+    def __init__(
+        self, graph: Graph, past: Value | None, present: Value, value: Reserved, written: Written | None
+    ) -> None:
+        """past: None where nothing reads it. written: what was written to have `present`, if that is known."""
+        self._written = written
         self._graph, self._past, self._present, self._value = graph, past, present, value
         self._join: Node | None = None
         self._new = present
@@ -69,6 +75,14 @@ class _Appending:
         if present.dtype.np != value.dtype or len(present.shape) != len(value.shape):
             return f"{named} is {present.type}"
         join = present.producer
+        if not value.grows:
+            written = self._written
+            if past is None or join is None or written is None or written.cache is not past or written.axis < 1:
+                return f"{named} is not the input with something written into it"
+            if any(past in n.inputs for n in self._graph.nodes if n is not join):
+                return f"what {named} was before is read, too"
+            self._join, self._new = join, written.update
+            return self
         if past is not None and join is not None and isinstance(join.op, Concat) and join.inputs[0] is past:
             if join.op.axis != axis or len(join.inputs) != 2 or join.inputs[1] is past:
                 return f"{named} is not the input with something behind it along axis {axis}"
@@ -81,15 +95,22 @@ class _Appending:
     @property
     def length(self) -> int:
         """Positions after the run."""
+        if not self._value.grows:
+            return self._present.shape[self._value.axis]
         return self._start + self._new.shape[self._value.axis]
 
     def put(self, capacity: Any) -> tuple[Value, Value]:
         """Change the graph; the memory before the run, and after it."""
         graph, past, present, join = self._graph, self._past, self._present, self._join
-        shape = tuple(capacity if i == self._value.axis else d for i, d in enumerate(present.shape))
+        grows, written = self._value.grows, self._written
+        shape = tuple(capacity if grows and i == self._value.axis else d for i, d in enumerate(present.shape))
         before, after = (Value(f"{present.name}@{w}", TensorType(present.dtype, shape)) for w in ("before", "after"))
         made = present.producer
-        append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
+        if grows or written is None:
+            append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
+        else:
+            op = Append(written.axis, 0, written.circular)
+            append = Node(op, [before, self._new, written.starts], [after], name=present.name)
         append.origin = () if made is None else made.origin
         after.producer = append
         if join is None:

@@ -25,21 +25,31 @@ Place = tuple[str, int]
 class Caches:
     """Where the caches of a state go.
 
-    pairs: those that grow. refusal: why none is appended to in place; '' if they may be.
+    pairs: those that grow, and those that may be written into where they lie. refusal: why none is appended to in
+    place; '' if they may be.
     """
 
     def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int) -> None:
         """reserve: positions in a step."""
         self._session = session
         self._reserve = reserve
-        self.pairs = [p for p in pairs if p.time is not None and not p.is_cross]
+        self.pairs = [p for p in pairs if not p.is_cross]
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
         self.refusal = ""
         if not self.pairs:
-            self.refusal = "nothing of the state grows"
+            self.refusal = "nothing of the state is a cache"
         elif not isinstance(session._model, CachedModel | OnnxModel):
             self.refusal = "it is run from a bundle, or with a precision that is still to be chosen"
+
+    def narrow(self) -> bool:
+        """Leave out what does not grow, after it was seen not to be written into alone; whether there is a rest."""
+        grown = [p for p in self.pairs if p.time is not None]
+        if not grown or len(grown) == len(self.pairs):
+            return False
+        self.pairs = grown
+        self.__dict__.pop("runs", None)
+        return True
 
     @cached_property
     def runs(self) -> AppendingRuns:
@@ -47,7 +57,8 @@ class Caches:
         model = self._session._model
         imported = model.imported() if isinstance(model, CachedModel) else model
         assert isinstance(imported, OnnxModel)
-        return AppendingRuns(imported, {p.past: p.present for p in self.pairs})
+        filled = [p.past for p in self.pairs if p.time is None]
+        return AppendingRuns(imported, {p.past: p.present for p in self.pairs}, filled)
 
     def twin(self) -> Caches:
         """The same for another state."""
@@ -67,27 +78,35 @@ class Caches:
         """
         known = self._known
         if known is not None and past is known[0]:
-            first = next(iter(known[1].values()))
-            if first.length + self._grows(given) < first.capacity:
+            first = next((known[1][p.past] for p in self.pairs if p.time is not None), None)
+            if first is None or first.length + self._grows(given) < first.capacity:
                 return known[1:]
-        times = {p.past: p.time for p in self.pairs}
-        lengths = {n: np.shape(past[n])[t] for n, t in times.items() if t is not None}
-        needed = max(lengths.values()) + self._grows(given) + 1
-        held = max(v.capacity if isinstance(v, ReservedTensor) else 0 for v in past.values())
-        if needed > held:
-            held = max(needed, held + held // 4)
-            held = -(-held // self._reserve) * self._reserve
+        times = {p.past: p.time for p in self.pairs if p.time is not None}
+        held = self._room(given, [past[n] for n in times], list(times.values()))
         caches: dict[str, ReservedTensor] = {}
-        for name, axis in times.items():
-            value = past[name]
-            assert axis is not None
-            if not isinstance(value, ReservedTensor):
-                array = np.asarray(value)
-                caches[name] = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, held)
-                caches[name].write(array)
-            else:
-                caches[name] = value if value.capacity == held else value.copy(held)
+        for p in self.pairs:
+            value = past[p.past]
+            if isinstance(value, ReservedTensor):
+                moves = p.time is not None and value.capacity != held
+                caches[p.past] = value.copy(held) if moves else value
+                continue
+            array = np.asarray(value)
+            axis = max(array.ndim - 2, 0) if p.time is None else p.time
+            room = array.shape[axis] if p.time is None else held
+            caches[p.past] = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room)
+            caches[p.past].write(array)
         return caches, {n: v for n, v in past.items() if n not in caches}
+
+    def _room(self, given: Mapping[str, Any], values: Sequence[Any], axes: Sequence[int]) -> int:
+        """Positions to reserve for caches that grow."""
+        if not values:
+            return 0
+        lengths = (v.length if isinstance(v, ReservedTensor) else v.shape[i] for v, i in zip(values, axes, strict=True))
+        needed = max(lengths) + self._grows(given) + 1
+        held = max(v.capacity if isinstance(v, ReservedTensor) else 0 for v in values)
+        if needed <= held:
+            return held
+        return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
 
     def _grows(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""

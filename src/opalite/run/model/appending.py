@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -31,12 +31,12 @@ class NotAppendedError(Exception):
 class AppendingRuns:
     """How runs of a model go on caches of a state. Stands for the model in a session's run.
 
-    caches: of the next run, by the input that each is.
+    caches: of the next run, by the input that each is. filled: those that do not grow, but are written into.
     """
 
-    def __init__(self, model: OnnxModel, presents: Mapping[str, str]) -> None:
+    def __init__(self, model: OnnxModel, presents: Mapping[str, str], filled: Collection[str] = ()) -> None:
         """presents: the output that each cache becomes, by the input that it is."""
-        self._model, self._presents = model, presents
+        self._model, self._presents, self.filled = model, presents, frozenset(filled)
         self.caches: Mapping[str, ReservedTensor] = {}
         self._growing: Growing | None = None  # how runs like the last one go
         self._fed: Mapping[str, Any] = {}  # to the last run
@@ -44,7 +44,7 @@ class AppendingRuns:
 
     def twin(self) -> AppendingRuns:
         """The same for another state."""
-        other = AppendingRuns(self._model, self._presents)
+        other = AppendingRuns(self._model, self._presents, self.filled)
         other._growing, other._last = self._growing, self._last
         return other
 
@@ -54,7 +54,10 @@ class AppendingRuns:
         if growing is not None and growing.serves(feeds, self.caches):
             return feeds
         self._growing = None
-        past = {n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n]) for n, t in self.caches.items()}
+        past = {
+            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n], n not in self.filled)
+            for n, t in self.caches.items()
+        }
         return self._model.check_feeds({**feeds, **past})
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
@@ -155,7 +158,7 @@ class AppendingRuns:
     def _grow(self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], length: int) -> None:
         """Be ready for the next run, if it goes on from this one as this one did from the last."""
         last, self._last = self._last, (segment, sizes, length)
-        if last is None or last[0] is not segment or not run.is_whole or length <= last[2]:
+        if self.filled or last is None or last[0] is not segment or not run.is_whole or length <= last[2]:
             return
         arrival, cache = segment.arrival, next(iter(self.caches.values()))
         assert arrival is not None
