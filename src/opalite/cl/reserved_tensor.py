@@ -28,6 +28,15 @@ class ReservedTensor:
         self._sizes = tuple(shape)
         self.tensor = DeviceTensor(rt, self._with(capacity), dtype)
 
+    @classmethod
+    def filling(cls, tensor: DeviceTensor) -> ReservedTensor:
+        """`tensor` itself, all of it."""
+        made = cls.__new__(cls)
+        made.rt, made.dtype, made.axis, made.tensor = tensor.rt, tensor.dtype, max(tensor.ndim - 2, 0), tensor
+        made._sizes = tensor.shape
+        made.capacity = made.length = tensor.shape[made.axis]
+        return made
+
     def _with(self, size: int) -> tuple[int, ...]:
         return (*self._sizes[: self.axis], size, *self._sizes[self.axis + 1 :])
 

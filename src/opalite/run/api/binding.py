@@ -44,6 +44,7 @@ class BoundOutput:
         self.on_device = rt is not None
         self._rt = rt
         self._given = given
+        self.is_given = given is not None
         self.result: OrtValue | None = given
 
     def target(self, port: Port) -> DeviceTensor:
@@ -100,6 +101,7 @@ class IOBinding:
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, BoundOutput] = {}
         self._uploaded: dict[str, DeviceTensor] = {}  # memory of inputs that were given as arrays
+        self.shared: Any = None  # what runs on caches that are bound as input and as output (shared_caches.py)
         known = (*session.get_inputs(), *session.get_overridable_initializers())
         self._known_inputs = [a.name for a in known]
         self._known_outputs = {a.name: a.type for a in session.get_outputs()}

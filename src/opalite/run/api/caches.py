@@ -39,7 +39,7 @@ class Caches:
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
-        elif not isinstance(session._model, CachedModel | OnnxModel):
+        elif not isinstance(session._model, CachedModel | OnnxModel):  # imported when it is run
             self.refusal = "it is run from a bundle, or with a precision that is still to be chosen"
 
     def narrow(self) -> bool:
@@ -54,9 +54,8 @@ class Caches:
     @cached_property
     def runs(self) -> AppendingRuns:
         """How runs go on the caches."""
-        model = self._session._model
-        imported = model.imported() if isinstance(model, CachedModel) else model
-        assert isinstance(imported, OnnxModel)
+        imported = imported_model(self._session)
+        assert imported is not None
         filled = [p.past for p in self.pairs if p.time is None]
         return AppendingRuns(imported, {p.past: p.present for p in self.pairs}, filled)
 
@@ -122,6 +121,13 @@ class Caches:
             return
         places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}
         self._growth = places if self._growth is None else self._growth & places or places
+
+
+def imported_model(session: InferenceSession) -> OnnxModel | None:
+    """The session's model as it is imported; None where it is none, or its precision is still to be chosen."""
+    model = session._model
+    found = model.imported() if isinstance(model, CachedModel) else model
+    return found if isinstance(found, OnnxModel) else None
 
 
 def as_array(value: Any) -> Array:

@@ -52,6 +52,7 @@ from .run_options import RunOptions, check_not_terminated, check_run_options, te
 from .runs_beside import RunsBeside
 from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
 from .session_tools import SessionTools
+from .shared_caches import run_bound
 from .stats_file import tell_at_exit, write_stats
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class InferenceSession(RunsBeside, SessionTools):
         check_fork()
         targets = {o.name: o.target for o in outputs if o.on_device}
         try:
-            found = self._execute(iobinding.fed(), self._request(told, targets))[0]
+            found = run_bound(self, iobinding, self._request(told, targets))
         except InputError as e:
             raise BindingError(e.message) from e
         for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):

@@ -237,3 +237,47 @@ def test_outputs_stay_on_the_device_while_caches_grow(rt: Runtime) -> None:
         return np.asarray(found.numpy() if turn % 3 else found)
 
     assert greedy(run, PROMPT, 40)[0] == wanted
+
+
+@pytest.mark.parametrize("kind", ["scattered", "grouped"])
+def test_a_value_bound_as_past_and_present_is_written_in_place(rt: Runtime, kind: str) -> None:
+    model = KINDS[kind]()
+    session = open_session(rt, model)
+    wanted, _ = expected(model, kind, PROMPT, 24)
+    binding, length = session.io_binding(), 128
+    pairs = session.state().pairs
+    for pair in pairs:
+        value = opalite.OrtValue.ortvalue_from_numpy(np.zeros((1, 2, length, 16), np.float32), "opencl")
+        binding.bind_ortvalue_input(pair.past, value)
+        binding.bind_ortvalue_output(pair.present, value)
+    binding.bind_output("logits")
+
+    def run(ids: Any, held: int) -> Any:
+        for name, array in feeds_of(kind, ids, held).items():
+            binding.bind_cpu_input(name, array)
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[-1].numpy()
+
+    assert greedy(run, PROMPT, 24)[0] == wanted
+    assert binding.shared.runs is not None
+
+
+def test_what_a_model_does_not_write_into_is_copied(rt: Runtime) -> None:
+    model = KINDS["scattered"]()
+    session = open_session(rt, model)
+    value = opalite.OrtValue.ortvalue_from_numpy(np.ones((1, 2, 128, 16), np.float32), "opencl")
+    binding = session.io_binding()
+    for pair in session.state().pairs:
+        own = opalite.OrtValue.ortvalue_from_numpy(np.zeros((1, 2, 128, 16), np.float32), "opencl")
+        binding.bind_ortvalue_input(pair.past, value if pair.past == "cache_k_0" else own)
+        binding.bind_ortvalue_output(pair.present, value if pair.present == "cache_v_0_out" else own)
+    binding.bind_output("logits")
+    feeds = feeds_of("scattered", [PROMPT], 0)
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    session.run_with_iobinding(binding)
+    caches = {p.past: np.zeros((1, 2, 128, 16), np.float32) for p in session.state().pairs}
+    caches["cache_k_0"] += 1
+    outputs = dict(zip((o.name for o in session.get_outputs()), session.run(None, {**feeds, **caches}), strict=True))
+    np.testing.assert_allclose(binding.get_outputs()[-1].numpy(), outputs["logits"], atol=1e-5)
+    np.testing.assert_allclose(value.numpy(), outputs["cache_v_0_out"], atol=1e-5)
