@@ -166,13 +166,15 @@ class Crossing:
     The caller sees to it that no enqueued launch uses the buffer at that time.
     """
 
-    __slots__ = ("__weakref__", "_host", "_maps", "_rt", "buffer", "nbytes")
+    __slots__ = ("__weakref__", "_content", "_host", "_is_open", "_maps", "_rt", "buffer", "nbytes")
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
         check_fork()
         keep_in_children(self)
         self._rt = rt
+        self._content: Array | None = None  # what was written last, if it cannot change
+        self._is_open = buffer is not None  # whether others may write
         self._host: Array | None = None
         self.nbytes = nbytes
         if buffer is None and nbytes and rt.shares_memory:
@@ -190,10 +192,14 @@ class Crossing:
         return None if self._host is None else int(self._host.ctypes.data)
 
     def write(self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None) -> Any:
-        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished."""
+        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
+
+        An array that nobody can change is not stored again while it is there.
+        """
         source = np.asarray(array)
-        if source.size == 0:
+        if source.size == 0 or source is self._content:
             return None
+        self._content = None if self._is_open or source.flags.writeable or source.base is not None else source
         if self._maps:
             self._rt.counters.transfers += 1
             write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
@@ -211,6 +217,7 @@ class Crossing:
         nbytes = math.prod(shape) * dtype.itemsize
         if self._host is None or not nbytes:
             return None
+        self._content, self._is_open = None, True
         return self._host[:nbytes].view(dtype).reshape(tuple(shape))
 
     def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:

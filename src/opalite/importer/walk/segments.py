@@ -494,6 +494,8 @@ class Run:
         self._runner = runner
         self._before_import = before_import
         self._absorbed = 0
+        self._computed = False  # by segments before the present one
+        self.by_contents: set[str] = set()  # values of which more than the type has chosen segments
         self._enter(root)
 
     @property
@@ -506,6 +508,13 @@ class Run:
         """Whether nothing came before the present segment, and at most the host has work after it."""
         segment = self.segment
         return segment is not None and not self._absorbed and segment.following is None
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the present segment is the whole model for the contents of `by_contents`: before it nothing was
+        computed."""
+        segment = self.segment
+        return segment is not None and not (self._computed or segment.tasks or segment.following)
 
     @property
     def feeds(self) -> list[Any]:
@@ -538,6 +547,7 @@ class Run:
     def _enter(self, stage: Stage | None) -> None:
         while stage is not None:
             segment, self.sizes = stage.select(self._values, self._before_import)
+            self.by_contents |= stage._by_contents
             if segment.given is not None:
                 made = segment.given.at(self.sizes)
                 self._values.update(made)
@@ -555,6 +565,7 @@ class Run:
 
     def _absorb(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
         self._absorbed += 1
+        self._computed = self._computed or bool(segment.graph.outputs or segment.tasks)
         values = self._values
         added = {}
         for name, source in segment.exports.items():

@@ -136,6 +136,15 @@ def as_array(value: Any) -> Array:
     return array
 
 
+def constant(array: Array) -> Array:
+    """The same contents in an array that nobody can change, so that it crosses to a device once."""
+    if array.base is None and not array.flags.writeable:
+        return array
+    found = array.copy()
+    found.setflags(write=False)
+    return found
+
+
 def cut(value: Any, axis: int, length: int) -> Any:
     """Its first positions."""
     if isinstance(value, ReservedTensor):

@@ -15,7 +15,7 @@ from ...errors import InputError, InputTypeError, OptionError
 from ..model.appending import NotAppendedError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
-from .caches import Caches, as_array, cut
+from .caches import Caches, as_array, constant, cut
 from .ortvalue import OrtValue
 from .state_pairs import Pair, find_pairs
 
@@ -147,7 +147,8 @@ class State:
     @staticmethod
     def _next(pair: Pair, before: Any, after: Any) -> Any:
         """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
-        return before if after.size == 0 and before.size else after
+        kept = before if after.size == 0 and before.size else after
+        return constant(kept) if pair.is_cross and isinstance(kept, np.ndarray) else kept
 
     def _initial(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Empty caches and states of zeros, of the sizes that `feeds` have."""
@@ -194,7 +195,7 @@ class State:
                 raise InputError(
                     f"input '{name}' is state: load() it, or tell which pairs are by session.state({{...}})"
                 )
-            self._held[name] = value
+            self._held[name] = constant(value) if isinstance(value, np.ndarray) else value
 
     def __len__(self) -> int:
         """Positions that the growing caches hold; where nothing grows, how many runs there were."""

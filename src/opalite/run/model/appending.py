@@ -158,7 +158,7 @@ class AppendingRuns:
     def _grow(self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], length: int) -> None:
         """Be ready for the next run, if it goes on from this one as this one did from the last."""
         last, self._last = self._last, (segment, sizes, length)
-        if self.filled or last is None or last[0] is not segment or not run.is_whole or length <= last[2]:
+        if self.filled or last is None or last[0] is not segment or not run.is_chosen or length <= last[2]:
             return
         arrival, cache = segment.arrival, next(iter(self.caches.values()))
         assert arrival is not None
@@ -166,7 +166,8 @@ class AppendingRuns:
         steps[arrival.capacity] = 0
         moving = find_moving(compiled, sizes, steps, (cache.capacity - 1 - length) // (length - last[2]))
         if moving is not None and all(type(v) is np.ndarray for n, v in self._fed.items()):
-            self._growing = Growing(self._model, segment, compiled, moving, self._fed, sizes)
+            fixed = {n: self._fed[n] for n in run.by_contents if n in self._fed}
+            self._growing = Growing(self._model, segment, compiled, moving, self._fed, sizes, fixed)
 
 
 def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:

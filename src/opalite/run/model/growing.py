@@ -55,8 +55,10 @@ class Growing:
         runs: MovingRuns,
         feeds: Mapping[str, Array],
         sizes: Sequence[int],
+        fixed: Mapping[str, Array],
     ) -> None:
-        """feeds, sizes: of the last run, the caches left out."""
+        """feeds, sizes: of the last run, the caches left out. fixed: of those, what contents the segment is for."""
+        self._fixed = [(n, array.dtype, array.shape, array.tobytes()) for n, array in fixed.items()]
         self._model, self._segment, self._compiled, self._runs = model, segment, compiled, runs
         arrival = segment.arrival
         assert arrival is not None
@@ -85,8 +87,16 @@ class Growing:
 
     def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, ReservedTensor]) -> bool:
         """Whether nothing but sizes has changed, and those as they may; to be asked before each `run`."""
-        if len(feeds) != len(self._inputs) or not self._model.executables.has(self._segment, self._compiled):
+        if len(feeds) != len(self._inputs) + len(self._fixed) or not self._model.executables.has(
+            self._segment, self._compiled
+        ):
             return False
+        for name, dtype, shape, contents in self._fixed:
+            value = feeds.get(name)
+            if type(value) is not np.ndarray or (value.dtype, value.shape) != (dtype, shape):
+                return False
+            if value.tobytes() != contents:
+                return False
         sizes: list[Any] = [None] * len(self._last)
         for name, dtype, rank, numbered, fixed in self._inputs:
             value = feeds.get(name)
@@ -158,7 +168,8 @@ class Growing:
             return None if source < 0 else found[source]
         if isinstance(source, Same):
             value = given.get(source.name, feeds.get(source.name))
-            return value.copy() if isinstance(value, np.ndarray) else value
+            is_constant = value.base is None and not value.flags.writeable
+            return value if is_constant else value.copy()
         return source.copy()
 
 

@@ -144,6 +144,16 @@ def test_a_longer_cache_takes_nothing_but_numbers(rt: Runtime) -> None:
     assert (spent.memory_objects, spent.bytes_allocated) == (0, 0)
 
 
+@pytest.mark.parametrize("kind", ["llama", "grouped", "fused", "merged"])
+def test_steps_are_alike_in_every_kind(rt: Runtime, kind: str) -> None:
+    session = open_session(rt, KINDS[kind]())
+    state = session.state()
+    go_on(state, kind, PROMPT, 8)
+    counted = session.last_timing
+    assert counted.import_s == counted.build_s == 0  # neither the model nor the plan is looked at
+    assert state._caches.runs._growing is not None
+
+
 def test_memory_is_reserved_in_steps(rt: Runtime) -> None:
     session = open_session(rt, KINDS["llama"]())
     state, plain = session.state(reserve=16), session.state(reserve=600)
@@ -281,3 +291,36 @@ def test_what_a_model_does_not_write_into_is_copied(rt: Runtime) -> None:
     outputs = dict(zip((o.name for o in session.get_outputs()), session.run(None, {**feeds, **caches}), strict=True))
     np.testing.assert_allclose(binding.get_outputs()[-1].numpy(), outputs["logits"], atol=1e-5)
     np.testing.assert_allclose(value.numpy(), outputs["cache_v_0_out"], atol=1e-5)
+
+
+def test_attention_to_an_encoder_is_kept(rt: Runtime) -> None:
+    """A decoder that is given keys and values of an encoder, which it passes on, or gives as nothing."""
+    for passes in (True, False):
+        net = decoders.Decoder()
+        x = net.input("x", 1, ("batch", "steps", 16))
+        shape = ("batch", 2, "past_sequence_length", 8)
+        cross_shape = ("batch", 2, "encoder_sequence_length", 8)
+        past = net.input("past_key_values.0.decoder.key", 1, shape)
+        cross = net.input("past_key_values.0.encoder.key", 1, cross_shape)
+        heads = net.op("Transpose", net.op("Reshape", x, net.ints(0, -1, 2, 8)), perm=[0, 2, 1, 3])
+        keys = net.op("Concat", past, heads, axis=2)
+        own = net.op("Softmax", net.op("MatMul", heads, net.op("Transpose", keys, perm=[0, 1, 3, 2])), axis=-1)
+        other = net.op("Softmax", net.op("MatMul", heads, net.op("Transpose", cross, perm=[0, 1, 3, 2])), axis=-1)
+        y = net.op("Add", net.op("MatMul", own, keys), net.op("MatMul", other, cross))
+        net.output(y, "y", ("batch", 2, "steps", 8))
+        net.output(keys, "present.0.decoder.key", (*shape[:2], "total_length", 8))
+        kept = cross if passes else net.op("Slice", cross, net.ints(0), net.ints(0), net.ints(0))
+        net.output(kept, "present.0.encoder.key", ("b", 2, "encoder_sequence_length_out", 8))
+        session = open_session(rt, net.model("cross"))
+        rng = np.random.default_rng(0)
+        encoded = rng.standard_normal((1, 2, 11, 8)).astype(np.float32)
+        state = session.state()
+        state.take({"past_key_values.0.decoder.key": encoded[:, :, :0], "past_key_values.0.encoder.key": encoded})
+        held = np.zeros((1, 2, 0, 8), np.float32)
+        for _ in range(30):
+            step = rng.standard_normal((1, 1, 16)).astype(np.float32)
+            feeds = {"past_key_values.0.decoder.key": held, "past_key_values.0.encoder.key": encoded, "x": step}
+            wanted, held = session.run(["y", "present.0.decoder.key"], feeds)
+            np.testing.assert_allclose(state.run({"x": step})[0], wanted, atol=1e-5)
+        assert (len(state), state.copies) == (30, "")
+        np.testing.assert_array_equal(state.arrays()["past_key_values.0.encoder.key"], encoded)
