@@ -36,14 +36,30 @@ class StepTable:
         """rows: steps of some sizes; those of others are as many, with as many arguments."""
         self._rt, self._program, self._label = rt, program, label
         self._rows: StepRows | None = None
-        self._args, self._shapes = rt.allocate(rows.args.nbytes), rt.allocate(rows.shapes.nbytes)
+        self._shared: list[Array] = []  # arrays that are the device's memory, where it shares the host's
+        self._args, self._shapes = self._memory(rows.args), self._memory(rows.shapes)
         self._counters = rt.allocate(rows.counter_bytes)
         rt.fill(self._counters, 0, rows.counter_bytes)
 
+    def _memory(self, like: Array) -> Buffer:
+        """A buffer for an array; without a command, where that can be."""
+        if self._rt.shares_memory:
+            array = aligned_bytes(like.nbytes).view(like.dtype).reshape(like.shape)
+            wrapped = self._rt.allocator.wrapped(array, writable=True)
+            if wrapped is not None:
+                self._shared.append(array)
+                return wrapped
+        return self._rt.allocate(like.nbytes)
+
     def take(self, rows: StepRows) -> None:
         """Run these steps from now on. No run may be under way."""
-        if rows is not self._rows:
-            self._rows = rows
+        if rows is self._rows:
+            return
+        self._rows = rows
+        if len(self._shared) == 2:
+            for mine, new in zip(self._shared, (rows.args, rows.shapes), strict=True):
+                mine[...] = new
+        else:
             self._rt.write(self._args, rows.args)
             self._rt.write(self._shapes, rows.shapes)
 

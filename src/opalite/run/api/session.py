@@ -1,5 +1,7 @@
 """InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port.
 
+Longer than 400 lines: what a session holds, and every way in which it is run.
+
 Here it is loaded, run and closed; session_api.py has the other calls of onnxruntime's class, session_tools.py Opalite's
 own (explain, profile, tune, ...).
 """

@@ -601,7 +601,7 @@ def test_loop_holds_its_tables(linking: Runtime, monkeypatch: pytest.MonkeyPatch
     run_until_linked(session, feeds)
     gc.collect()
     held = [sys.getrefcount(buffer) > 3 for buffer in made]  # by more than the list, the loop and the call
-    assert sum(held) == 3  # arguments, shapes, counters
+    assert sum(held) == (1 if linking.shares_memory else 3)  # counters; others may be the host's
 
 
 def test_code_is_held_only_where_it_lies_in_a_library() -> None:
