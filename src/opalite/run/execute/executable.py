@@ -158,7 +158,8 @@ class Executable:
         self._draws = Draws(program, self.launches)
         self.is_random = bool(self._draws)
         self._kept[program] = first
-        self._may_link = self._may_join and not self.is_random and not self.is_twin and may_link(rt)
+        may_repeat = not self.is_random and not program.reserved  # a run, as linking does when it is tried
+        self._may_link = self._may_join and may_repeat and not self.is_twin and may_link(rt)
         self._linked = 0  # sizes
         self._enter(first)
         self.last = self.plain

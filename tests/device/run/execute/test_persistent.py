@@ -19,6 +19,7 @@ from opalite.plan.program import Storage
 from opalite.run.execute import executable, linked, persistent
 from opalite.run.execute.linked import LinkError
 
+from ....helpers.decoders import Decoder
 from ....helpers.small_models import classifier, noise
 
 X = {"x": noise(1, 3, 8, 8)}
@@ -85,7 +86,8 @@ Open = Callable[..., opalite.InferenceSession]
 def open_session(rt: Runtime) -> Open:
     def make(model: Any = None) -> opalite.InferenceSession:
         model = classifier((1, 3, 8, 8)) if model is None else model
-        return opalite.InferenceSession(model.SerializeToString(), device=rt.info.id, precision="fp32")
+        raw = model if isinstance(model, bytes) else model.SerializeToString()
+        return opalite.InferenceSession(raw, device=rt.info.id, precision="fp32")
 
     return make
 
@@ -218,6 +220,25 @@ def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None
     np.testing.assert_array_equal(session.run(None, X)[0], small)
     np.testing.assert_array_equal(session.run(None, big)[0], want)
     assert len(double.made) == 2
+
+
+def test_memory_that_lasts_from_run_to_run_is_left_alone(open_session: Open, double: type[Double]) -> None:
+    """A trial would write it twice, and spoil it in between."""
+    net = Decoder(opset=24)
+    starts = net.input("at", 7, (1,))
+    x = net.input("x", 1, (1, 2, 1, 4))
+    cache = net.input("cache_k", 1, (1, 2, 64, 4))
+    net.output(net.op("TensorScatter", cache, x, starts, axis=2), "cache_k_out", (1, 2, 64, 4))
+    net.output(net.op("Mul", x, x), "y", (1, 2, 1, 4))
+    session = open_session(net.model("cache"))
+    state = session.state()
+    want = np.zeros((1, 2, 64, 4), np.float32)
+    for i in range(ENOUGH + 10):
+        want[0, :, i] = i + 1
+        state.run({"x": np.full((1, 2, 1, 4), i + 1, np.float32), "at": np.array([i])})
+        assert session.settle(60)
+    assert not state.copies
+    np.testing.assert_array_equal(state.arrays()["cache_k"], want)
 
 
 def test_on_unless_turned_off(monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:
