@@ -33,7 +33,8 @@ from .feeds import check_feeds
 from .model import Model, load_model
 from .proto.decode import ValueInfo
 from .registry import handled_ops
-from .walk.segments import ModelImporter, Run, Segment
+from .walk.importing import ModelImporter, Run
+from .walk.segments import Segment
 from .walk.tasks import Runner, Task
 from .walk.walker import ContentsNeededError
 

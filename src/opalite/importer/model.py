@@ -25,7 +25,7 @@ from .proto.schemas import find_schema, unknown_op
 from .proto.wire import FileView, take_weights
 from .registry import find_handler
 from .walk.controlflow import CONTROL
-from .walk.segments import ModelImporter
+from .walk.importing import ModelImporter
 
 _NO_VERSION = 2**63 - 1
 """The version of a model that states none, as onnxruntime gives it."""

@@ -20,7 +20,7 @@ from .scopes import Item
 from .tasks import ItemTask, Runner, Values, number_of
 
 if TYPE_CHECKING:
-    from .segments import ModelImporter
+    from .importing import ModelImporter
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .open_dims import CLOSED, Declared, Open
 from .scopes import Item
 
 if TYPE_CHECKING:
-    from .segments import ModelImporter
+    from .importing import ModelImporter
 
 Runner = Callable[["ModelImporter", Mapping[str, Any]], Sequence[Any]]
 """runner(importer, feeds) -> the importer's outputs in order; feeds and outputs are arrays, lists of them or None."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...cl.beside_runs import planning
 from ...cl.reserved_tensor import ReservedTensor
-from ...importer.walk.segments import ModelImporter, Run, Segment
+from ...importer.walk.importing import ModelImporter, Run
+from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
 from ...ir.reserved import Reserved
 from ..execute.trace import Ran, RunTrace

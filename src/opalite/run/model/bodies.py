@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...importer.walk.body_tasks import Carried
-from ...importer.walk.segments import ModelImporter, Output, Same, Segment
+from ...importer.walk.importing import ModelImporter
+from ...importer.walk.segments import Output, Same, Segment
 from ..execute.trips import Given, Source, Taken, TripPlan
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from ...errors import BundleError
 from ...importer import ContentsNeededError, check_feeds, load_model
 from ...importer.walk.body_tasks import BodyTask
 from ...importer.walk.given import Given
-from ...importer.walk.segments import ModelImporter, Output, Same, Segment
+from ...importer.walk.importing import ModelImporter
+from ...importer.walk.segments import Output, Same, Segment
 from ...importer.walk.tasks import run_tasks
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType

@@ -15,7 +15,8 @@ from ...cl.beside_runs import planning
 from ...errors import PlacementError
 from ...importer import Task
 from ...importer.walk.given import graph_moved
-from ...importer.walk.segments import ModelImporter, Output, Run, Segment
+from ...importer.walk.importing import ModelImporter, Run
+from ...importer.walk.segments import Output, Segment
 from ...importer.walk.tasks import NodeTask, TrimTask
 from ...ir.device import DeviceInfo
 from ...plan.program import Program

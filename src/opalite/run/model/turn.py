@@ -19,7 +19,7 @@ from ...cl.tensor import DeviceTensor
 from .beside import Beside
 
 if TYPE_CHECKING:
-    from ...importer.walk.segments import Run
+    from ...importer.walk.importing import Run
     from ...plan.program import Program
     from ..execute.executable import Executable
 
