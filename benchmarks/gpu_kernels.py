@@ -37,6 +37,7 @@ from opalite.kernels.base import Binding, Kernel, ceil_div
 from opalite.kernels.fma import tiles as fma
 from opalite.kernels.mma import stages as mma_stages
 from opalite.kernels.mma import tiles as mma
+from opalite.kernels.mma import warpgroup
 from opalite.kernels.registry import kernels_for
 from opalite.kernels.sources import option_text, program_text
 from opalite.ops.conv import Convolution
@@ -46,7 +47,7 @@ from opalite.run.execute.one_node import OneNode
 
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
-HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot")
+HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot", "MatmulWarpgroup")
 PLAIN = ("ConvLocal", "ConvSplit", "ConvWinograd", "MatmulTile", "MatmulSkinny")
 """What else is held where nothing goes to matrix units."""
 F32 = DType.FLOAT32
@@ -208,6 +209,10 @@ LAYERS = (
     Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
     Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
     Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
+    Layer("vit b8 products", "MatMul", (197, 768, 2304), 8),
+    Layer("vit b8 output", "MatMul", (197, 768, 768), 8, True),
+    Layer("vit b8 mlp out", "MatMul", (197, 3072, 768), 8, True),
+    Layer("large product", "MatMul", (8192, 8192, 8192)),
     Layer("int8 resnet b32 layer1 expand", "IntegerConv", (64, 256, 56, 1, 1), 32),
     Layer("int8 resnet b32 layer1 3x3", "IntegerConv", (64, 64, 56, 3, 1), 32),
     Layer("int8 resnet b32 layer3 3x3", "IntegerConv", (256, 256, 14, 3, 1), 32),
@@ -252,13 +257,16 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     if kernel.name in ("ConvLocal", "MatmulTile"):
         points = [p for p in fma.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
         return [(fma.tile_cycles(p, _sums(node), rt.info), p) for p in points]
-    if kernel.name not in ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma"):
+    tiled = ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma")
+    if kernel.name not in (*tiled, "MatmulWarpgroup"):
         return []
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
         sizes = (y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4))
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
+    if kernel.name == "MatmulWarpgroup":
+        return [(warpgroup.tile_cycles(p, *sizes, rt.info), p) for p in warpgroup.legal_tiles()]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)

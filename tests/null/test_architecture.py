@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "cache": LEAVES,
     "ptx": LEAVES,
     "pocl": LEAVES | {"cache"},
-    "cl": LEAVES | {"ir", "cache", "pocl"},
+    "cl": LEAVES | {"ir", "cache", "pocl", "ptx"},
     "pocl/loop": LEAVES | {"ir", "cache", "cl"},
     "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "ptx", "pocl/loop"},
     "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl", "plan", "run/execute"},

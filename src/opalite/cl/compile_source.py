@@ -10,11 +10,13 @@ import pyopencl as cl
 
 from .. import knobs
 from ..cache.store import BinaryStore
-from ..errors import BuildError
+from ..errors import BuildError, DeviceError
 from ..ir.device import DeviceInfo
 from ..pocl import repair as pocl
 from ..pocl.header import lighten
+from ..ptx.hopper import RetargetError, is_marked, retarget
 from .failures import translate
+from .ptx import assemble, ptx_of
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows
@@ -55,6 +57,8 @@ class SourceCompiler:
         try:
             given = self.given(options)
             program = lighten(make, text, given, cl.Error) if is_pocl else make(text, given)
+            if self._info.family == "nvidia" and is_marked(text):
+                program = self._retargeted(program, name)
         except cl.Error as e:
             assert program is not None
             log = self._compiler_output(program)
@@ -68,6 +72,13 @@ class SourceCompiler:
         if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
             _log.warning("the compiler says of %s with %s:\n%s", name, options, log)
         return program
+
+    def _retargeted(self, program: cl._Program, name: str) -> cl._Program:
+        """A program that has parts for Hopper, with these in force. BuildError if the driver does not take it."""
+        try:
+            return assemble(self._context, self._device, retarget(ptx_of(program)))
+        except (RetargetError, DeviceError) as e:
+            raise BuildError(f"{name or 'a program'} is for NVIDIA's Hopper, not for {self._info.name}: {e}") from e
 
     def given(self, options: str) -> str:
         """`options` as the compiler gets them: with the device's, and no warnings, which PoCL prints, unless wanted."""

@@ -25,12 +25,14 @@ from ..ir.device_family import (
     HALF_VECTORS,
     PTX_DOT,
     PTX_MMA,
+    PTX_WGMMA,
     SLOW_SUB_BUFFERS,
     SUB_GROUPS,
     find_family,
 )
 from ..pocl import repair as pocl
 from .addresses import takes_addresses
+from .hopper import takes_warpgroups
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -163,8 +165,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX; where sub-groups are listed, whether their reductions build; and, where sub-buffers are slow, arguments
-    by address.
+    inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions build; and,
+    where sub-buffers are slow, arguments by address.
     """
     if info.kind != "gpu":
         return info
@@ -173,6 +175,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     if any(e.startswith("cl_nv_") for e in info.extensions):
         trials[PTX_MMA] = _MMA_TRIAL
         trials[PTX_DOT] = _DOT_TRIAL
+        if info.generation == "hopper":
+            trials[PTX_WGMMA] = ""
     if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
         trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
     if SLOW_SUB_BUFFERS in info.quirks:
@@ -225,6 +229,9 @@ def _wave_size(ask: _Asker, by_name: int) -> int:
 
 
 def _holds(device: cl.Device, quirk: str, source: str) -> bool:
+    if quirk == PTX_WGMMA:
+        with _muted():
+            return takes_warpgroups(device)
     return takes_addresses(device) if quirk == ADDRESSES else _builds(device, source)
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyopencl as cl
 
 from ..errors import DeviceError
 from .failures import cl_errors
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
 
 
 def ptx_of(program: cl._Program) -> str:
@@ -24,9 +19,11 @@ def ptx_of(program: cl._Program) -> str:
     return text if "\n.version " in text else ""
 
 
-def assemble(rt: Runtime, text: str) -> cl._Program:
+def assemble(context: cl.Context, device: cl.Device, text: str) -> cl._Program:
     """The program of a text of PTX. DeviceError if the driver does not take it."""
     try:
-        return cl.Program(rt.context, [rt.device], [text.encode()]).build()
+        program = cl._Program(context, [device], [text.encode()])
+        program._build(b"", [device])
+        return program
     except (cl.Error, RuntimeError) as e:
-        raise DeviceError(f"the driver does not take the linked program: {str(e)[:500]}") from e
+        raise DeviceError(f"the driver does not take the changed program: {str(e)[:500]}") from e

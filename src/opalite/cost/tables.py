@@ -44,6 +44,23 @@ class StagedTile(Table):
 
 
 @dataclass(frozen=True)
+class WarpgroupTile(Table):
+    """Tiles of Hopper's warpgroups (kernels/mma/warpgroup.py), in clock cycles."""
+
+    table = "warpgroup_tile"
+
+    multiply: float  # one result's 32 terms
+    l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
+    latency: float  # until a chunk has arrived
+    step: float  # a chunk's two instructions in a work-group that waits for no data
+    first: float  # until a work-group's first chunks have arrived
+    store: float  # one result through the epilogue to memory
+    begin_and_end: float  # until the first groups begin, and from the last stores to the next launch
+    even: float  # how far a last, partly filled turn of work-groups counts by its share alone
+    caution: float  # what estimates are multiplied by beside those of the other kinds, which err by a fifth
+
+
+@dataclass(frozen=True)
 class MatrixUnits(Table):
     """What the better kind of kernel for matrix units takes (kernels/mma/cost.py)."""
 

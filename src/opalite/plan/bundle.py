@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import BundleError
 from ..ir.content import content_key
 from ..ir.device import DeviceInfo
-from ..ir.device_family import ADDRESSES, PTX_MMA
+from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from .codec import Encoder, decode
 from .lazy import LazyList
 from .program import Program
@@ -225,6 +225,7 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         device.half_sums,
         device.dot_product,
         PTX_MMA in device.quirks,
+        PTX_WGMMA in device.quirks,
         device.fp64,
         device.image_support,
         device.base_align,

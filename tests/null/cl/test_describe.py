@@ -16,7 +16,7 @@ import pytest
 from opalite.cl import describe as module
 from opalite.cl.describe import describe, fingerprint, location, with_trials
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA
+from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, PTX_WGMMA
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
 
@@ -77,6 +77,7 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.delenv("OPALITE_CACHE", raising=False)
     tried: list[str] = []
     monkeypatch.setattr(module, "_builds", lambda device, source: bool(tried.append(source)) or True)
+    monkeypatch.setattr(module, "takes_warpgroups", lambda device: bool(tried.append("run")) or True)
     return tried
 
 
@@ -84,9 +85,9 @@ def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_
     for _ in range(3):
         info = with_trials(None, NVIDIA)
         assert info.fp16
-        assert info.quirks == (FP16_UNLISTED, HALF_VECTORS, HALF_TYPES, PTX_MMA, PTX_DOT)
+        assert info.quirks == (FP16_UNLISTED, HALF_VECTORS, HALF_TYPES, PTX_MMA, PTX_DOT, PTX_WGMMA)
         assert info.half_sums
-    assert len(builds) == 5
+    assert len(builds) == 6
     assert next(iter(json.loads((tmp_path / "facts.json").read_text()).values())) == {
         "name": "NVIDIA H200",
         FP16_UNLISTED: True,
@@ -94,9 +95,15 @@ def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_
         HALF_TYPES: True,
         PTX_MMA: True,
         PTX_DOT: True,
+        PTX_WGMMA: True,
     }
     with_trials(None, replace(NVIDIA, driver="another"))
-    assert len(builds) == 10
+    assert len(builds) == 12
+
+
+def test_warpgroups_are_tried_on_hopper_alone(builds: list[str]) -> None:
+    assert PTX_WGMMA not in with_trials(None, replace(NVIDIA, generation="blackwell")).quirks
+    assert "run" not in builds
 
 
 def test_listed_half_and_cpus_are_not_tried(builds: list[str]) -> None:
@@ -113,7 +120,7 @@ def test_a_damaged_file_of_findings_is_written_anew(
     with caplog.at_level(logging.WARNING):
         assert with_trials(None, NVIDIA).fp16
         assert with_trials(None, NVIDIA).fp16
-    assert len(builds) == 5
+    assert len(builds) == 6
     assert len(caplog.records) <= 1
 
 

@@ -16,6 +16,7 @@ from opalite.ir.device_family import (
     HALF_TYPES,
     PTX_DOT,
     PTX_MMA,
+    PTX_WGMMA,
     SLOW_SUB_BUFFERS,
     UNBUILT,
     find_family,
@@ -51,7 +52,7 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
         found.wave_size,
         found.lanes,
     )
-    tried = {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, ADDRESSES}
+    tried = {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, PTX_WGMMA, ADDRESSES}
     assert set(found.quirks) - {SLOW_SUB_BUFFERS} == set(d.quirks) - tried - {SLOW_SUB_BUFFERS}
     assert (SLOW_SUB_BUFFERS in found.quirks) == bool({SLOW_SUB_BUFFERS, ADDRESSES} & set(d.quirks))
 

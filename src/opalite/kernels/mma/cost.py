@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ...cost.tables import MatrixUnits
+from ...cost.tables import MatrixUnits, WarpgroupTile
 from ...ir.device import DeviceInfo
 from ...ops.base import Cost
 from ..base import ceil_div
 from ..window import Window
 from . import stages as mma_stages
 from . import tiles as mma
+from . import warpgroup
 
 FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
 
@@ -28,14 +29,32 @@ def mma_seconds(
     Their own estimates order the two. What the better one is expected to take is a share of the device's peak, as with
     all other kernels, whose estimates are optimistic alike. `paired` as for the tiles with stages.
     """
-    units = MatrixUnits.of(device)
-    best = max(cost.flops / (device.peak_flops * units.share), cost.bytes / device.bandwidth * units.overlap)
+    best = _best_seconds(device, cost)
     if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
         return best + device.launch_s
+    cycles = _cycles(positions, channels, quads, device, paired)
+    return best * cycles[staged] / min(cycles) + device.launch_s
+
+
+def warpgroup_seconds(
+    positions: int, channels: int, quads: int, device: DeviceInfo, cost: Cost, *, paired: bool = False
+) -> float:
+    """As mma_seconds, by Hopper's warpgroups: beside the better one of those two kinds."""
+    tile = warpgroup.find_tile(positions, channels, quads, device)
+    mine = warpgroup.tile_cycles(tile, positions, channels, quads, device) * WarpgroupTile.of(device).caution
+    best = min(_cycles(positions, channels, quads, device, paired))
+    return _best_seconds(device, cost) * mine / best + device.launch_s
+
+
+def _best_seconds(device: DeviceInfo, cost: Cost) -> float:
+    units = MatrixUnits.of(device)
+    return max(cost.flops / (device.peak_flops * units.share), cost.bytes / device.bandwidth * units.overlap)
+
+
+def _cycles(positions: int, channels: int, quads: int, device: DeviceInfo, paired: bool) -> tuple[float, float]:
+    """Estimates of the best tiles of the two kinds: operands straight into registers, and from stages."""
     steps = ceil_div(quads, mma.QUADS)
     tile = mma.find_tile(positions, channels, steps, device)
     direct = mma.tile_cycles(tile, positions, channels, steps, device)
     tile = mma_stages.find_tile(positions, channels, quads, device, paired=paired)
-    stages = mma_stages.tile_cycles(tile, positions, channels, quads, device, paired=paired)
-    mine = stages if staged else direct
-    return best * mine / min(direct, stages) + device.launch_s
+    return direct, mma_stages.tile_cycles(tile, positions, channels, quads, device, paired=paired)

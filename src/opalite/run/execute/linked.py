@@ -168,7 +168,9 @@ class Linked:
         rt.fill(sync, 0, SYNC_BYTES)
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
         label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
-        launch = rt.prepare(assemble(rt, text), NAME, [*memory.values(), sync], (items,), (threads,), label)
+        launch = rt.prepare(
+            assemble(rt.context, rt.device, text), NAME, [*memory.values(), sync], (items,), (threads,), label
+        )
         self._syncs.append(sync)
         self.launches[stretch[0][0]] = [launch]
         self.launches.update((i, []) for i, _ in stretch[1:])

@@ -28,7 +28,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
 from opalite.ir.content import content_key
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, SLOW_SUB_BUFFERS
+from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, PTX_WGMMA, SLOW_SUB_BUFFERS
 from opalite.plan.bundle import VERSION, Bundle, load_bundle, plan_key, save_bundle
 from opalite.plan.codec import Encoder
 
@@ -325,7 +325,7 @@ def test_another_device_is_named(bundle: Path, tmp_path: Path, rt: Runtime) -> N
 def test_kernels_are_not_taken_where_their_instructions_are_missing() -> None:
     """All of one family: they differ in what the driver builds."""
     plain = dataclasses.replace(DeviceInfo(), family="nvidia", fp16=True)
-    others = [{"quirks": (q,)} for q in (PTX_MMA, PTX_DOT, HALF_VECTORS, HALF_TYPES)]
+    others = [{"quirks": (q,)} for q in (PTX_MMA, PTX_WGMMA, PTX_DOT, HALF_VECTORS, HALF_TYPES)]
     others.append({"extensions": ("cl_khr_integer_dot_product",)})
     keys = [plan_key(plain), *(plan_key(dataclasses.replace(plain, **other)) for other in others)]
     assert len(set(keys)) == len(keys)

@@ -1,0 +1,77 @@
+"""Matrix products of halves with a constant right side by Hopper's warpgroups."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ops.base import Cost
+from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import rows_epilogue
+from ..mma.cost import FEWEST_POSITIONS, warpgroup_seconds
+from ..mma.product import MmaProduct, columns_of
+from ..mma.warpgroup import (
+    CHUNK,
+    SPACE,
+    find_tile,
+    pack_chunks,
+    tile_defines,
+    tile_grid,
+    tile_illegal,
+    tile_size,
+    warpgroup_refusal,
+)
+from ..registry import register
+from .flat import common_defines
+from .problem import MatmulProblem
+
+
+@register
+class MatmulWarpgroup(MmaProduct):
+    """Rows straight to who multiplies them, weights through local memory."""
+
+    source = "matmul/warpgroup.cl"
+    space: ClassVar[Space] = SPACE
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        s = p.sizes
+        if why := warpgroup_refusal(p.device):
+            return why
+        if s.k % 8 or s.n % 4:
+            return f"{s.k} terms are not a multiple of 8 or {s.n} columns not one of 4"
+        if s.m < FEWEST_POSITIONS:
+            return f"{s.m} rows would leave most of a tile empty"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        return tile_illegal(params)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        return find_tile(s.m, s.n, s.k // 4, p.device)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        s = p.sizes
+        return warpgroup_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, paired=True)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        epilogue = rows_epilogue(node, p.device, aligned=True)
+        rows, columns = tile_size(params)
+        chunks = ceil_div(s.k, 4 * CHUNK)
+
+        def pack(data: Array) -> Array:
+            rows_of_k = np.pad(columns_of(data, s), ((0, 0), (0, -s.k % (4 * CHUNK))))
+            quads = rows_of_k.reshape(s.n, chunks, CHUNK // 2, 2, 4)
+            # A work-item has two neighbouring quads: even ones are the first step's, odd ones the second's.
+            return pack_chunks(quads.swapaxes(2, 3).reshape(s.n, -1, 4), columns)
+
+        weights = Weight(node.input(1), f"warpgroup {'nk' if s.trans_b else 'kn'} by {columns}", pack)
+        high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
+        grid, group = tile_grid(params, high, wide)
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
+        args |= {"chunks": chunks, "high": high, "wide": wide, **epilogue.args}
+        defines = common_defines(node, s, 4) | tile_defines(params)
+        return [Launch("matmul_warpgroup", args, grid, group, defines, epilogue.prelude)]

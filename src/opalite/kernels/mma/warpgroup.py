@@ -1,0 +1,121 @@
+"""Tiles of the kernels for Hopper's warpgroups (mma/warpgroup.cl): parameters, packed weights, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...cost.tables import WarpgroupTile
+from ...ir.device import DeviceInfo
+from ...ir.device_family import PTX_WGMMA
+from ..base import Array, Space, ceil_div
+
+CHUNK = 8  # quads that two instructions take
+
+SPACE: Space = {"BN": (256, 192, 128, 64), "PW": (2, 1, 3), "STAGES": (6, 4, 8), "SEATS": (4, 3)}
+
+_POSITIONS = 64  # of a warpgroup
+_ITEMS = 128
+_REGISTERS = 65536
+_LOCAL = 227 << 10  # bytes that a group may have, and all groups of a multiprocessor with 1 KiB more for each together
+_RESERVED = 1024
+
+
+def warpgroup_refusal(device: DeviceInfo) -> str | None:
+    """Why no kernel for warpgroups runs on `device`; None if they do."""
+    if PTX_WGMMA not in device.quirks:
+        return "the driver takes no PTX with wgmma for its GPU"
+    return None
+
+
+def tile_size(params: Mapping[str, int]) -> tuple[int, int]:
+    """(positions, channels) of a work-group."""
+    return _POSITIONS * params["PW"], params["BN"]
+
+
+def local_bytes(params: Mapping[str, int]) -> int:
+    """Local memory of a work-group: weights, its rows, and two barriers for each stage."""
+    rows, columns = tile_size(params)
+    return params["STAGES"] * (columns * CHUNK * 8 + 16) + params["SEATS"] * rows * CHUNK * 8
+
+
+def tile_illegal(params: Mapping[str, int]) -> str | None:
+    """Why a work-group cannot run tiles of `params`, or None."""
+    if params["STAGES"] < 2 or params["SEATS"] < 2:
+        return "one chunk is multiplied while another arrives"
+    if local_bytes(params) > _LOCAL:
+        return f"the chunks do not fit {_LOCAL} bytes of local memory"
+    if _registers(params) * params["PW"] * _ITEMS > _REGISTERS:
+        return "the tiles exceed the registers"
+    return None
+
+
+def legal_tiles() -> Iterator[dict[str, int]]:
+    """Tiles worth considering."""
+    for columns in SPACE["BN"]:
+        for groups in SPACE["PW"]:
+            params = {"BN": columns, "PW": groups, "STAGES": 6 if columns > 128 else 4, "SEATS": 4}
+            if tile_illegal(params) is None:
+                yield params
+
+
+def find_tile(positions: int, channels: int, quads: int, device: DeviceInfo) -> dict[str, int]:
+    """The tile with the least estimated time for `positions` x `channels` results of `quads` quads of terms."""
+    return min(legal_tiles(), key=lambda p: tile_cycles(p, positions, channels, quads, device))
+
+
+def tile_cycles(params: Mapping[str, int], positions: int, channels: int, quads: int, device: DeviceInfo) -> float:
+    """Estimated clock cycles from launch to launch.
+
+    The groups of a multiprocessor take turns at its units: a chunk takes the longest of the instructions, of what the
+    second level gives, and, where few groups are there, of the way of a chunk, several of which are under way.
+    """
+    c = WarpgroupTile.of(device)
+    rows, columns = tile_size(params)
+    groups, chunks = ceil_div(positions, rows) * ceil_div(channels, columns), ceil_div(quads, CHUNK)
+    busy = max(c.multiply * rows * columns, (rows + columns) * CHUNK * 8 / c.l2_bytes)
+    per_unit = (1 - c.even) * ceil_div(groups, device.compute_units) + c.even * max(1.0, groups / device.compute_units)
+    alone = max(c.step, c.latency / min(params["STAGES"] - 1, params["SEATS"]))
+    full, last = divmod(per_unit, _resident(params))
+    waves = full * max(_resident(params) * busy, alone) + (max(last * busy, alone) if last else 0)
+    turns = full + (1 if last else 0)
+    return c.begin_and_end + chunks * waves + c.first * turns + c.store * rows * columns * per_unit
+
+
+def _resident(params: Mapping[str, int]) -> int:
+    """Work-groups that a multiprocessor holds at once."""
+    registers = _REGISTERS // (_registers(params) * params["PW"] * _ITEMS)
+    return max(1, min(registers, _LOCAL // (local_bytes(params) + _RESERVED)))
+
+
+def _registers(params: Mapping[str, int]) -> int:
+    """Registers of a work-item: sums, quads and addresses."""
+    return params["BN"] // 2 + 40
+
+
+def pack_chunks(quads: Array, columns: int) -> Array:
+    """[channels, quads of inputs, 4] as the units read it: float16[tiles, chunks, 2 steps, columns / 8, 2, 8, 8].
+
+    columns: of a tile. Thread t of a quad of threads multiplies quad 4 * step + t of a chunk.
+    """
+    channels, count, _ = quads.shape
+    tiles, chunks = ceil_div(channels, columns), ceil_div(count, CHUNK)
+    dense = np.zeros((tiles * columns, chunks * CHUNK, 4), np.float16)
+    dense[:channels, :count] = quads
+    # Channel 4h + 2j + l of 16 is column 2h + l of eight j; of a quad, terms 2 * e + f are terms 2t + f of eight e.
+    split = dense.reshape(tiles, columns // 16, 4, 2, 2, chunks, 2, 4, 2, 2)
+    packed = split.transpose(0, 5, 6, 1, 3, 8, 2, 4, 7, 9)
+    return np.ascontiguousarray(packed.reshape(tiles, chunks, 2, columns // 8, 2, 8, 8))
+
+
+def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
+    """The defines of mma/warpgroup.cl."""
+    return {name: params[name] for name in SPACE} | {"KEEP": params["SEATS"] - 1, "SHARED": local_bytes(params)}
+
+
+def tile_grid(params: Mapping[str, int], high: int, wide: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(grid, work-group) for `high` x `wide` tiles along positions and channels."""
+    group = _ITEMS * params["PW"]
+    return (high * wide * group, 1), (group, 1)
