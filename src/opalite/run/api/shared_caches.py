@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...cl.reserved_tensor import ReservedTensor
 from ...cl.tensor import DeviceTensor
-from ..model.appending import AppendingRuns, NotAppendedError
 from ..model.request import RunRequest
 from .binding import IOBinding
-from .caches import imported_model
 
 if TYPE_CHECKING:
+    from ..model.appending import AppendingRuns
     from .session import InferenceSession
 
 
@@ -34,6 +33,9 @@ def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest
     tensors = _tensors(binding, feeds)
     if not tensors:
         return session._execute(feeds, request)[0]
+    from ..model.appending import AppendingRuns, NotAppendedError  # with the importer, which other runs do without
+    from .caches import imported_model
+
     shared: Shared | None = binding.shared
     if shared is None or shared.tensors.keys() != tensors.keys() or shared.tensors != tensors:
         model = imported_model(session)
