@@ -14,6 +14,7 @@ ALLOWED: dict[str, set[str]] = {
     "status": set(),
     "errors": {"status"},
     "knobs": {"errors"},
+    "extras": {"errors"},
     "ir": LEAVES,
     "expr": LEAVES | {"ir"},
     "ops": LEAVES | {"ir", "expr"},
@@ -38,7 +39,12 @@ ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision"}
 ALLOWED["run/api"] = ALLOWED["run/report"] | {"run/report"}
 ALLOWED["run"] = set()
 ROOMS = {part for part in ALLOWED if part.startswith("run/")}
-ALLOWED["llm"] = LEAVES | {"run/api", "run/report", "run/model"}
+ALLOWED["llm"] = LEAVES | {"extras", "run/api", "run/report", "run/model"}
+ALLOWED["serve/wire"] = LEAVES
+ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "run/api", "llm", "cl"}
+for front in ("serve/http", "serve/grpc", "serve/watch"):
+    ALLOWED[front] = LEAVES | {"extras", "serve/wire", "serve/engine"}
+ALLOWED["serve"] = {part for part in ALLOWED if part.startswith("serve/")} | LEAVES | {"extras"}
 ALLOWED["backend"] = LEAVES | ROOMS | {"ir", "cl", "importer"}
 ALLOWED["capi"] = LEAVES | ROOMS
 ALLOWED["cli"] = set(ALLOWED) | {"cli"}

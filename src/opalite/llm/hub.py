@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..errors import ModelFileError
-from .extras import need
+from ..extras import need
 
 MARK = "hf:"
 _CONFIGS = ["*.json", "*.jinja"]
@@ -23,7 +23,7 @@ def local_path(model: str | os.PathLike[str], file: str | None = None) -> Path:
     name = os.fspath(model)
     if not name.startswith(MARK):
         return Path(model)
-    hub = need("huggingface_hub", f"a model of the Hugging Face Hub ({name})")
+    hub = need("huggingface_hub", f"a model of the Hugging Face Hub ({name})", "llm")
     repository, _, revision = name.removeprefix(MARK).partition("@")
     files = _MODELS if file is None else [f"*{file}*", *_ENCODERS]
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, ModelFileError
-from .extras import need
+from ..extras import need
 from .folder import ModelFolder
 
 Message = Mapping[str, Any]
@@ -21,7 +21,7 @@ class Words:
     """A folder's tokenizer.json and chat template. ModelFileError where there is no tokenizer.json."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        tokenizers = need("tokenizers", "turning text into tokens")
+        tokenizers = need("tokenizers", "turning text into tokens", "llm")
         path = folder.path / "tokenizer.json"
         if not path.exists():
             raise ModelFileError(
@@ -50,7 +50,7 @@ class Words:
         messages: {"role": "user", "content": "..."} and the like. InputError where there is no template, or it refuses.
         """
         template = self._template()
-        sandbox = need("jinja2.sandbox", "a chat template")
+        sandbox = need("jinja2.sandbox", "a chat template", "llm")
         extensions = ["jinja2.ext.loopcontrols"]
         made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
         made.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
@@ -60,7 +60,7 @@ class Words:
         special = {n: _content(told[n]) for n in told if n.endswith("_token") and told[n] is not None}
         try:
             return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **special))
-        except need("jinja2", "a chat template").TemplateError as e:
+        except need("jinja2", "a chat template", "llm").TemplateError as e:
             raise InputError(f"the chat template of {self._folder.path} does not take these messages: {e}") from e
 
     def _template(self) -> str:
@@ -84,7 +84,7 @@ def _content(token: Any) -> Any:
 
 
 def _refuse(message: str) -> None:
-    raise need("jinja2", "a chat template").TemplateError(message)
+    raise need("jinja2", "a chat template", "llm").TemplateError(message)
 
 
 class Pieces:

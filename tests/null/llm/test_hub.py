@@ -43,6 +43,6 @@ def test_why_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match="hf:some/model cannot be fetched: no route to host"):
         hub.local_path("hf:some/model")
     monkeypatch.undo()
-    monkeypatch.setattr("opalite.llm.extras.import_module", lambda name: exec("raise ImportError"))
+    monkeypatch.setattr("opalite.extras.import_module", lambda name: exec("raise ImportError"))
     with pytest.raises(ExtraError, match=r"hf:some/model\) needs the package 'huggingface_hub': pip install"):
         hub.local_path("hf:some/model")

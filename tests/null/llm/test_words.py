@@ -107,6 +107,6 @@ def test_missing_files_and_packages_are_named(tmp_path: Path, monkeypatch: pytes
             raise ImportError(name)
         return usual(name, *args, **options)
 
-    monkeypatch.setattr("opalite.llm.extras.import_module", none_of_the_extra)
+    monkeypatch.setattr("opalite.extras.import_module", none_of_the_extra)
     with pytest.raises(ExtraError, match=r"pip install 'opalite\[llm\]'"):
         Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))

@@ -1,0 +1,16 @@
+"""Packages of the extras, such as opalite[llm], imported where they are needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .errors import ExtraError
+
+
+def need(package: str, what_for: str, extra: str) -> Any:
+    """The module `package`; ExtraError says which extra to install where it is missing."""
+    try:
+        return import_module(package)
+    except ImportError as e:
+        raise ExtraError(f"{what_for} needs the package '{package}': pip install 'opalite[{extra}]'") from e

@@ -1,0 +1,156 @@
+"""Datatypes of the Open Inference Protocol: their NumPy types, ONNX's and Triton's names, and their bytes.
+
+Raw bytes are little-endian, in row-major order; BYTES are elements one after the other, each after its length in four
+bytes (https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .failures import Invalid
+
+Array = np.ndarray[Any, Any]
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BYTES": np.dtype(object),
+}
+_OF_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
+_OF_ONNX = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float": "FP32",
+    "double": "FP64",
+    "bfloat16": "BF16",
+    "string": "BYTES",
+}
+_LENGTH = struct.Struct("<I")
+DATATYPES = tuple(_DTYPES)
+
+
+def dtype_of(datatype: str) -> np.dtype[Any]:
+    """'FP32' to float32; object for BYTES. Invalid for a name that the protocol does not have."""
+    try:
+        return _DTYPES[datatype]
+    except (KeyError, TypeError):
+        raise Invalid(f"datatype {datatype!r} is none of {', '.join(DATATYPES)}") from None
+
+
+def datatype_of(array: Array) -> str:
+    """The protocol's name for an array's elements; texts and bytes are BYTES. Invalid where it has none."""
+    if array.dtype.kind in "OSU":
+        return "BYTES"
+    try:
+        return _OF_DTYPE[array.dtype]
+    except KeyError:
+        raise Invalid(f"the protocol has no datatype for {array.dtype}") from None
+
+
+def datatype_of_onnx(type_text: str) -> str | None:
+    """'tensor(float)' to 'FP32'; None for what the protocol has no name for, sequences for example."""
+    inner = type_text.removeprefix("tensor(").removesuffix(")")
+    return _OF_ONNX.get(inner) if type_text.startswith("tensor(") else None
+
+
+def triton_name(datatype: str) -> str:
+    """'FP32' to 'TYPE_FP32', 'BYTES' to 'TYPE_STRING': as Triton's model configuration writes it."""
+    return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+
+
+def array_from_raw(datatype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview, what: str) -> Array:
+    """An array that views `raw`, aligned or not; BYTES are copied. Invalid, naming `what`, where sizes differ."""
+    dtype, count = dtype_of(datatype), count_of(shape, what)
+    if datatype == "BYTES":
+        return _texts_from_raw(count, memoryview(raw).cast("B"), what).reshape(tuple(shape))
+    nbytes = memoryview(raw).nbytes
+    if nbytes != count * dtype.itemsize:
+        raise Invalid(
+            f"{what}: {datatype} of shape {list(shape)} takes {count * dtype.itemsize} bytes, but {nbytes} came"
+        )
+    if datatype == "BOOL" and count:
+        flat = np.frombuffer(raw, np.uint8)
+        if flat.max() > 1:
+            raise Invalid(f"{what}: BOOL is a byte that is 0 or 1, got {int(flat.max())}")
+    return np.frombuffer(raw, dtype).reshape(tuple(shape))
+
+
+def raw_from_array(datatype: str, array: Array) -> memoryview:
+    """The bytes of an array: its own memory where it lies in row-major order; see `array_from_raw`."""
+    if datatype == "BYTES":
+        return memoryview(b"".join(_pieces(array)))
+    ordered = np.ascontiguousarray(array, dtype_of(datatype))
+    return ordered.reshape(-1).view(np.uint8).data
+
+
+def raw_size(datatype: str, array: Array) -> int:
+    """How many bytes `raw_from_array` gives."""
+    if datatype == "BYTES":
+        return sum(4 + len(as_bytes(v)) for v in array.flat)
+    return array.size * dtype_of(datatype).itemsize
+
+
+def count_of(shape: Sequence[int], what: str) -> int:
+    """Elements of a shape. Invalid where it has other things than numbers from 0 on."""
+    for size in shape:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
+            raise Invalid(f"{what}: a shape has numbers from 0 on, got {list(shape)!r}")
+    return math.prod(shape)
+
+
+def as_bytes(value: Any) -> bytes:
+    """An element of a BYTES tensor: bytes as they are, texts in UTF-8."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _pieces(array: Array) -> list[bytes]:
+    pieces = []
+    for value in array.flat:
+        text = as_bytes(value)
+        pieces += [_LENGTH.pack(len(text)), text]
+    return pieces
+
+
+def _texts_from_raw(count: int, raw: memoryview, what: str) -> Array:
+    if count > raw.nbytes // 4:
+        raise Invalid(f"{what}: {count} elements of BYTES take 4 bytes each and more, but {raw.nbytes} bytes came")
+    found = np.empty(count, object)
+    at = 0
+    for i in range(count):
+        if at + 4 > raw.nbytes:
+            raise Invalid(f"{what}: the bytes end at element {i} of {count}, before its length")
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += 4
+        if at + length > raw.nbytes:
+            raise Invalid(f"{what}: element {i} of {count} has {length} bytes, but {raw.nbytes - at} are left")
+        found[i] = bytes(raw[at : at + length])
+        at += length
+    if at != raw.nbytes:
+        raise Invalid(f"{what}: {raw.nbytes - at} bytes are left after {count} elements of BYTES")
+    return found
