@@ -178,6 +178,12 @@ _declare(
     None,
     "Where sessions write what they did, a line of JSON at their end: a file to append to, or 1 for stderr.",
 )
+_declare(
+    "OPALITE_SERVE_KEY",
+    str,
+    None,
+    "The key that clients of `opalite serve` have to send, where --api-key-file gives none.",
+)
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
 _declare(

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol over HTTP: an ASGI application, behind uvicorn."""

@@ -1,0 +1,177 @@
+"""A connection of uvicorn's that keeps to limits: headers in time and of a size, bodies read into their final place.
+
+uvicorn takes the class of its connections as an option. This one adds to the one that stands on httptools what a server
+needs that strangers reach: it ends connections that send no request, answers in JSON where it refuses one, and puts the
+body of a declared length where it will be used, so that a large one is copied once, not four times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from .limits import Limits
+
+LINK = "opalite.link"
+"""The name under which a request's scope has its Link, in `extensions`."""
+
+
+class Link:
+    """What the application may ask of the connection that its request came by."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.on_lost: Callable[[], object] | None = None
+        self.filled = 0
+        self.cycle: RequestResponseCycle | None = None
+        self._place: memoryview | None = None
+
+    def collect(self, place: memoryview) -> None:
+        """Put the body into `place`, what has come of it already and what will; `receive` then returns at its end."""
+        if self.cycle is not None:
+            came, self.cycle.body = self.cycle.body, bytearray()
+            place[: len(came)] = came
+            self.filled = len(came)
+        self._place = place
+
+    def take(self, piece: bytes) -> bool:
+        """Put the next bytes; False where they have to go the ordinary way."""
+        if self._place is None:
+            return False
+        end = self.filled + len(piece)
+        self._place[self.filled : end] = piece
+        self.filled = end
+        return True
+
+
+def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
+    """The class to give uvicorn as `http`."""
+
+    class Connection(HttpToolsProtocol):
+        """A connection within `limits`."""
+
+        _waiting: asyncio.TimerHandle | None = None
+        _began = False
+        _header_bytes = 0
+        _refusal: tuple[int, str] | None = None
+        _link: Link | None = None
+        _slow_s = 0.0
+        _draining: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                self._refuse(503, f"there are {limits.connections} connections already; try again later")
+            else:
+                self._wait_for_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            self._stop_draining()
+            self._unset_keepalive_if_required()
+            unfinished = self.cycle is not None and not self.cycle.response_complete
+            super().connection_lost(exc)
+            if unfinished and self._link is not None:
+                self._link.lost = True
+                if self._link.on_lost is not None:
+                    self._link.on_lost()
+
+        def data_received(self, data: bytes) -> None:
+            self._began = False
+            super().data_received(data)
+            # One header may be of any length: the parser keeps it and calls nothing before its end.
+            if self._waiting is not None and not self._began and not self.transport.is_closing():
+                self._header_bytes += len(data)
+                if self._header_bytes > limits.header_bytes:
+                    self._refuse(431, f"the headers of a request may have {limits.header_bytes} bytes")
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._began = True
+            self._header_bytes = 0
+            self._wait_for_headers()
+
+        def on_url(self, url: bytes) -> None:
+            self._count(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._stop_waiting()
+            self._link = Link()
+            cast(dict[str, Any], self.scope)["extensions"] = {LINK: self._link}
+            super().on_headers_complete()
+            self._link.cycle = self.cycle
+
+        def on_body(self, body: bytes) -> None:
+            if self._link is None or self.cycle.response_complete or not self._link.take(body):
+                super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._stop_draining()
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle.more_body and self.cycle.response_complete:  # a refused body, which is read and thrown away
+                self._stop_draining()
+                self._draining = self.loop.call_later(limits.body_s, self.transport.abort)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what came, in JSON, and close; uvicorn calls this where it cannot parse."""
+            status, reason = self._refusal or (400, msg)
+            body = json.dumps({"error": reason}).encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+            again = b"retry-after: 1\r\n" if status == 503 else b""
+            self.transport.write(STATUS_LINE[status] + head + again + b"\r\n" + body)
+            self.transport.close()
+
+        def timeout_keep_alive_handler(self) -> None:
+            """Close a connection that nothing comes by; one that takes its answer slowly has longer."""
+            if self.transport.is_closing() or not self.transport.get_write_buffer_size():
+                super().timeout_keep_alive_handler()
+                return
+            self._slow_s += limits.idle_s
+            if self._slow_s < limits.response_s:
+                self.timeout_keep_alive_task = self.loop.call_later(limits.idle_s, self.timeout_keep_alive_handler)
+            else:
+                self.transport.abort()
+
+        def _wait_for_headers(self) -> None:
+            if self._waiting is None:
+                self._waiting = self.loop.call_later(limits.header_s, self._headers_late)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+        def _stop_draining(self) -> None:
+            if self._draining is not None:
+                self._draining.cancel()
+                self._draining = None
+
+        def _headers_late(self) -> None:
+            self._waiting = None
+            if not self.transport.is_closing():
+                self._refuse(408, f"the headers of a request did not come within {limits.header_s:g} seconds")
+
+        def _count(self, size: int) -> None:
+            """Add to the size of the headers; what this raises ends the parsing, and the request is refused."""
+            self._header_bytes += size
+            if self._header_bytes > limits.header_bytes:
+                self._refusal = (431, f"the headers of a request may have {limits.header_bytes} bytes")
+                raise ValueError(self._refusal[1])
+
+        def _refuse(self, status: int, reason: str) -> None:
+            self._refusal = (status, reason)
+            self.send_400_response(reason)
+
+    return Connection
