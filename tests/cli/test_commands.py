@@ -48,28 +48,6 @@ def test_what_there_is(name: str) -> None:
     assert result.output.strip(), result.exception
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bench",
-        "cache",
-        "compile",
-        "devices",
-        "doctor",
-        "generate",
-        "inspect",
-        "knobs",
-        "profile",
-        "run",
-        "tune",
-        "verify",
-    ],
-)
-def test_every_listed_command_that_exists_has_help(name: str) -> None:
-    pytest.importorskip(f"opalite.cli.{name}")
-    assert run(name, "--help").exit_code == 0
-
-
 def test_run_writes_what_it_computed(model: str, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "in.npz", x=x)

@@ -5,17 +5,7 @@
 // Filters and bias are images as in image/conv.cl. Needs KH KW (filter), SH SW (stride), DH DW (dilation), HAS_BIAS.
 // ib, ob: blocks of x and y in a group; m: channels of y. Grid: SW * ceil(ceil(ow / SW) / TW), batch * oh,
 // groups * ceil(ob / TB).
-#ifndef TW
-#define TW 4
-#define TB 1
-#endif
-#if HAS_BIAS
-#define BIAS_PARAM read_only image2d_t bias,
-#define START(o) READ_ACC(bias, o, 0)
-#else
-#define BIAS_PARAM
-#define START(o) ((ACCV)0)
-#endif
+#include "image/conv_tile.cl"
 #define COLUMN(ix) ((ix) < 0 || (ix) >= iw ? -1 : base + (ix))
 
 kernel void image_conv_transpose(read_only image2d_t x, read_only image2d_t weights, BIAS_PARAM write_only image2d_t y,
@@ -28,10 +18,8 @@ kernel void image_conv_transpose(read_only image2d_t x, read_only image2d_t weig
     if (phase >= SW || x0 >= ow || row >= rows || g >= groups) return;
     const int n = row / oh, oy = row - n * oh;
     ACCV acc[TB][TW];
-    #pragma unroll
-    for (int o = 0; o < TB; ++o) {
-        #pragma unroll
-        for (int t = 0; t < TW; ++t) acc[o][t] = START(first + o);
+    EACH_BLOCK {
+        EACH_COLUMN acc[o][t] = START(first + o);
     }
     for (int ky = 0; ky < KH; ++ky) {
         const int ty = oy + ph - ky * DH, iy = ty / SH;
@@ -43,35 +31,10 @@ kernel void image_conv_transpose(read_only image2d_t x, read_only image2d_t weig
             for (int b = 0; b < ib; ++b) {
                 const int base = (g * ib + b) * iw;
                 ACCV in[TW];
-                #pragma unroll
-                for (int t = 0; t < TW; ++t) in[t] = READ_ACC(x, COLUMN(ix + t), n * ih + iy);
-                #pragma unroll
-                for (int o = 0; o < TB; ++o) {
-                    const int at = ((first + o) * KH + ky) * KW + kx;
-                    const ACCV w0 = READ_ACC(weights, b * 4, at), w1 = READ_ACC(weights, b * 4 + 1, at);
-                    const ACCV w2 = READ_ACC(weights, b * 4 + 2, at), w3 = READ_ACC(weights, b * 4 + 3, at);
-                    #pragma unroll
-                    for (int t = 0; t < TW; ++t) {
-                        acc[o][t] = mad(in[t].x, w0, acc[o][t]);
-                        acc[o][t] = mad(in[t].y, w1, acc[o][t]);
-                        acc[o][t] = mad(in[t].z, w2, acc[o][t]);
-                        acc[o][t] = mad(in[t].w, w3, acc[o][t]);
-                    }
-                }
+                EACH_COLUMN in[t] = READ_ACC(x, COLUMN(ix + t), n * ih + iy);
+                ADD_TAP(acc, in, first, b, ky, kx)
             }
         }
     }
-    const int blocks = groups * ob;
-    #pragma unroll
-    for (int o = 0; o < TB; ++o) {
-        const int block = first + o;
-        if (tile + o >= ob) break;
-        #pragma unroll
-        for (int t = 0; t < TW; ++t) {
-            const int ox = x0 + t * SW;
-            if (ox >= ow) break;
-            const ACCV v = EPILOGUE(acc[o][t], n, block, oy, ox, blocks, oh, ow);
-            WRITE_ACC(y, block * ow + ox, row, MASK_LANES(v, m - block * 4));
-        }
-    }
+    STORE_SUMS(acc, SW)
 }

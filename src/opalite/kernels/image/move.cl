@@ -38,21 +38,7 @@
 #define TARGET_PARAM write_only image2d_t y
 #endif
 
-// Coordinate in x of position p counted from x's first element; -1 outside it in constant mode.
-static inline int inner(int p, int extent) {
-    if (p >= 0 && p < extent) return p;
-#if MODE == 0
-    return -1;
-#elif MODE == 2
-    return clamp(p, 0, extent - 1);
-#elif MODE == 3
-    const int m = p % extent;
-    return m < 0 ? m + extent : m;
-#else
-    const int period = max(2 * (extent - 1), 1), q = p % period, m = q < 0 ? q + period : q;
-    return m < extent ? m : period - m;
-#endif
-}
+#include "include/border.cl"
 
 kernel void image_move(SOURCE_PARAM, TARGET_PARAM, float fill, int channels, int blocks, int height, int width, int rows,
                        int xc, int xh, int xw MOVE_PARAMS) {

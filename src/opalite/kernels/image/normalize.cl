@@ -52,16 +52,7 @@ kernel ROW_GROUP void image_normalize_moments(read_only image2d_t x, global floa
 }
 
 #else
-#if HAS_SCALE
-#define SCALE_PARAM global const REAL *scale,
-#else
-#define SCALE_PARAM
-#endif
-#if HAS_BIAS
-#define BIAS_PARAM global const REAL *bias,
-#else
-#define BIAS_PARAM
-#endif
+#include "include/scale_bias.cl"
 // Four elements of a parameter from channel c on, 0 past the last.
 static inline float4 four_of(global const REAL *p, int c, int channels) {
     float v[4];

@@ -10,16 +10,7 @@
 #define TEXEL(i, fill) select((float4)(fill), READ(x, i, row), LANES < columns - (i) * 4)
 
 #if NORMALIZE
-#if HAS_SCALE
-#define SCALE_PARAM global const REAL *scale,
-#else
-#define SCALE_PARAM
-#endif
-#if HAS_BIAS
-#define BIAS_PARAM global const REAL *bias,
-#else
-#define BIAS_PARAM
-#endif
+#include "include/scale_bias.cl"
 
 kernel ROW_GROUP void image_normalize_rows(read_only image2d_t x, SCALE_PARAM BIAS_PARAM write_only image2d_t y, int rows,
                                            int columns, int H, float epsilon EPILOGUE_PARAMS) {

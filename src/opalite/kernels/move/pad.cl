@@ -32,24 +32,7 @@
 #define PAD_STEPS_7 PAD_STEP(6) PAD_STEPS_6
 #define PAD_STEPS_8 PAD_STEP(7) PAD_STEPS_7
 
-// Coordinate in x of position p counted from x's first element; -1 outside it in constant mode.
-static inline int inner(int p, int extent) {
-    if (p >= 0 && p < extent) return p;
-#if MODE == 0
-    return -1;
-#elif MODE == 2
-    return clamp(p, 0, extent - 1);
-#elif MODE == 3
-    const int m = p % extent;
-    return m < 0 ? m + extent : m;
-#else
-    if (extent == 1) return 0;
-    const int period = 2 * (extent - 1);
-    int m = p % period;
-    m = m < 0 ? m + period : m;
-    return m < extent ? m : period - m;
-#endif
-}
+#include "include/border.cl"
 
 // One element of the border.
 #if MODE == 0

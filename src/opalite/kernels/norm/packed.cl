@@ -31,16 +31,7 @@ kernel ROW_GROUP void normalize_moments(global const REAL *x, global ACC *moment
 }
 
 #elif defined(COMBINE)
-#if HAS_SCALE
-#define SCALE_PARAM global const REAL *scale,
-#else
-#define SCALE_PARAM
-#endif
-#if HAS_BIAS
-#define BIAS_PARAM global const REAL *bias,
-#else
-#define BIAS_PARAM
-#endif
+#include "include/scale_bias.cl"
 // Element of the moments of channel `c` and part `p` of image n; the squares lie PACK after the mean.
 #define MOMENT(c, p) (((((size_t)n * blocks + (c) / PACK) * parts + (p)) * 2) * PACK + (c) % PACK)
 

@@ -4,16 +4,9 @@
 // The variance is the mean of squared differences, in a pass after the mean's.
 // Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
 #define ADD2(a, b) ((a) + (b))
-#if SCALE
-#define SCALE_PARAM global const REAL *scale,
-#else
-#define SCALE_PARAM
-#endif
-#if BIAS
-#define BIAS_PARAM global const REAL *bias,
-#else
-#define BIAS_PARAM
-#endif
+#define HAS_SCALE SCALE
+#define HAS_BIAS BIAS
+#include "include/scale_bias.cl"
 // Scale and bias at column `i` of the segment, N elements.
 #if SCALE == 2
 #define SCALED(N, v, i) ((v) * LOADN(N, scale, i))
