@@ -67,7 +67,9 @@ def test_what_inflates_beyond_the_limit_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"no gzip", gzip.compress(b"{}")[:-4], gzip.compress(b"{}") + b"x", b"", zlib.compress(b"{}")[:-1]]
+    "body",
+    [b"no gzip", gzip.compress(b"{}")[:-4], gzip.compress(b"{}") + b"x", b"", zlib.compress(b"{}")[:-1]],
+    ids=["not compressed", "cut", "longer", "empty", "zlib cut"],
 )
 def test_damaged_compressed_bodies_are_refused(body: bytes) -> None:
     reply = refused(body, Limits(), {"Content-Encoding": "gzip"})
