@@ -41,9 +41,10 @@ ALLOWED["run"] = set()
 ROOMS = {part for part in ALLOWED if part.startswith("run/")}
 ALLOWED["llm"] = LEAVES | {"extras", "run/api", "run/report", "run/model"}
 ALLOWED["serve/wire"] = LEAVES
-ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "run/api", "llm", "cl"}
+ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
+ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "serve/proto", "run/api", "llm", "cl"}
 for front in ("serve/http", "serve/grpc", "serve/watch"):
-    ALLOWED[front] = LEAVES | {"extras", "serve/wire", "serve/engine"}
+    ALLOWED[front] = LEAVES | {"extras", "serve/wire", "serve/engine", "serve/proto"}
 ALLOWED["serve"] = {part for part in ALLOWED if part.startswith("serve/")} | LEAVES | {"extras"}
 ALLOWED["backend"] = LEAVES | ROOMS | {"ir", "cl", "importer"}
 ALLOWED["capi"] = LEAVES | ROOMS

@@ -72,9 +72,9 @@ def stable_ids(candidates: Sequence[DeviceEntry]) -> list[str]:
 def select(request: str | None, candidates: Sequence[DeviceEntry]) -> DeviceEntry:
     """The candidate that `request` means.
 
-    An id ('nvidia:gpu:0'), an index ('0:1'), a kind ('cpu', 'gpu', 'accelerator'), else a vendor, family, platform or
-    part of a name; of several the best. None or '' takes the best GPU, else the best CPU. NoDeviceError lists what
-    there is and what to do.
+    An id ('nvidia:gpu:0'), an index ('0:1'), a kind ('cpu', 'gpu', 'accelerator') or one of a kind by its number
+    ('gpu:1'), else a vendor, family, platform or part of a name; of several the best. None or '' takes the
+    best GPU, else the best CPU. NoDeviceError lists what there is and what to do.
     """
     usable = [c for c in candidates if c.usable]
     if not usable:
@@ -99,14 +99,19 @@ def _matching(wanted: str, usable: Sequence[DeviceEntry]) -> list[DeviceEntry]:
     exact = [c for c in usable if wanted in (c.info.id, c.index)]
     if exact or re.fullmatch(r"\d+:\d+", wanted):
         return exact
-    kind = [c for c in usable if c.info.kind == wanted]
-    if kind or wanted in ("cpu", "gpu", "accelerator"):
-        return kind
+    if match := re.fullmatch(r"(cpu|gpu|accelerator)(?::(\d+))?", wanted):
+        kind = sorted((c for c in usable if c.info.kind == match[1]), key=_order)
+        return kind if match[2] is None else kind[int(match[2]) :][:1]
     for fields in (("family", "id", "vendor", "platform"), ("name",)):
         found = [c for c in usable if any(wanted in str(getattr(c.info, f)).lower() for f in fields)]
         if found:
             return found
     return []
+
+
+def _order(candidate: DeviceEntry) -> tuple[bool, str, str]:
+    """Devices of a kind by number: drivers of their own before layers, then by place on the bus, then by id."""
+    return platform_slug(candidate.info.platform) in _SECOND_CHOICE, candidate.location, candidate.info.id
 
 
 def _rank(candidate: DeviceEntry) -> tuple[int, bool, bool, float]:

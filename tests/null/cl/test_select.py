@@ -39,6 +39,9 @@ LAPTOP = listing([INTEL], [NVIDIA], [POCL])
         ("2:0", "pocl:cpu:0"),
         ("cpu", "pocl:cpu:0"),
         ("GPU", "nvidia:gpu:0"),
+        ("gpu:0", "intel:gpu:0"),
+        ("gpu:1", "nvidia:gpu:0"),
+        ("cpu:0", "pocl:cpu:0"),
         ("intel", "intel:gpu:0"),
         ("uhd", "intel:gpu:0"),
         ("h200", "nvidia:gpu:0"),
@@ -63,11 +66,14 @@ def test_discrete_gpu_goes_before_integrated_whatever_its_size() -> None:
 
 def test_a_translation_layer_goes_after_the_driver() -> None:
     layered = replace(NVIDIA, platform="rusticl")
+    assert select("gpu:0", listing([layered], [NVIDIA])).index == "1:0"
     assert select("gpu", listing([layered], [NVIDIA])).index == "1:0"
     assert select("rusticl", listing([layered], [NVIDIA])).index == "0:0"
 
 
-@pytest.mark.parametrize("request_", ["mali", "amd:gpu:0", "3:0", "0:1", "accelerator", "nvidia:gpu:1"])
+@pytest.mark.parametrize(
+    "request_", ["mali", "amd:gpu:0", "3:0", "0:1", "accelerator", "nvidia:gpu:1", "gpu:2", "accelerator:0"]
+)
 def test_no_match_lists_what_there_is(request_: str) -> None:
     with pytest.raises(NoDeviceError) as e:
         select(request_, LAPTOP)

@@ -1,0 +1,218 @@
+"""ModelConfig from and to Triton's model configuration (`config.pbtxt`, or the JSON that clients send and read)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import OptionError
+from ..proto.config_text import ReadConfig, config_as_json, read_config_json, read_config_text
+from ..proto.messages import ModelConfig as Message
+from ..wire.datatypes import triton_name
+from ..wire.failures import Invalid
+from ..wire.messages import ModelMetadata, TensorMetadata
+from .config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
+
+PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite")
+BACKENDS = ("", "onnxruntime", "opalite")
+_OWN_PARAMETERS = ("device", "precision", "memory", "tune")
+
+
+def config_from_text(text: str, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
+    """The configuration in a config.pbtxt at `where`, and the names of what has no effect, for a warning. Invalid."""
+    return _made_of(read_config_text(text, where), where)
+
+
+def config_from_json(config: Mapping[str, Any], where: str) -> tuple[ModelConfig, tuple[str, ...]]:
+    """The same of a JSON object, as clients send it with a request to load. Invalid."""
+    return _made_of(read_config_json(config, where), where)
+
+
+def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool = False) -> dict[str, Any]:
+    """What is served, as Triton's clients read it: inputs and outputs of the model, the rest as configured.
+
+    decoupled: the model answers a request any number of times.
+    """
+    message = Message(
+        name=metadata.name,
+        platform=config.platform or metadata.platform,
+        backend=config.backend or "opalite",
+        max_batch_size=config.max_batch_size or 0,
+        default_model_filename=config.default_model_filename,
+    )
+    _write_policy(message.version_policy, config.version_policy)
+    skip = 1 if message.max_batch_size else 0
+    for tensors, target in ((metadata.inputs, message.input), (metadata.outputs, message.output)):
+        for t in tensors:
+            target.add(name=t.name, data_type=triton_name(t.datatype), dims=t.shape[skip:])
+    if config.dynamic_batching is not None:
+        _write_batching(message.dynamic_batching, config.dynamic_batching)
+    message.instance_group.add(count=config.instances or 1, kind="KIND_AUTO")
+    for name, value in config.parameters.items():
+        message.parameters[name].string_value = value
+    own = {"device": ",".join(config.devices), **{n: getattr(config, n) for n in _OWN_PARAMETERS[1:]}}
+    for name, value in own.items():
+        if value:
+            message.parameters[name].string_value = value
+    for size in config.warm_sizes:
+        message.model_warmup.add(name=f"batch of {size}", batch_size=size)
+    if decoupled:
+        message.model_transaction_policy.decoupled = True
+    return config_as_json(message)
+
+
+def check_tensors(config: ModelConfig, metadata: ModelMetadata) -> None:
+    """Invalid where inputs or outputs that the configuration declares are not the model's; the message has both."""
+    skip = 1 if config.max_batch_size else 0
+    for what, declared, real in (
+        ("input", config.inputs, metadata.inputs),
+        ("output", config.outputs, metadata.outputs),
+    ):
+        there = {t.name: t for t in real}
+        for t in declared:
+            if t.name not in there:
+                raise Invalid(
+                    f"model '{metadata.name}': the configuration declares {what} '{t.name}', the model has "
+                    f"{', '.join(map(repr, there)) or 'none'}"
+                )
+            if not _fits(t, there[t.name], skip):
+                has = there[t.name]
+                batch = " after the batch's dimension" if skip else ""
+                raise Invalid(
+                    f"model '{metadata.name}', {what} '{t.name}': the configuration declares {t.datatype} "
+                    f"{list(t.dims)}, the model has {has.datatype} {list(has.shape[skip:])}{batch} (-1: open)"
+                )
+
+
+def _fits(declared: TensorConfig, real: TensorMetadata, skip: int) -> bool:
+    dims = real.shape[skip:]
+    return (
+        declared.datatype == real.datatype
+        and len(declared.dims) == len(dims)
+        and all(a == b or -1 in (a, b) for a, b in zip(declared.dims, dims, strict=True))
+    )
+
+
+def _made_of(read: ReadConfig, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
+    message = read.message
+    for what, got, taken in (("platform", message.platform, PLATFORMS), ("backend", message.backend, BACKENDS)):
+        if got not in taken:
+            raise Invalid(f"{where}: {what} {got!r} is not served here; leave it out, or one of {', '.join(taken[1:])}")
+    parameters = {name: p.string_value for name, p in message.parameters.items()}
+    own = {name: parameters.pop(name, "") or None for name in _OWN_PARAMETERS}
+    count, devices = _instances(message.instance_group, where)
+    if own["device"]:
+        devices = tuple(d.strip() for d in own["device"].split(",") if d.strip())
+    try:
+        config = ModelConfig(
+            name=message.name,
+            platform=message.platform,
+            backend=message.backend,
+            max_batch_size=message.max_batch_size if read.gives_batch_size else None,
+            inputs=_tensors(message.input, where),
+            outputs=_tensors(message.output, where),
+            dynamic_batching=_batching(message.dynamic_batching) if message.HasField("dynamic_batching") else None,
+            version_policy=_policy(message.version_policy),
+            default_model_filename=message.default_model_filename,
+            instances=count,
+            devices=devices,
+            precision=own["precision"],
+            memory=own["memory"],
+            tune=own["tune"],
+            warm_sizes=tuple(w.batch_size or 1 for w in message.model_warmup),
+            parameters=parameters,
+        )
+    except OptionError as e:
+        raise Invalid(f"{where}: {e}") from None
+    return config, (*read.ignored, *(f"parameters[{name!r}]" for name in parameters))
+
+
+def _tensors(declared: Sequence[Any], where: str) -> tuple[TensorConfig, ...]:
+    found = []
+    for t in declared:
+        kind = t.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number.get(t.data_type)
+        if kind is None or kind.number == 0:
+            raise Invalid(f"{where}: '{t.name}' has no data_type, such as TYPE_FP32")
+        datatype = "BYTES" if kind.name == "TYPE_STRING" else kind.name.removeprefix("TYPE_")
+        found.append(TensorConfig(t.name, datatype, tuple(t.dims)))
+    return tuple(found)
+
+
+def _instances(groups: Sequence[Any], where: str) -> tuple[int | None, tuple[str, ...]]:
+    """Workers on each device, and the devices; groups may name several devices, each with as many workers."""
+    devices: list[str] = []
+    for group in groups:
+        kind = group.Kind.Name(group.kind)
+        if group.gpus and kind in ("KIND_AUTO", "KIND_GPU"):
+            devices += [f"gpu:{number}" for number in group.gpus]
+        elif kind in ("KIND_GPU", "KIND_CPU"):
+            devices.append(kind.removeprefix("KIND_").lower())
+    counts = {group.count or 1 for group in groups}
+    if len(counts) > 1:
+        raise Invalid(
+            f"{where}: groups of {' and '.join(map(str, sorted(counts)))} instances; "
+            "every device of a model has as many workers: give all groups the same count"
+        )
+    return (counts.pop() if counts else None), tuple(dict.fromkeys(devices))
+
+
+def _batching(message: Any) -> DynamicBatching:
+    levels = message.priority_levels
+    return DynamicBatching(
+        preferred_batch_size=tuple(message.preferred_batch_size),
+        max_queue_delay_microseconds=message.max_queue_delay_microseconds,
+        preserve_ordering=message.preserve_ordering,
+        priority_levels=levels,
+        default_priority_level=message.default_priority_level or (levels + 1) // 2,
+        default_queue_policy=(
+            _queue_policy(message.default_queue_policy) if message.HasField("default_queue_policy") else QueuePolicy()
+        ),
+        priority_queue_policy={level: _queue_policy(p) for level, p in message.priority_queue_policy.items()},
+    )
+
+
+def _queue_policy(message: Any) -> QueuePolicy:
+    return QueuePolicy(
+        timeout_action="DELAY" if message.timeout_action else "REJECT",
+        default_timeout_microseconds=message.default_timeout_microseconds,
+        allow_timeout_override=message.allow_timeout_override,
+        max_queue_size=message.max_queue_size,
+    )
+
+
+def _policy(message: Any) -> VersionPolicy:
+    match message.WhichOneof("policy_choice"):
+        case "all":
+            return VersionPolicy("all")
+        case "specific":
+            return VersionPolicy("specific", specific=tuple(message.specific.versions))
+        case _:
+            return VersionPolicy(latest=message.latest.num_versions or 1)
+
+
+def _write_policy(message: Any, policy: VersionPolicy) -> None:
+    if policy.kind == "all":
+        message.all.SetInParent()
+    elif policy.kind == "specific":
+        message.specific.versions.extend(policy.specific)
+    else:
+        message.latest.num_versions = policy.latest
+
+
+def _write_batching(message: Any, batching: DynamicBatching) -> None:
+    message.SetInParent()
+    message.preferred_batch_size.extend(batching.preferred_batch_size)
+    message.max_queue_delay_microseconds = batching.max_queue_delay_microseconds
+    message.preserve_ordering = batching.preserve_ordering
+    message.priority_levels = batching.priority_levels
+    message.default_priority_level = batching.default_priority_level
+    _write_queue_policy(message.default_queue_policy, batching.default_queue_policy)
+    for level, policy in batching.priority_queue_policy.items():
+        _write_queue_policy(message.priority_queue_policy[level], policy)
+
+
+def _write_queue_policy(message: Any, policy: QueuePolicy) -> None:
+    message.timeout_action = policy.timeout_action
+    message.default_timeout_microseconds = policy.default_timeout_microseconds
+    message.allow_timeout_override = policy.allow_timeout_override
+    message.max_queue_size = policy.max_queue_size

@@ -1,0 +1,187 @@
+"""A model's configuration as text: `config.pbtxt` in protobuf's text format, and the same in JSON.
+
+Triton's configurations have more fields than Opalite honours. Those are no error: they are left out, and their names
+returned, to be told in a warning. What is wrong with a field that is honoured is an error.
+Format: https://protobuf.dev/reference/protobuf/textformat-spec/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format, text_format
+
+from ..wire.failures import Invalid
+from .messages import ModelConfig
+
+_TOKEN = re.compile(
+    r"""\s+|\#[^\n]*|(?P<token>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[\w.+-]+|\S)""",
+    re.VERBOSE,
+)
+_CLOSING = {"{": "}", "<": ">", "[": "]"}
+_QUOTES = "\"'"
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """A ModelConfig message; `ignored`: paths of fields that are not honoured, such as 'input.format'.
+
+    gives_batch_size: whether max_batch_size is there at all, which the message cannot tell from 0.
+    """
+
+    message: Any
+    ignored: tuple[str, ...]
+    gives_batch_size: bool
+
+
+def read_config_text(text: str, where: str) -> ReadConfig:
+    """Read a config.pbtxt. Invalid, with `where` (a path) and the line, for text that is none."""
+    message = ModelConfig()
+    scan = _Scan(text)
+    try:
+        text_format.Parse(scan.text_of_ours(), message)
+    except text_format.ParseError as e:
+        raise Invalid(f"{where}: not a model configuration in protobuf's text format: {e}") from None
+    return ReadConfig(message, scan.ignored, "max_batch_size" in scan.given)
+
+
+def read_config_json(config: Mapping[str, Any], where: str) -> ReadConfig:
+    """Read a configuration in JSON; fields are named as in Triton (`max_batch_size`) or in camel case. Invalid."""
+    message = ModelConfig()
+    ignored: dict[str, None] = {}
+    _find_unknown_in_json(config, ModelConfig.DESCRIPTOR, "", ignored)
+    try:
+        json_format.ParseDict(config, message, ignore_unknown_fields=True)
+    except (json_format.ParseError, TypeError, ValueError, AttributeError) as e:
+        raise Invalid(f"{where}: not a model configuration: {e}") from None
+    return ReadConfig(message, tuple(ignored), "max_batch_size" in config or "maxBatchSize" in config)
+
+
+def config_as_json(message: Any) -> dict[str, Any]:
+    """A ModelConfig message as Triton's HTTP API shows it: names as in the text form, whole numbers as numbers."""
+    plain: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    _numbers(plain, message.DESCRIPTOR)
+    return plain
+
+
+def _numbers(plain: dict[str, Any], descriptor: Any) -> None:
+    """Turn 64-bit numbers, which protobuf's JSON writes as texts, into numbers."""
+    for name, value in plain.items():
+        field = descriptor.fields_by_name[name]
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"].message_type
+            for one in value.values():
+                _numbers(one, inner)
+        elif field.message_type is not None:
+            for one in value if isinstance(value, list) else [value]:
+                _numbers(one, field.message_type)
+        elif field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            plain[name] = [int(v) for v in value] if isinstance(value, list) else int(value)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _find_unknown_in_json(config: Any, descriptor: Any, path: str, found: dict[str, None]) -> None:
+    if not isinstance(config, Mapping):
+        return  # what is no object where one is expected is ParseDict's to refuse
+    by_name = {name: f for f in descriptor.fields for name in (f.name, f.json_name)}
+    for name, value in config.items():
+        field = by_name.get(name)
+        if field is None:
+            found[f"{path}{name}"] = None
+        elif _is_map(field):
+            for one in value.values() if isinstance(value, Mapping) else ():
+                _find_unknown_in_json(
+                    one, field.message_type.fields_by_name["value"].message_type, f"{path}{name}.", found
+                )
+        elif field.message_type is not None:
+            for one in value if isinstance(value, list) else [value]:
+                _find_unknown_in_json(one, field.message_type, f"{path}{name}.", found)
+
+
+class _Scan:
+    """Passes over a text in protobuf's text format and notes fields that our messages do not have.
+
+    Text whose form is wrong is passed over as well: the parser, which reads what is left, says what is wrong with it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [(m["token"], m.start(), m.end()) for m in _TOKEN.finditer(text) if m["token"]]
+        self._next = 0
+        self._spans: list[tuple[int, int]] = []
+        self._ignored: dict[str, None] = {}
+        self.given: set[str] = set()
+        while self._next < len(self._tokens):
+            self.given.add(self._field(ModelConfig.DESCRIPTOR, ""))
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Paths of the fields that are not ours, each once, in order."""
+        return tuple(self._ignored)
+
+    def text_of_ours(self) -> str:
+        """The text with blanks for what is not ours, so that lines and columns are those of the whole."""
+        text = self._text
+        for start, end in self._spans:
+            text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        return text
+
+    def _field(self, descriptor: Any, path: str) -> str:
+        """Pass one field, `name: value`, `name { ... }` or `name: [ ... ]`; its name."""
+        first, ends = self._next, True
+        name = self._take()
+        field = descriptor.fields_by_name.get(name)
+        self._try(":")
+        if field is None or field.message_type is None:
+            ends = self._value()
+        elif self._try("["):
+            while not self._try("]") and self._left():
+                self._message(field.message_type, f"{path}{name}.")
+                self._try(",")
+        else:
+            self._message(field.message_type, f"{path}{name}.")
+        if not self._try(";"):
+            self._try(",")
+        if field is None and ends and name.isidentifier():
+            self._ignored[f"{path}{name}"] = None
+            self._spans.append((self._tokens[first][1], self._tokens[self._next - 1][2]))
+        return name
+
+    def _message(self, descriptor: Any, path: str) -> None:
+        closing = _CLOSING.get(self._take(), "}")
+        while self._left() and not self._try(closing):
+            self._field(descriptor, path)
+
+    def _value(self) -> bool:
+        """Pass a scalar, or whatever lies between brackets; False where the text ends before that."""
+        closing: list[str] = []
+        while self._left():
+            token = self._take()
+            if token in _CLOSING:
+                closing.append(_CLOSING[token])
+            elif closing and token == closing[-1]:
+                closing.pop()
+            adjacent = token[0] in _QUOTES and self._left() and self._tokens[self._next][0][0] in _QUOTES
+            if not closing and not adjacent:  # texts side by side are one text
+                return True
+        return False
+
+    def _left(self) -> bool:
+        return self._next < len(self._tokens)
+
+    def _take(self) -> str:
+        if not self._left():
+            return ""
+        self._next += 1
+        return self._tokens[self._next - 1][0]
+
+    def _try(self, token: str) -> bool:
+        found = self._left() and self._tokens[self._next][0] == token
+        self._next += found
+        return found
