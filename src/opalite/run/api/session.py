@@ -377,6 +377,7 @@ class InferenceSession(RunsBeside, SessionTools):
         """Release compiled programs and device memory; the session compiles again if it is run again."""
         if process.is_child:
             return  # another thread may have had the lock when this process was forked
+        self._end_threads()
         self._tell_stats()
         if self._behind is not None:
             self._behind.drop()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputTypeError, MissingInputError, PlacementError, UnsupportedApiError
+from ...errors import InputTypeError, PlacementError, UnsupportedApiError
 from ...ir.device import DeviceInfo
-from ..model.model import Model
 from ..model.ports import ModelMetadata, NodeArg
 from ..model.turn import RunLock
 from ..report.explain import Explanation
 from .ortvalue import OrtValue
 from .providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
-from .run_options import RunOptions, check_run_options
+from .run_options import RunOptions
+from .session_async import AsyncRuns
 from .session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options
 
 if TYPE_CHECKING:  # what few sessions are asked for is imported when it is
@@ -24,10 +23,8 @@ if TYPE_CHECKING:  # what few sessions are asked for is imported when it is
     from .hardware import OrtEpDevice, OrtMemoryInfo
     from .profiling import Profiler
 
-Callback = Callable[[list[Any], Any, str], None]
 
-
-class SessionApi:
+class SessionApi(AsyncRuns):
     """What does not compute. The session itself loads the model and runs it."""
 
     _arguments: dict[str, Any]
@@ -35,18 +32,11 @@ class SessionApi:
     _fallback: bool
     _lock: RunLock
     _profiler: Profiler | None
-    _model: Model
 
     @property
     @abstractmethod
     def device(self) -> DeviceInfo:
         """The device that the session runs on."""
-
-    @abstractmethod
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-    ) -> list[Any]:
-        """Outputs for inputs by name."""
 
     @abstractmethod
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
@@ -55,10 +45,6 @@ class SessionApi:
     @abstractmethod
     def _start(self, asked: Asked) -> None:
         """Load the model anew."""
-
-    @abstractmethod
-    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        """Numbers of the outputs named."""
 
     # The model
 
@@ -183,38 +169,6 @@ class SessionApi:
         return self._profiler.start_ns if self._profiler is not None else 0
 
     # Runs in other forms
-
-    def run_async(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        callback: Callback,
-        user_data: Any = None,
-        run_options: RunOptions | None = None,
-    ) -> None:
-        """`run` in another thread, which calls `callback(outputs, user_data, error)`: error is '' or a sentence.
-
-        MissingInputError and InputTypeError are raised at once. The arrays must stay as they are until the callback.
-        """
-        if not callable(callback):
-            raise InputTypeError(f"run_async takes a function of (outputs, user_data, error), got {callback!r}")
-        if not isinstance(input_feed, Mapping):
-            raise InputTypeError(f"inputs are a dict of arrays by name, got {type(input_feed).__name__}")
-        self._pick_outputs(output_names)
-        check_run_options(run_options)
-        missing = [a.name for a in self._model.inputs if a.name not in input_feed and not a.is_optional]
-        if missing:
-            raise MissingInputError(f"Required inputs ({missing}) are missing from input feed ({list(input_feed)}).")
-
-        def work() -> None:
-            try:
-                outputs = self.run(output_names, input_feed, run_options)
-            except Exception as e:  # told to the callback, in whose thread nobody could catch it
-                callback([], user_data, str(e) or type(e).__name__)
-                return
-            callback(outputs, user_data, "")
-
-        threading.Thread(target=work, name="opalite-run-async").start()
 
     def run_with_ort_values(
         self,
