@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     )
     from .run.execute.trace import Timing
     from .run.model.ports import ModelMetadata, NodeArg
+    from .run.queue.infer_queue import InferQueue
+    from .run.queue.job import Job
     from .run.report.explain import Explanation
 
     __version__: str
@@ -132,9 +134,11 @@ __all__ = [
     "Generator",
     "GraphOptimizationLevel",
     "IOBinding",
+    "InferQueue",
     "InferenceSession",
     "InputError",
     "InputTypeError",
+    "Job",
     "LoraAdapter",
     "MissingInputError",
     "ModelCompiler",
@@ -284,6 +288,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ".run.api.state": ("State",),
     ".run.model.ports": ("ModelMetadata", "NodeArg"),
     ".run.api.session": ("InferenceSession",),
+    ".run.queue.infer_queue": ("InferQueue",),
+    ".run.queue.job": ("Job",),
     ".run.execute.trace": ("Timing",),
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}

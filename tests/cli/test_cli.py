@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
+import opalite as package
 from onnx import helper, numpy_helper
 from opalite.cli import main
 from opalite.ops.softmax import Softmax
@@ -438,6 +439,21 @@ def test_bench_tells_of_engines_that_cannot() -> None:
     assert "nonsense is missing" in text
     assert re.search(r"^ opalite +[\d.]+", text, re.MULTILINE)
     assert "name each engine once" in opalite("bench", "add.onnx", "--against", "opalite", code=1)
+
+
+def test_bench_finds_the_mode_of_most_inferences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")  # its programs take seconds
+    options = ("--throughput", "--threads", "2", "--duration", "0.2", "--json", "t.json")
+    text = opalite("bench", "add.onnx", *options)
+    for mode in ("opalite latency", "opalite threads 2", "opalite processes 2"):
+        assert re.search(rf"^ {mode} +[\d.]+ +[\d.]+", text, re.MULTILINE)
+    (code,) = re.findall(r"^best .*: (opalite\..*)$", text, re.MULTILINE)
+    record = json.loads(Path("t.json").read_text())
+    rates = {(m["engine"], m["kind"]): m["rate"]["median"] for m in record["modes"]}
+    assert record["best"]["kind"] == max((r, k) for (e, k), r in rates.items() if e == "opalite")[1]
+    with eval(code, {"opalite": package}) as made:  # what it says can be written
+        assert type(made).__name__ == code.partition("(")[0].removeprefix("opalite.")
+    assert "give --duration" in opalite("bench", "add.onnx", "--throughput", "--iterations", "3", code=1)
 
 
 # verify

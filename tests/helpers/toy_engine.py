@@ -24,3 +24,24 @@ def make_engine(options):
     if options.extra.get("refuse") == "yes":
         raise RuntimeError("cannot do that")
     return ToyEngine(options)
+
+
+class ToyCrew(ToyEngine):
+    """As many at once as there are workers."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.workers = options.workers
+
+    def work(self, feeds, seconds):
+        end, times = time.perf_counter() + seconds, []
+        while time.perf_counter() < end:
+            self.run(feeds)
+            times += [self.pause] * self.workers
+        return times
+
+
+def make_crew(options):
+    if options.mode == "refused":
+        raise RuntimeError("no such mode")
+    return ToyCrew(options)

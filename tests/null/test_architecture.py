@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["run/precision"] = ALLOWED["run/model"] | {"run/model", "ops", "passes", "place"}
 ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision"}
 ALLOWED["run/api"] = ALLOWED["run/report"] | {"run/report"}
+ALLOWED["run/queue"] = ALLOWED["run/api"] | {"run/api", "pocl"}
 ALLOWED["run"] = set()
 ROOMS = {part for part in ALLOWED if part.startswith("run/")}
 ALLOWED["llm"] = LEAVES | {"extras", "run/api", "run/report", "run/model"}

@@ -61,14 +61,25 @@ class EngineProcess:
             self._signal("SIGSTOP")
 
     def load(
-        self, model: Path, threads: int, feeds: Mapping[str, Array], folder: Path, extra: Mapping[str, str]
+        self,
+        model: Path,
+        threads: int,
+        feeds: Mapping[str, Array],
+        folder: Path,
+        extra: Mapping[str, str],
+        mode: str = "",
+        workers: int = 1,
     ) -> dict[str, Any]:
-        """Load the model and run it once; answers as the worker does. `folder` takes a file of `feeds`."""
+        """Load the model and run it once; answers as the worker does. `folder` takes a file of `feeds`.
+
+        mode: for a crew of so many workers.
+        """
         path = folder / "feeds.npz"
         np.savez(path, *feeds.values())  # unnamed: an input may be called 'file', which savez keeps for itself
         request = {"model": str(model), "threads": threads, "names": list(feeds), "feeds": str(path)}
+        crew = {"mode": mode, "workers": workers} if mode else {}
         with self.awake():
-            return self._ask("load", engine=self._name, **request, extra=dict(extra))
+            return self._ask("load", engine=self._name, **request, extra=dict(extra), **crew)
 
     def settle(self, runs: int) -> None:
         """Runs that are not timed, until the engine has its final form; to be called inside `awake`."""
@@ -78,6 +89,11 @@ class EngineProcess:
         """Seconds of each run of a slice; to be called inside `awake`."""
         times: list[float] = self._ask("slice", seconds=seconds, warmup=warmup, least=least)["times"]
         return times
+
+    def work(self, seconds: float) -> tuple[list[float], float]:
+        """Seconds of each run of a crew that works for `seconds`, and of all; to be called inside `awake`."""
+        answer = self._ask("work", seconds=seconds)
+        return answer["times"], answer["seconds"]
 
     def outputs(self, folder: Path) -> list[Array]:
         """The last run's outputs, passed through a file in `folder`."""

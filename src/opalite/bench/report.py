@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .compare import Comparison, Measured
+from .throughput import Throughput
 
 COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
 
@@ -71,6 +72,33 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "calm_probe_s": comparison.calm_s,
         "engines": engines,
         "failed": comparison.failed,
+    }
+
+
+def throughput_json(found: Throughput) -> dict[str, Any]:
+    """Everything measured of modes, in seconds and inferences per second, with the machine it was measured on."""
+    return {
+        "model": Path(found.model).stem,
+        "plan": asdict(found.plan),
+        "machine": machine(),
+        "best": asdict(found.best.mode),
+        "modes": [
+            {
+                **asdict(y.mode),
+                "version": y.version,
+                "device": y.device,
+                "rate": asdict(y.rate),
+                "gain": found.gain(y),
+                "latency_s": {f"p{q}": y.latency_s(q) for q in (50, 90, 99)},
+                "difference": y.difference,
+                "stretches": [
+                    {"rate": s.rate, "runs": len(s.times), "probe_s": s.probe_s, "accepted": s in y.accepted}
+                    for s in y.stretches
+                ],
+            }
+            for y in found.modes
+        ],
+        "failed": found.failed,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -40,7 +41,10 @@ class Slice:
         return float(np.median(self.times))
 
 
-def accept(slices: Sequence[Slice], calm_s: float, tolerance: float) -> list[Slice]:
+_S = TypeVar("_S", bound=Slice)
+
+
+def accept(slices: Sequence[_S], calm_s: float, tolerance: float) -> list[_S]:
     """The slices whose probe was at most `tolerance` times the calm machine's; all of them if fewer than three are."""
     calm = [s for s in slices if s.probe_s <= calm_s * tolerance]
     return calm if len(calm) >= 3 else list(slices)

@@ -1,8 +1,9 @@
 """The process that holds one engine: reads a command a line from stdin, answers each with one line of JSON.
 
-    load    {engine, model, threads, names, feeds, extra} -> {version, device, load_s, first_s, memory}
+    load    {engine, model, threads, names, feeds, extra, mode, workers} -> {version, device, load_s, first_s, memory}
     settle  {runs} -> {}
     slice   {seconds, warmup, least} -> {times: [seconds of each run]}
+    work    {seconds} -> {times: [seconds of each run of several at once], seconds}
     save    {path} -> {} and the last run's outputs in an .npz file
     quit    {}
 
@@ -23,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import OpaliteError
-from .engines import Array, Engine, EngineOptions, find_maker
+from .engines import Array, Crew, Engine, EngineOptions, find_crew_maker, find_maker
 
+_SETTLE_S = 0.2  # of a crew's work before its runs are counted
 # Thread counts of libraries that read them from the environment when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT")
 
@@ -33,20 +35,31 @@ class Worker:
     """One engine with one model and its inputs."""
 
     def __init__(self) -> None:
-        self.engine: Engine | None = None
+        self.engine: Engine | Crew | None = None
         self.feeds: dict[str, Array] = {}
         self.outputs: list[Array] = []
 
     def load(
-        self, engine: str, model: str, threads: int, names: list[str], feeds: str, extra: dict[str, str]
+        self,
+        engine: str,
+        model: str,
+        threads: int,
+        names: list[str],
+        feeds: str,
+        extra: dict[str, str],
+        mode: str = "",
+        workers: int = 1,
     ) -> dict[str, Any]:
-        """Load the model and run it once. Importing the engine does not count: Opalite is imported already."""
+        """Load the model and run it once. Importing the engine does not count: Opalite is imported already.
+
+        mode: for a crew of so many workers; "" for an engine.
+        """
         limit_threads(threads)
         with np.load(feeds) as archive:
             self.feeds = {name: archive[f"arr_{i}"] for i, name in enumerate(names)}
-        make = find_maker(engine)
+        make: Callable[[EngineOptions], Engine | Crew] = find_crew_maker(engine) if mode else find_maker(engine)
         begin = time.perf_counter()
-        self.engine = make(EngineOptions(model, threads, extra))
+        self.engine = make(EngineOptions(model, threads, extra, mode, workers))
         loaded = time.perf_counter()
         self.outputs = self.engine.run(self.feeds)
         first = time.perf_counter()
@@ -62,7 +75,12 @@ class Worker:
         """Run until the engine has its final form: what it builds in the background is waited for, and run as often."""
         assert self.engine is not None, "load comes before settle"
         for _ in range(3):
-            self.slice(0.0, 0, runs)
+            if isinstance(self.engine, Crew):
+                count = 0
+                while count < runs:
+                    count += len(self.engine.work(self.feeds, _SETTLE_S))
+            else:
+                self.slice(0.0, 0, runs)
             getattr(self.engine, "settle", lambda: None)()
         return {}
 
@@ -78,6 +96,13 @@ class Worker:
             self.outputs = self.engine.run(self.feeds)
             times.append(time.perf_counter() - begin)
         return {"times": times}
+
+    def work(self, seconds: float) -> dict[str, Any]:
+        """Have a crew work for `seconds`, and until what it has begun is done."""
+        assert isinstance(self.engine, Crew), "load with a mode comes before work"
+        begin = time.perf_counter()
+        times = self.engine.work(self.feeds, seconds)
+        return {"times": times, "seconds": time.perf_counter() - begin}
 
     def save(self, path: str) -> dict[str, Any]:
         """Write the last run's outputs as arr_0, arr_1, ..."""
@@ -117,6 +142,7 @@ def main() -> None:
         "load": worker.load,
         "settle": worker.settle,
         "slice": worker.slice,
+        "work": worker.work,
         "save": worker.save,
     }
     for line in sys.stdin:

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench.compare import Comparison, Measured, Plan, compare
-from ..bench.report import as_json, milliseconds
+from ..bench.report import as_json, milliseconds, throughput_json
+from ..bench.throughput import measure_throughput, modes_of
 from ..errors import InputError
 from .console import make_console
 from .input_specs import wanted_inputs
@@ -22,6 +23,7 @@ from .inputs import Preprocess, load_inputs
 from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
 from .outputs import check_writable, write_text
 from .precision import precision_lines, settle_precision
+from .throughput import core_count, print_throughput
 
 _SECONDS = 3.0
 _ROUNDS = 12
@@ -56,7 +58,17 @@ _ROUNDS = 12
     show_default=True,
     help="Percentile to show beside the median; may be given several times.",
 )
-@click.option("--threads", type=click.IntRange(min=1), default=Plan().threads, show_default=True, help="CPU threads.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=None,
+    help=f"CPU threads.  [default: {Plan().threads}, or one for each core with --throughput]",
+)
+@click.option(
+    "--throughput",
+    is_flag=True,
+    help="Find what gives most inferences per second: one session, threads of one, or processes pinned to cores.",
+)
 @click.option("--json", "json_file", default=None, metavar="FILE", help="Write everything that was measured.")
 @shape_option
 @device_options
@@ -69,7 +81,8 @@ def command(
     iterations: int | None,
     duration: float | None,
     percentiles: tuple[float, ...],
-    threads: int,
+    threads: int | None,
+    throughput: bool,
     json_file: str | None,
     shapes: tuple[str, ...],
     device: str | None,
@@ -81,7 +94,7 @@ def command(
     """Measure MODEL, alone or against other engines.
 
     Each engine runs in a process of its own, in short stretches by turns; stretches beside a slow moment of the
-    machine do not count. Exits with 1 if an engine could not run the model.
+    machine do not count. Exits with 1 if an engine, or with --throughput a mode, could not run the model.
     """
     from ..run.api.session import InferenceSession
 
@@ -92,30 +105,46 @@ def command(
         settle_precision(session, inputs, make_console())
         precisions = precision_lines(session, inputs)
         policy = session.precision_policy if session.chooses_precision else None
+        is_cpu = session.device.kind == "cpu"
     engines = ["opalite", *(name.strip() for name in against.split(",") if name.strip())]
     if len(set(engines)) < len(engines):
         raise InputError(f"--against {against}: name each engine once, and not opalite itself")
     console = make_console()
-    plan = make_plan(iterations, duration, warmup, threads, seed)
+    if throughput and iterations:
+        raise InputError("--throughput works for seconds: give --duration in place of --iterations")
+    count = threads or (core_count() if throughput else Plan().threads)
+    plan = make_plan(iterations, duration, warmup, count, seed, _ROUNDS // 2 if throughput else _ROUNDS)
     with TemporaryDirectory() as folder, console.status("measuring") as status:
         if policy is not None:  # what was decided is measured: the workers decide nothing
             path = Path(folder) / "policy.json"
             path.write_text(policy.to_json())
             settings["precision"] = str(path)
-        comparison = compare(Path(model), inputs.feeds, engines, plan, {"opalite": settings}, status.update)
+        extra = {"opalite": settings}
+        if throughput:
+            modes = modes_of(engines, count, is_cpu)
+            found = measure_throughput(Path(model), inputs.feeds, modes, plan, extra, status.update)
+        else:
+            comparison = compare(Path(model), inputs.feeds, engines, plan, extra, status.update)
     for line in (*inputs.assumptions(), *precisions):
         console.print(line, soft_wrap=True, markup=False)
-    _print(console, comparison, percentiles)
+    if throughput:
+        print_throughput(console, found, percentiles)
+        record, failed = throughput_json(found), found.failed
+    else:
+        _print(console, comparison, percentiles)
+        record, failed = as_json(comparison), comparison.failed
     if json_file is not None:
-        write_text(json_file, json.dumps(as_json(comparison), indent=1) + "\n")
+        write_text(json_file, json.dumps(record, indent=1) + "\n")
         console.print(f"wrote {json_file}")
-    if comparison.failed:
+    if failed:
         sys.exit(1)
 
 
-def make_plan(iterations: int | None, duration: float | None, warmup: int, threads: int, seed: int) -> Plan:
-    """The plan for at least so many runs and seconds of each engine, in up to 12 rounds."""
-    rounds = min(_ROUNDS, iterations or _ROUNDS)
+def make_plan(
+    iterations: int | None, duration: float | None, warmup: int, threads: int, seed: int, rounds: int = _ROUNDS
+) -> Plan:
+    """The plan for at least so many runs and seconds of each engine, in at most so many rounds."""
+    rounds = min(rounds, iterations or rounds)
     seconds = duration if duration is not None else 0.0 if iterations else _SECONDS
     least = math.ceil(iterations / rounds) if iterations else 1
     return Plan(threads, rounds, seconds / rounds, warmup, least, seed=seed)

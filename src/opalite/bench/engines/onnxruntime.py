@@ -1,12 +1,14 @@
-"""ONNX Runtime. Options: `provider` (default CPUExecutionProvider)."""
+"""ONNX Runtime. Options: `provider` (default CPUExecutionProvider). A crew is sessions that share out the threads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnxruntime
 
-from . import Array, Engine, EngineOptions
+from . import Array, Crew, Engine, EngineOptions
+from .callers import Callers
 
 
 class _OnnxRuntime:
@@ -26,3 +28,9 @@ class _OnnxRuntime:
 def make_engine(options: EngineOptions) -> Engine:
     """A session of the given provider alone: nothing falls back unnoticed."""
     return _OnnxRuntime(options)
+
+
+def make_crew(options: EngineOptions) -> Crew:
+    """As many sessions as workers, each called by a thread of its own, with its share of the threads."""
+    share = replace(options, threads=max(1, options.threads // options.workers))
+    return Callers([_OnnxRuntime(share) for _ in range(options.workers)])

@@ -1,26 +1,29 @@
-"""OpenVINO. Options: `device` (default CPU), `precision` (default f32)."""
+"""OpenVINO. Options: `device` (default CPU), `precision` (default f32). A crew is its hint THROUGHPUT."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import numpy as np
 import openvino
 
-from . import Array, Engine, EngineOptions
+from . import Array, Crew, Engine, EngineOptions
+from .callers import Callers
 
 
 class _OpenVino:
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EngineOptions, hint: str = "LATENCY") -> None:
         self.version = openvino.__version__.split("-")[0]
         self.device = options.extra.get("device", "CPU")
         config: dict[str, str | int] = {
-            "PERFORMANCE_HINT": "LATENCY",
+            "PERFORMANCE_HINT": hint,
             "INFERENCE_PRECISION_HINT": options.extra.get("precision", "f32"),
         }
         if self.device == "CPU":
             config["INFERENCE_NUM_THREADS"] = options.threads
-        self._request = openvino.Core().compile_model(options.model, self.device, config).create_infer_request()
+        self._model = openvino.Core().compile_model(options.model, self.device, config)
+        self._request = self._model.create_infer_request()
         self._count = len(self._request.model_outputs)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -31,3 +34,27 @@ class _OpenVino:
 def make_engine(options: EngineOptions) -> Engine:
     """A compiled model with one infer request. float32 unless asked otherwise: CPUs with bfloat16 would use that."""
     return _OpenVino(options)
+
+
+class _Throughput(_OpenVino):
+    """As many infer requests as OpenVINO finds best."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options, "THROUGHPUT")
+        self._queue = openvino.AsyncInferQueue(self._model)
+
+    def work(self, feeds: Mapping[str, Array], seconds: float) -> list[float]:
+        times: list[float] = []
+        self._queue.set_callback(lambda request, begun: times.append(time.perf_counter() - begun))
+        end = time.perf_counter() + seconds
+        given = dict(feeds)
+        while time.perf_counter() < end:
+            self._queue.is_ready()  # waits for a free request
+            self._queue.start_async(given, time.perf_counter(), share_inputs=True)
+        self._queue.wait_all()
+        return times
+
+
+def make_crew(options: EngineOptions) -> Crew:
+    """By `mode`: one request over and over ('latency'), or a queue, whose number of workers OpenVINO decides on."""
+    return Callers([_OpenVino(options)]) if options.mode == "latency" else _Throughput(options)

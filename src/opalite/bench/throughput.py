@@ -1,0 +1,163 @@
+"""`measure_throughput`: inferences per second of one session, of threads, of processes, of other engines."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ..errors import OpaliteError
+from .compare import Plan
+from .engines import Array
+from .probe import Probe
+from .process import EngineProcess
+from .stats import Slice, Spread, accept, difference
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to keep the cores busy.
+
+    kind: 'latency' (one session, one call at a time, every core), 'threads' (of one session), 'processes' (pinned, each
+    with its share of the cores), 'sessions' (of onnxruntime, likewise in one process), 'hint' (OpenVINO's THROUGHPUT).
+    """
+
+    engine: str
+    kind: str
+    workers: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.engine} {self.kind}" + (f" {self.workers}" if self.workers > 1 else "")
+
+
+@dataclass(frozen=True)
+class Stretch(Slice):
+    """What a mode did in one round: `seconds` in all, of each inference `times`."""
+
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Inferences per second."""
+        return len(self.times) / self.seconds
+
+
+@dataclass
+class Yield:
+    """A mode's stretches; `difference` is relative to the first mode's outputs."""
+
+    mode: Mode
+    version: str
+    device: str
+    stretches: list[Stretch] = field(default_factory=list)
+    accepted: list[Stretch] = field(default_factory=list)
+    difference: float = 0.0
+
+    @property
+    def rate(self) -> Spread:
+        """Inferences per second: the spread of the accepted stretches."""
+        return Spread.of([s.rate for s in self.accepted])
+
+    def latency_s(self, percentile: float) -> float:
+        """Seconds of an inference, from when a worker took it; of the accepted stretches."""
+        return float(np.percentile([t for s in self.accepted for t in s.times], percentile))
+
+
+@dataclass
+class Throughput:
+    """All modes of one model, in the order measured; `failed` says why one is not among them."""
+
+    model: str
+    plan: Plan
+    modes: list[Yield]
+    failed: dict[str, str]
+
+    @property
+    def best(self) -> Yield:
+        """Opalite's mode of the most inferences per second."""
+        return max((y for y in self.modes if y.mode.engine == "opalite"), key=lambda y: y.rate.median)
+
+    def gain(self, of: Yield) -> float:
+        """Its rate over the first mode's, the median of the rounds that have accepted stretches of both."""
+        first = {s.round: s.rate for s in self.modes[0].accepted}
+        found = [s.rate / first[s.round] for s in of.accepted if s.round in first]
+        return float(np.median(found)) if found else of.rate.median / self.modes[0].rate.median
+
+
+def modes_of(engines: Sequence[str], cores: int, is_cpu: bool) -> list[Mode]:
+    """What is tried: latency mode, and counts of workers among which cores are shared: powers of two, and all."""
+    counts = sorted({n for n in (2, 4, 8, 16, 32) if n <= cores} | ({cores} if cores > 1 else set())) if is_cpu else [2]
+    found: list[Mode] = []
+    for engine in engines:
+        found.append(Mode(engine, "latency"))
+        if engine == "openvino":
+            found.append(Mode(engine, "hint"))
+        else:
+            kinds = ("threads", "processes") if engine == "opalite" else ("sessions",)
+            found += [Mode(engine, kind, n) for kind in kinds for n in counts]
+    return found
+
+
+def measure_throughput(
+    model: Path,
+    feeds: Mapping[str, Array],
+    modes: Sequence[Mode],
+    plan: Plan,
+    extra: Mapping[str, Mapping[str, str]] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Throughput:
+    """Measure `modes` by turns, each in a process of its own that is stopped while others work.
+
+    `extra` holds options by engine. A mode that cannot be had is left out; OpaliteError if the first cannot.
+    """
+    failed: dict[str, str] = {}
+    found: list[tuple[EngineProcess, Yield]] = []
+    with TemporaryDirectory() as temporary, ExitStack() as stack:
+        probe = Probe(plan.threads)
+        stack.callback(probe.close)
+        folder = Path(temporary)
+        for mode in modes:
+            process = stack.enter_context(EngineProcess(mode.engine))
+            options = (extra or {}).get(mode.engine, {})
+            tell(f"{mode}: loading")
+            try:
+                loaded = process.load(model, plan.threads, feeds, folder, options, mode.kind, mode.workers)
+                with process.awake():
+                    process.settle(plan.settle)
+            except OpaliteError as e:
+                if mode is modes[0]:
+                    raise
+                failed[str(mode)] = str(e)
+                continue
+            found.append((process, Yield(mode, loaded["version"], loaded["device"])))
+        _measure(found, probe, plan, tell)
+        expected = found[0][0].outputs(folder)
+        for process, y in found:
+            y.difference = difference(process.outputs(folder), expected)
+    calm = float(np.percentile([s.probe_s for _, y in found for s in y.stretches], 25))
+    for _, y in found:
+        y.accepted = accept(y.stretches, calm, plan.tolerance)
+    return Throughput(str(model), plan, [y for _, y in found], failed)
+
+
+def _measure(
+    found: Sequence[tuple[EngineProcess, Yield]], probe: Probe, plan: Plan, tell: Callable[[str], None]
+) -> None:
+    order = list(found)
+    shuffle = random.Random(plan.seed).shuffle
+    before = probe.measure()
+    for turn in range(plan.rounds):
+        shuffle(order)
+        for process, y in order:
+            with process.awake():
+                process.work(plan.slice_s / 4)  # what had stopped comes back to speed
+                times, seconds = process.work(plan.slice_s)
+            after = probe.measure()
+            y.stretches.append(Stretch(turn, tuple(times), max(before, after), seconds))
+            before = after
+        tell(f"round {turn + 1} of {plan.rounds}")

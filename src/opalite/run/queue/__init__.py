@@ -1,0 +1,1 @@
+"""InferQueue: requests that several sessions, devices or processes take from one bounded queue."""
