@@ -1,4 +1,4 @@
-"""A Server whose models are functions, for tests of what stands in front of it, and a client of a few lines."""
+"""A Server whose models are functions, for tests of what stands in front of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from opalite.serve.engine.config import ServerSettings
 from opalite.serve.engine.server import Server
 from opalite.serve.wire.failures import Busy, Invalid, NotFound
 from opalite.serve.wire.messages import (
@@ -18,6 +17,7 @@ from opalite.serve.wire.messages import (
     InferRequest,
     InferResponse,
     ModelMetadata,
+    ServerMetadata,
     Statistics,
     Tensor,
     TensorMetadata,
@@ -60,13 +60,28 @@ class Double(Server):
     """Answers on the event loop. slow_s: how long each answer takes; finished, cancelled: how many ended so."""
 
     def __init__(self, slow_s: float = 0.0) -> None:
-        super().__init__(ServerSettings())
         self.slow_s = slow_s
+        self.running = False
         self.unloaded: set[str] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         self.requests: list[InferRequest] = []
         self.keep = True
         self.finished = self.cancelled = self.pieces = 0
+
+    async def start(self) -> None:
+        self.running = True
+
+    async def close(self, grace_s: float) -> None:
+        self.running = False
+
+    @property
+    def live(self) -> bool:
+        return self.running
+
+    ready = live
+
+    def metadata(self) -> ServerMetadata:
+        return ServerMetadata("double", "1.0", ("binary_tensor_data",))
 
     def _ends(self, name: str, version: str) -> tuple[Ends, Ends, Callable[[Arrays], Arrays]]:
         if name not in MODELS or name in self.unloaded or version not in ("", "1"):

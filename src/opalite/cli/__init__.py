@@ -22,6 +22,7 @@ _COMMANDS = {
     "knobs": "List every environment setting.",
     "profile": "Time every launch of a model.",
     "run": "Run a model on arrays, pictures or random input.",
+    "serve": "Serve models over HTTP, to Triton's and KServe's clients.",
     "tune": "Search work-groups and kernel parameters for a model.",
     "verify": "Compare every node with the reference.",
 }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..engine.server import Server
 
 _log = logging.getLogger("opalite.serve")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _OPEN = ("/v2/health/live", "/v2/health/ready")
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"

@@ -73,12 +73,15 @@ class Bodies:
         if link is not None and declared is not None and declared >= _IN_PLACE:
             place = np.empty(declared, np.uint8).data
             link.collect(place)
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise DisconnectedError
-                more = message.get("more_body", False)
+            try:
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise DisconnectedError
+                    more = message.get("more_body", False)
+            finally:
+                link.release()
             return place
         pieces: list[bytes] = []
         size = 0

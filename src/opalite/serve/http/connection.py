@@ -38,6 +38,10 @@ class Link:
             self.filled = len(came)
         self._place = place
 
+    def release(self) -> None:
+        """Let go of the place, and of what would keep it in a circle of references."""
+        self._place = self.cycle = None
+
     def take(self, piece: bytes) -> bool:
         """Put the next bytes; False where they have to go the ordinary way."""
         if self._place is None:

@@ -23,7 +23,7 @@ SUMS = "/v2/models/sums/infer"
 @pytest.fixture
 def double() -> Double:
     double = Double()
-    double._live = True
+    double.running = True
     return double
 
 
@@ -42,12 +42,12 @@ def test_health_says_what_the_engine_says(app: App, double: Double) -> None:
     app.calls.stopping = True
     assert get(app, "/v2/health/ready").status == 503
     assert get(app, "/v2/health/live").status == 200
-    double._live = False
+    double.running = False
     assert get(app, "/v2/health/live").status == 503
 
 
 def test_models_are_told_of(app: App, double: Double) -> None:
-    assert get(app, "/v2").object["name"] == "opalite"
+    assert get(app, "/v2").object["name"] == "double"
     told = get(app, "/v2/models/sums/versions/1").object
     assert told["inputs"][0] == {"name": "a", "datatype": "FP32", "shape": [-1, 4]}
     assert get(app, "/v2/models/sums").object == told
@@ -253,7 +253,7 @@ def test_failures_have_their_status(app: App, double: Double, caplog: pytest.Log
     assert "KeyError" in caplog.text, "the log has what the client is not told"
 
 
-@pytest.mark.parametrize("name", ["..", "a..b", "%2e%2e", "-x", ".hidden", "a b", "a\\b", "ä", "x" * 200, "a\0b", "~"])
+@pytest.mark.parametrize("name", ["..", "a..b", "%2e%2e", "-x", ".hidden", "a b", "a\\b", "ä", "x" * 300, "a\0b", "~"])
 def test_names_are_no_paths(app: App, double: Double, name: str) -> None:
     for path in (f"/v2/models/{name}", f"/v2/models/sums/versions/{name}/ready", f"/v2/repository/models/{name}/load"):
         reply = post(app, path) if path.endswith("load") else get(app, path)

@@ -1,0 +1,40 @@
+"""`opalite serve`: models behind the Open Inference Protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..extras import need
+from .serve_options import engine_options, http_options, http_settings, server_settings
+
+_HTTP = (
+    "host", "port", "api_key_file", "open_health", "tls_cert", "tls_key", "max_body_mb", "max_connections",
+    "body_timeout",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...", type=click.Path())
+@engine_options
+@http_options
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped."
+)
+def command(models: tuple[str, ...], repository: str | None, grace: float, **given: Any) -> None:
+    """Serve models over HTTP by the Open Inference Protocol (v2), to Triton's and KServe's clients.
+
+    MODEL is an .onnx file, an .opal bundle or the folder of a language model; it is called as the file is, or NAME.
+    SIGTERM and Ctrl+C finish what was accepted and end the server with status 0.
+    Needs the extra: pip install 'opalite[serve]'.
+    """
+    for package in ("starlette", "uvicorn", "httptools"):
+        need(package, "serving over HTTP", "serve")
+    from ..serve.engine.server import Server
+    from ..serve.http.front import HttpFront
+    from ..serve.launch import run
+
+    http = http_settings(**{name: given.pop(name) for name in _HTTP})
+    settings = server_settings(models, repository, given)
+    run(lambda: Server(settings), [HttpFront(http)], grace, click.echo)

@@ -1,0 +1,125 @@
+"""Options of `opalite serve`: those of the engine, and those of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import OptionError
+from .options import PRECISION_HELP
+
+if TYPE_CHECKING:
+    from ..serve.engine.config import ServerSettings
+    from ..serve.http.front import HttpSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MEBIBYTE = 1 << 20
+
+_ENGINE = (
+    click.option("--repository", type=click.Path(), metavar="FOLDER", help="Models as FOLDER/NAME/VERSION/model.onnx."),
+    click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        help="Device id, index '0:1', cpu, gpu, vendor or part of a name; may be given several times.  "
+        "[default: all OpenCL devices]",
+    ),
+    click.option("--instances", type=click.IntRange(min=1), help="Worker processes of a model on each device."),
+    click.option("--precision", help=PRECISION_HELP),
+    click.option("--memory", help="Tensors in auto, buffer or image; weights low (8 bits) or normal."),
+    click.option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
+    click.option(
+        "--model-control",
+        type=click.Choice(["none", "explicit", "poll"]),
+        help="Whether clients may load and unload models, or the folder is followed.",
+    ),
+    click.option("--poll-seconds", "poll_s", type=click.FloatRange(min=0.1), help="How often the folder is looked at."),
+    click.option("--max-batch-size", type=click.IntRange(min=0), help="Of models that have no config.pbtxt."),
+    click.option("--preferred-batch-size", type=click.IntRange(min=1), multiple=True, help="A size to run at once."),
+    click.option(
+        "--max-queue-delay",
+        "max_queue_delay_microseconds",
+        type=click.IntRange(min=0),
+        metavar="MICROSECONDS",
+        help="How long a request waits for others to join.",
+    ),
+    click.option("--max-queue-size", type=click.IntRange(min=1), help="Requests of a model that may wait."),
+    click.option(
+        "--timeout",
+        "default_timeout_microseconds",
+        type=click.IntRange(min=0),
+        metavar="MICROSECONDS",
+        help="How long a request may wait where it says nothing.",
+    ),
+)
+
+_HTTP = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
+    click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
+    click.option("--api-key-file", metavar="FILE", help="Its first line is the key.  [default: OPALITE_SERVE_KEY]"),
+    click.option("--open-health/--closed-health", default=True, show_default=True, help="Health without the key."),
+    click.option("--tls-cert", metavar="FILE", help="Certificate chain, PEM."),
+    click.option("--tls-key", metavar="FILE", help="Its private key, PEM."),
+    click.option("--max-body-mb", type=click.IntRange(min=1), help="MiB that a request may have.  [default: 128]"),
+    click.option("--max-connections", type=click.IntRange(min=1), help="Connections at once.  [default: 4096]"),
+    click.option("--body-timeout", type=click.FloatRange(min=0.1), help="Seconds for a body to come.  [default: 120]"),
+)
+
+
+def engine_options(fn: F) -> F:
+    """Models, devices, batches and queues; defaults are those of ServerSettings."""
+    for option in reversed(_ENGINE):
+        fn = option(fn)
+    return fn
+
+
+def http_options(fn: F) -> F:
+    """Address, key, TLS and limits."""
+    for option in reversed(_HTTP):
+        fn = option(fn)
+    return fn
+
+
+def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
+    """What the engine is told; OptionError where there is no model, or one name twice."""
+    from ..serve.engine.config import ServerSettings
+
+    if not models and repository is None:
+        raise OptionError("there is nothing to serve: name models, or a folder of them with --repository")
+    named: dict[str, Path] = {}
+    for model in models:
+        name, found, path = model.partition("=")
+        name, path = (name, path) if found else (Path(model).resolve().stem, model)
+        if name in named:
+            raise OptionError(f"two models are called '{name}'; write NAME=FILE to call one otherwise")
+        named[name] = Path(path)
+    folder = None if repository is None else Path(repository)
+    wanted = {name: value for name, value in given.items() if value is not None and value != ()}
+    return ServerSettings(models=named, repository=folder, **wanted)
+
+
+def http_settings(
+    host: str,
+    port: int,
+    api_key_file: str | None,
+    open_health: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    max_body_mb: int | None,
+    max_connections: int | None,
+    body_timeout: float | None,
+) -> HttpSettings:
+    """What the HTTP front is told; OptionError for a certificate without its key."""
+    from ..serve.http.front import HttpSettings
+    from ..serve.http.limits import Limits
+    from ..serve.wire.key import find_key
+
+    if (tls_cert is None) != (tls_key is None):
+        raise OptionError("--tls-cert and --tls-key go together")
+    body = None if max_body_mb is None else max_body_mb * _MEBIBYTE
+    wanted = {"body_bytes": body, "connections": max_connections, "body_s": body_timeout}
+    limits = Limits(**{name: value for name, value in wanted.items() if value is not None})  # type: ignore[arg-type]
+    return HttpSettings(host, port, find_key(api_key_file), open_health, tls_cert, tls_key, limits)
