@@ -98,7 +98,8 @@ class Double(Server):
 
     def model_config(self, name: str, version: str = "") -> dict[str, Any]:
         inputs, _, _ = self._ends(name, version)
-        return {"name": name, "platform": "onnx_opalite", "max_batch_size": 4 if len(inputs[0][2]) > 1 else 0}
+        own = {"name": name, "platform": "onnx_opalite", "max_batch_size": 4 if len(inputs[0][2]) > 1 else 0}
+        return own | (self.configs.get(name) or {})
 
     def statistics(self, name: str = "", version: str = "") -> tuple[Statistics, ...]:
         names = [name] if name else sorted(MODELS)
