@@ -86,13 +86,14 @@ def http_options(fn: F) -> F:
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
     """What the engine is told; OptionError where there is no model, or one name twice."""
     from ..serve.engine.config import ServerSettings
+    from ..serve.engine.repository import name_of
 
     if not models and repository is None:
         raise OptionError("there is nothing to serve: name models, or a folder of them with --repository")
     named: dict[str, Path] = {}
     for model in models:
         name, found, path = model.partition("=")
-        name, path = (name, path) if found else (Path(model).resolve().stem, model)
+        name, path = (name, path) if found else (name_of(Path(model)), model)
         if name in named:
             raise OptionError(f"two models are called '{name}'; write NAME=FILE to call one otherwise")
         named[name] = Path(path)
