@@ -86,6 +86,7 @@ def _products() -> Iterator[Sample]:
         for zero in (None, levels[:, :4].copy()):
             few = [noise(rows, 128), levels, noise(96, 4), zero]
             yield "QuantizedMatMul", {**plain, "trans_b": True, "bits": 4, "block": 32}, few, (1, 2, 3)
+            yield "QuantizedMatMul", {**plain, "trans_b": True, "bits": 4, "block": 32, "rounds": True}, few, (1, 2, 3)
     for zero in (None, levels[:, :4].copy()):
         few = [levels, np.array([3, 95]), noise(96, 4), zero]
         yield "QuantizedGather", {"bits": 4, "block": 32}, few, (0, 2, 3)

@@ -20,6 +20,8 @@ from ..cache.keys import digest
 from ..ir.device import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ..ir.device_family import (
     ADDRESSES,
+    BYTE_FOURS,
+    BYTE_PAIRS,
     FP16_UNLISTED,
     HALF_TYPES,
     HALF_VECTORS,
@@ -94,6 +96,28 @@ kernel void trial(global int *x, global const uint *a) {
 }
 """
 
+# x86's instructions that sum products of bytes: pairs by Clang's names, fours in assembly, for PoCL compiles for the
+# processor that its library was built for. What the processor has is told by the system, which names it by flags.
+_BYTE_PAIRS_TRIAL = """
+typedef char bytes __attribute__((ext_vector_type(WIDTH / 8)));
+typedef short pairs __attribute__((ext_vector_type(WIDTH / 16)));
+typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
+kernel void trial(global lanes *x, global const bytes *a) {
+    x[0] = __builtin_ia32_pmaddwdWIDTH(__builtin_ia32_pmaddubswWIDTH(a[0], a[1]), (pairs)(short)1);
+}
+"""
+_BYTE_FOURS_TRIAL = """
+typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
+kernel void trial(global lanes *x, global const lanes *a) {
+    lanes s = x[0];
+    __asm__("FOURS %2, %1, %0" : "+v"(s) : "v"(a[0]), "v"(a[1]));
+    x[0] = s;
+}
+"""
+
+# By generation of a CPU: bits of its vectors, its flag and the instruction for fours.
+_BYTE_DOTS = {"avx2": ("256", "avx_vnni", "{vex} vpdpbusd"), "avx512": ("512", "avx512_vnni", "vpdpbusd")}
+
 _SUB_GROUPS_TRIAL = """
 #ifdef cl_khr_subgroups
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
@@ -166,21 +190,9 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
     inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions build; and,
-    where sub-buffers are slow, arguments by address.
+    where sub-buffers are slow, arguments by address. On CPUs with wide vectors, sums of products of bytes.
     """
-    if info.kind != "gpu":
-        return info
-    half = {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL, HALF_TYPES: _HALF_TYPES_TRIAL}
-    trials = {} if info.fp16 else half
-    if any(e.startswith("cl_nv_") for e in info.extensions):
-        trials[PTX_MMA] = _MMA_TRIAL
-        trials[PTX_DOT] = _DOT_TRIAL
-        if info.generation == "hopper":
-            trials[PTX_WGMMA] = ""
-    if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
-        trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
-    if SLOW_SUB_BUFFERS in info.quirks:
-        trials[ADDRESSES] = ""
+    trials = _trials_on_gpus(info) if info.kind == "gpu" else _trials_on_cpus(info) if info.is_cpu else {}
     if not trials:
         return info
     kept = kept_folder()
@@ -196,6 +208,33 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     # What takes addresses needs no sub-buffers.
     own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
     return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
+
+
+def _trials_on_gpus(info: DeviceInfo) -> dict[str, str]:
+    """What to try by quirk: a program that builds, or '' for what is run."""
+    trials: dict[str, str] = {}
+    if not info.fp16:
+        trials |= {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL, HALF_TYPES: _HALF_TYPES_TRIAL}
+    if any(e.startswith("cl_nv_") for e in info.extensions):
+        trials |= {PTX_MMA: _MMA_TRIAL, PTX_DOT: _DOT_TRIAL}
+        if info.generation == "hopper":
+            trials[PTX_WGMMA] = ""
+    if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
+        trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
+    if SLOW_SUB_BUFFERS in info.quirks:
+        trials[ADDRESSES] = ""
+    return trials
+
+
+def _trials_on_cpus(info: DeviceInfo) -> dict[str, str]:
+    """Programs to build by quirk; an instruction of assembly only where the processor is known to have it."""
+    if info.generation not in _BYTE_DOTS:
+        return {}
+    width, flag, fours = _BYTE_DOTS[info.generation]
+    trials = {BYTE_PAIRS: _BYTE_PAIRS_TRIAL.replace("WIDTH", width)}
+    if flag in pocl.cpu_flags():
+        trials[BYTE_FOURS] = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("FOURS", fours)
+    return trials
 
 
 def fingerprint(info: DeviceInfo) -> str:

@@ -82,6 +82,18 @@ class Unpacking(Table):
 
 
 @dataclass(frozen=True)
+class ByteDots(Table):
+    """Products of rounded rows (kernels/quantized/rounded.py), in multiply-adds of a vector of floats."""
+
+    table = "byte_dots"
+
+    pairs: float  # an instruction's worth of four products by two that sum pairs, beside one that sums fours
+    finish: float  # sums of a group become floats and are scaled
+    spread: float  # a vector of four bytes a lane is taken out of words
+    rounding: float  # a vector of floats becomes bytes
+
+
+@dataclass(frozen=True)
 class IntegerDot(Table):
     """Products of 8-bit integers, four to an instruction (kernels/integer/dot4.py), in clock cycles."""
 

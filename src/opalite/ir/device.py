@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .device_family import HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT, SUB_GROUPS
+from .device_family import BYTE_FOURS, BYTE_PAIRS, HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT, SUB_GROUPS
 
 SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
 """Extensions with reductions over sub-groups."""
@@ -114,6 +114,11 @@ class DeviceInfo:
         if PTX_DOT in self.quirks:
             return "ptx"
         return "khr" if self.has("cl_khr_integer_dot_product") else ""
+
+    @property
+    def byte_dots(self) -> str:
+        """What a CPU sums products of bytes by, in vectors of `pack` lanes: "fours", "pairs" (in 16 bits), or ""."""
+        return "fours" if BYTE_FOURS in self.quirks else "pairs" if BYTE_PAIRS in self.quirks else ""
 
     @property
     def sub_groups(self) -> bool:

@@ -28,6 +28,8 @@ PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), f
 SUB_GROUPS = "sub_groups"  # sub_group_reduce_add and its like build, found by a trial where extensions list them
 PTX_WGMMA = "ptx_wgmma"  # PTX with wgmma and much local memory is taken for binaries (Hopper), found by a trial run
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
+BYTE_PAIRS = "byte_pairs"  # vpmaddubsw and vpmaddwd (AVX2, AVX-512) build by Clang's names, found by a trial
+BYTE_FOURS = "byte_fours"  # the processor has vpdpbusd (VNNI), and assembly in OpenCL C builds
 _LONG_LOOPS = 25  # a Mesa whose llvmpipe was seen to end no loop early
 
 

@@ -20,7 +20,7 @@ class Levels:
     codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
     zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
     goes; `block` 0 repeats nothing. A scale that lies elsewhere is a matrix with a row for each of q's. turned: the
-    constant is the transpose of that matrix.
+    constant is the transpose of that matrix. rounds: what it is multiplied by may be rounded to 8 bits, in groups.
     """
 
     codes: Array | StoredArray
@@ -30,6 +30,7 @@ class Levels:
     axis: int = 0
     block: int = 0
     turned: bool = False
+    rounds: bool = False
 
     @property
     def q(self) -> Array:

@@ -53,11 +53,13 @@ class QuantizedMatMul(MatrixProduct):
 
     Inputs a[..., M, K] of float32 or float16; b[K, N] of int8 or uint8, whose elements have `bits` bits; scale
     [N, ceil(K / block)] of float32 or float16; zero of one element or scale's shape, int8, uint8 or float32, or none
-    (0). Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block.
+    (0). Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block; rounds (bool):
+    kernels may round a to 8 bits, with a scale for each row and part of a block.
     """
 
     bits: int
     block: int
+    rounds: bool = False
 
     arity = 4
 
@@ -86,6 +88,11 @@ class QuantizedMatMul(MatrixProduct):
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
         return Cost(2.0 * outs[0].count * a.shape[-1], _moved(ins, outs, a, b.count * self.bits / 8))
+
+
+def may_round(op: Op) -> bool:
+    """Whether kernels of `op` may round floats to 8 bits, so that two of them differ by a step of those."""
+    return isinstance(op, QuantizedMatMul) and op.rounds
 
 
 @register_op

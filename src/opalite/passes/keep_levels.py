@@ -66,7 +66,7 @@ def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
     made: Op = QuantizedGather(bits=levels.bits, block=block)
     inputs = [q, node.input(1), *parts]
     if isinstance(op, MatMul):
-        made = QuantizedMatMul(trans_a=False, trans_b=trans_b, bits=levels.bits, block=block)
+        made = QuantizedMatMul(trans_a=False, trans_b=trans_b, bits=levels.bits, block=block, rounds=levels.rounds)
         inputs = [node.x, q, *parts]
     return Patch.replacing(node, node.with_(op=made, inputs=inputs))
 

@@ -224,6 +224,7 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         device.half_functions,
         device.half_sums,
         device.dot_product,
+        device.byte_dots,
         PTX_MMA in device.quirks,
         PTX_WGMMA in device.quirks,
         device.fp64,

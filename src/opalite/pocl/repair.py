@@ -183,7 +183,7 @@ def worker_environment(folder: str) -> dict[str, str]:
 def host_cpu_name() -> str:
     """LLVM's name for the kernel library that PoCL picks here; elsewhere than on x86 Linux the architecture."""
     machine = platform.machine().lower() or "host"
-    return llvm_cpu_name(_cpu_flags()) if sys.platform == "linux" and machine == "x86_64" else machine
+    return llvm_cpu_name(cpu_flags()) if sys.platform == "linux" and machine == "x86_64" else machine
 
 
 def llvm_cpu_name(flags: set[str]) -> str:
@@ -218,7 +218,8 @@ def _peek(address: int, count: int) -> bytes:
         return b""
 
 
-def _cpu_flags() -> set[str]:
+def cpu_flags() -> set[str]:
+    """What the system says that an x86 processor has, by its names; empty where it does not say."""
     try:
         with open("/proc/cpuinfo") as f:
             for line in f:

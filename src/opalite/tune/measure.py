@@ -19,6 +19,7 @@ from ..kernels.base import Binding
 from ..kernels.meetings import meeting
 from ..kernels.placed import place_node
 from ..ops.elementwise import PlaceCast
+from ..ops.quantized_matmul import may_round
 from ..run.execute.one_node import NodeRun, OneNode
 from .levels import Trial
 from .stopwatch import time_launches
@@ -125,7 +126,8 @@ class NodeBench:
         rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
         for v, got, want in zip(self.node.outputs, found, self._expected, strict=True):
             stored = v.type.storage if isinstance(self.node.op, PlaceCast) else column(self.node.precision, v.dtype)
-            why = difference(got, want, tolerance("tuning", stored), rounded)
+            what = "rounded node" if may_round(self.node.op) else "tuning"
+            why = difference(got, want, tolerance(what, stored), rounded)
             if why:
                 raise WrongResultError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
         self._checked.add(trial)

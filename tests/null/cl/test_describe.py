@@ -16,7 +16,16 @@ import pytest
 from opalite.cl import describe as module
 from opalite.cl.describe import describe, fingerprint, location, with_trials
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import FP16_UNLISTED, HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, PTX_WGMMA
+from opalite.ir.device_family import (
+    BYTE_FOURS,
+    BYTE_PAIRS,
+    FP16_UNLISTED,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PTX_DOT,
+    PTX_MMA,
+    PTX_WGMMA,
+)
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
 
@@ -110,6 +119,24 @@ def test_listed_half_and_cpus_are_not_tried(builds: list[str]) -> None:
     assert with_trials(None, replace(NVIDIA, fp16=True, extensions=())).quirks == ()
     assert not with_trials(None, replace(NVIDIA, kind="cpu")).fp16
     assert not builds
+
+
+def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each width with its own instructions; sums of fours where the system names them, whatever was found elsewhere."""
+    cpu = DeviceInfo.from_json((FOLDER / "pocl_avx512.json").read_text())
+    plain = replace(cpu, quirks=())
+    flags = {"avx512f", "avx512_vnni"}
+    monkeypatch.setattr(module.pocl, "cpu_flags", lambda: flags)
+    assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
+    assert with_trials(None, plain).byte_dots == "fours"
+    assert len(builds) == 2
+    assert all("512" in source for source in builds)
+    flags.remove("avx512_vnni")  # another machine with the same folder
+    assert with_trials(None, plain).byte_dots == "pairs"
+    flags.add("avx_vnni")
+    assert with_trials(None, replace(plain, generation="avx2", driver="another")).byte_dots == "fours"
+    assert "{vex} vpdpbusd" in builds[-1]
+    assert with_trials(None, replace(plain, generation="sse")).byte_dots == ""
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 3}'])

@@ -12,6 +12,8 @@ from opalite.ir import device_family
 from opalite.ir.device import DeviceInfo
 from opalite.ir.device_family import (
     ADDRESSES,
+    BYTE_FOURS,
+    BYTE_PAIRS,
     FP16_UNLISTED,
     HALF_TYPES,
     PTX_DOT,
@@ -52,7 +54,7 @@ def test_family_is_what_the_names_tell(file: Path) -> None:
         found.wave_size,
         found.lanes,
     )
-    tried = {FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, PTX_WGMMA, ADDRESSES}
+    tried = {BYTE_FOURS, BYTE_PAIRS, FP16_UNLISTED, HALF_TYPES, PTX_DOT, PTX_MMA, PTX_WGMMA, ADDRESSES}
     assert set(found.quirks) - {SLOW_SUB_BUFFERS} == set(d.quirks) - tried - {SLOW_SUB_BUFFERS}
     assert (SLOW_SUB_BUFFERS in found.quirks) == bool({SLOW_SUB_BUFFERS, ADDRESSES} & set(d.quirks))
 

@@ -37,13 +37,14 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     scales = _matrix(ctx, 2, rows, blocks)
     # Without g_idx, element k belongs to block k // block_size.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
+    rounds = int(ctx.attr("accuracy_level", 0)) == 4
     if group is not None and (group != np.arange(columns) // block).any():
         if zeros.size > 1:
             zeros = zeros[:, group]
         all_scales = scales.read() if isinstance(scales, StoredArray) else scales
-        levels = Levels(codes, all_scales[:, group], zeros, bits)
+        levels = Levels(codes, all_scales[:, group], zeros, bits, rounds=rounds)
     else:
-        levels = Levels(codes, scales, zeros, bits, 1, block)
+        levels = Levels(codes, scales, zeros, bits, 1, block, rounds=rounds)
     y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
     bias = ctx.get(5)
     return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)

@@ -81,10 +81,10 @@ class QuantizedRows(QuantizedMatmul):
         return None
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        return {"MR": _tile_rows(p)}
+        return {"MR": tile_rows(p)}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        widen = ceil_div(p.sizes.m, _tile_rows(p)) * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
+        widen = ceil_div(p.sizes.m, tile_rows(p)) * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
         return super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
@@ -93,7 +93,7 @@ class QuantizedRows(QuantizedMatmul):
         return self.made("quantized_rows", p, params, grid, GROUP)
 
 
-def _tile_rows(p: MatmulProblem) -> int:
+def tile_rows(p: MatmulProblem) -> int:
     """Rows of a tile: as even as they can be."""
     m, most = max(1, p.sizes.m), most_rows(p.device.pack)
     if m <= most:
@@ -131,13 +131,13 @@ class QuantizedPanel(QuantizedMatmul):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         s, tile = p.sizes, params["MR"]
         panels = ceil_div(s.n, panel_width(p.device))
-        rows = params["ROWS"] or _balanced_rows(s.m, panels, tile, p.device.compute_units)
+        rows = params["ROWS"] or balanced_rows(s.m, panels, tile, p.device.compute_units)
         rows = ceil_div(rows, tile) * tile
         grid = (panels, ceil_div(s.m, rows), 1)
         return self.made("quantized_panel", p, params, grid, GROUP, rows=rows)
 
 
-def _balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
+def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
     """Rows for each work-item: evenly many, at most what it keeps sums of, and as many as leave every core several."""
     pieces = at_least([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, at_least([1, panels]))])
     rows: int = at_least([tile, ceil_div(ceil_div(m, pieces), tile) * tile])

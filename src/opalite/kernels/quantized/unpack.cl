@@ -46,3 +46,11 @@
 #define ZEROS_PARAM global const float *restrict zeros,
 #define MIDDLE(n, i) (1.0f + LOAD_AT(float, n, zeros + (i)) / LEVELS)
 #endif
+// ZERO(n, i): z alone, where there are several.
+#if ZEROS == 0
+#define ZERO(n, i) ((VEC_T(float, n))0)
+#elif ZEROS == 1
+#define ZERO(n, i) (CONVERT_N(n, float)(LOAD_AT(uchar, n, zeros + (i))))
+#else
+#define ZERO(n, i) (LOAD_AT(float, n, zeros + (i)))
+#endif

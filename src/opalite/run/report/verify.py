@@ -24,6 +24,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.precision import PrecisionPolicy
 from ...ir.tolerances import Column, column, largest_difference, magnitude, tolerance
 from ...ops.elementwise import Elementwise, PlaceCast
+from ...ops.quantized_matmul import may_round
 from ...ops.reference import run_reference
 from ...passes.pipeline import place
 from ...plan.bundle import is_bundle
@@ -111,7 +112,8 @@ def verify_model(
     for arg, w, g in zip(imported.outputs, wanted, got, strict=True):
         if isinstance(w, np.ndarray) and isinstance(g, np.ndarray) and w.dtype.kind != "O":
             stored = column(base, DType.of(w))
-            verifier.found.outputs.append(verifier.check(f"output '{arg.name}'", "", g, w, "model", stored))
+            row = "quantised model" if verifier.rounds else "model"
+            verifier.found.outputs.append(verifier.check(f"output '{arg.name}'", "", g, w, row, stored))
     return verifier.found
 
 
@@ -119,6 +121,7 @@ class _Verifier:
     def __init__(self, compiler: Compiler, tolerance: Tolerance) -> None:
         self.rt = compiler.rt
         self.found = Verification(compiler.rt.info.name)
+        self.rounds = False  # whether products round floats to 8 bits, as the model allows
         self._compiler = compiler
         self._tolerance = tolerance
         self._placed: dict[tuple[Segment, tuple[int, ...]], Graph] = {}  # by their symbols' sizes
@@ -163,6 +166,7 @@ class _Verifier:
         for node in graph.nodes:
             arrays = [None if v is None else array(v) for v in node.inputs]
             outs = _reference(node, arrays)
+            self.rounds |= may_round(node.op)
             if compare and node.chosen.kernel is not None and any(o.type.count for o in node.outputs):
                 self._compare(node, arrays, outs)
             known.update(zip(node.outputs, outs, strict=False))
@@ -182,7 +186,8 @@ class _Verifier:
             return
         for v, w, g in zip(node.outputs, wanted, got, strict=True):
             held = v.type.storage if isinstance(node.op, PlaceCast) else column(node.precision, v.dtype)
-            check = self.check(node.label, kernel.name, g, w, "node", held, _rounds(node, v))
+            row = "rounded node" if may_round(node.op) else "node"
+            check = self.check(node.label, kernel.name, g, w, row, held, _rounds(node, v))
             self.found.nodes.append(check)
 
     def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:

@@ -1,0 +1,139 @@
+"""QuantizedMatMul whose rows may be rounded to bytes: sums of products of integers, four to an instruction of a CPU."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.tables import ByteDots
+from ...ir.device import DeviceInfo
+from ...ops.base import Cost
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..base import Arg, Launch, Params, Scratch, Space, ceil_div
+from ..codegen.epilogue import rows_epilogue
+from ..matmul.problem import MatmulProblem
+from ..registry import register
+from ..sources import STORAGE
+from .matmul import GROUP, TILES, QuantizedMatmul, balanced_rows, most_rows, tile_rows
+from .words import VECTORS, panel_width, words_args
+
+LONGEST = 128  # numbers of a row that share a scale at most: bytes.cl has room for so many
+_DOTS = {"": 0, "pairs": 1, "fours": 2}
+
+
+def group_of(block: int, columns: int) -> int:
+    """Numbers of a row that share a scale: a block's, or a part of a block that goes into it; 0 where none does."""
+    if block >= columns:
+        return min(LONGEST, columns)
+    size = block if block <= LONGEST else LONGEST
+    return 0 if size % 16 or block % size else size
+
+
+class RoundedMatmul(QuantizedMatmul):
+    """What the kernels on rounded rows share: the launch that rounds them, in groups along the sum."""
+
+    entry: ClassVar[str]
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
+        if not op.rounds:
+            return "the model wants sums of floats: no accuracy_level 4"
+        if not p.device.is_cpu or not dots:
+            return "the device has no sums of products of bytes in vectors"
+        if dots == "pairs" and op.bits > 4:
+            return "pairs of products of 8 bits exceed the 16 bits that they are summed in"
+        if not group_of(op.block, _columns(p)):
+            return f"blocks of {op.block} numbers are no whole number of groups"
+        zero = p.node.get(3)
+        if zero is not None and zero.dtype.is_float and zero.type.count == 1:
+            return "the one zero point is a fraction"
+        return super().refuse(p)
+
+    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+        return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack, "DOTS": _DOTS[device.byte_dots]}
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        return "the sums do not fit the registers" if params["MR"] > most_rows(p.device.pack) else None
+
+    def rounded(self, p: MatmulProblem, params: Params, grid: tuple[Any, ...], **more: Arg) -> list[Launch]:
+        """The launch that rounds rows, and that of the product, which has `more` arguments."""
+        node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, _columns(p)
+        size = group_of(op.block, k)
+        groups = ceil_div(k, size)
+        stride = s.m + max(self.space["MR"]) - 1  # the last tile reads as many rows past the end
+        args: dict[str, Arg] = {"M": s.m, "K": k, "stride": stride, "group": size}
+        args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
+        args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
+        weights, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panel_width(p.device))
+        middle = weights.pop("middle")
+        assert isinstance(middle, float)
+        defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "BITS": op.bits}
+        first = Launch("round_rows", {**args, "a": node.x}, (stride, 1, 1), GROUP, defines, source="quantized/round.cl")
+        epilogue = rows_epilogue(node, p.device)
+        args |= {**weights, "y": node.y, "N": s.n, "groups": max(1, op.block // size)}
+        args |= {"zero": round((middle - 1.0) * (1 << op.bits)), **more, **epilogue.args}
+        defines |= {**own, **self.defines(p.device, params)}
+        return [first, Launch(self.entry, args, grid, GROUP, defines, epilogue.prelude)]
+
+    def cost_of(self, p: MatmulProblem, tiles: float, rows: float, spread: float) -> float:
+        """Seconds of `tiles` tiles of `rows` rows that spread numbers into bytes `spread` times."""
+        c, s, op = ByteDots.of(p.device), p.sizes, p.node.as_(QuantizedMatMul)
+        size = max(1, group_of(op.block, _columns(p)))
+        pair = c.pairs if p.device.byte_dots == "pairs" else 1.0
+        vectors = s.n * s.k / p.device.pack
+        dots = tiles * rows * vectors * (pair / 4 + c.finish / size)
+        clocks = dots + spread * vectors * c.spread / 4 + s.m * s.k / p.device.pack * c.rounding
+        return 2 * p.device.pack * clocks / (p.device.peak_flops * self.share(p.device))
+
+
+def _columns(p: MatmulProblem) -> int:
+    """The terms of a sum: the matrix is a constant."""
+    b = p.node.input(1)
+    return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
+
+
+@register
+class RoundedRows(RoundedMatmul):
+    """A panel's words are spread into bytes in registers, for MR rows at once."""
+
+    source, entry = "quantized/bytes_rows.cl", "bytes_rows"
+    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return {"MR": tile_rows(p)}
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        rows = tile_rows(p)
+        tiles = ceil_div(max(1, p.sizes.m), rows)
+        return max(self.cost_of(p, tiles, rows, tiles), cost.bytes / p.device.bandwidth) + 2 * p.device.launch_s
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        s = p.sizes
+        return self.rounded(p, params, (ceil_div(s.n, panel_width(p.device)), ceil_div(s.m, params["MR"]), 1))
+
+
+@register
+class RoundedPanel(RoundedMatmul):
+    """A group of a panel is spread into bytes in the first-level cache, once for many rows."""
+
+    source, entry = "quantized/bytes_panel.cl", "bytes_panel"
+    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["ROWS"] > TILES * params["MR"]:
+            return f"a work-item keeps the sums of {TILES} tiles"
+        return super().illegal(p, params)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return {"MR": most_rows(p.device.pack), "ROWS": 0}
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        m, tile = max(1, p.sizes.m), most_rows(p.device.pack)
+        clocks = self.cost_of(p, ceil_div(m, tile), tile, 2 * ceil_div(m, TILES * tile))
+        return max(clocks, cost.bytes / p.device.bandwidth) + 2 * p.device.launch_s
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        s, tile = p.sizes, params["MR"]
+        panels = ceil_div(s.n, panel_width(p.device))
+        rows = params["ROWS"] or balanced_rows(s.m, panels, tile, p.device.compute_units)
+        rows = ceil_div(rows, tile) * tile
+        return self.rounded(p, params, (panels, ceil_div(s.m, rows), 1), rows=rows)
