@@ -8,10 +8,9 @@ import math
 import zlib
 from typing import Any
 
-import numpy as np
-
+from ..wire.classes import largest
 from ..wire.datatypes import raw_from_array
-from ..wire.failures import Invalid, ServeError
+from ..wire.failures import ServeError
 from ..wire.messages import InferResponse, Tensor
 from .body import Headers
 from .jsontensors import write_json
@@ -86,22 +85,6 @@ def _output(tensor: Tensor, wanted: Wanted, batched: bool, behind: list[Any]) ->
     else:
         told["data"] = write_json(f"output '{tensor.name}'", tensor.datatype, tensor.array)
     return told
-
-
-def largest(tensor: Tensor, classes: int, batched: bool) -> Tensor:
-    """The classification extension: for each request of a batch its largest elements, as texts VALUE:INDEX."""
-    array = tensor.array
-    if tensor.datatype in ("BYTES", "BOOL"):
-        raise Invalid(f"output '{tensor.name}' is {tensor.datatype}, of which there are no classes")
-    is_batch = batched and array.ndim > 0
-    rows = array.reshape(array.shape[0], -1) if is_batch else array.reshape(1, -1)
-    count = min(classes, rows.shape[1])
-    order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :count]
-    form = "%d:%d" if array.dtype.kind in "iu" else "%f:%d"
-    texts = np.empty(order.shape, object)
-    for place, index in np.ndenumerate(order):
-        texts[place] = (form % (rows[place[0], index], index)).encode()
-    return Tensor(tensor.name, "BYTES", texts if is_batch else texts[0])
 
 
 def encoding_for(headers: Headers, answer: Answer) -> bytes:

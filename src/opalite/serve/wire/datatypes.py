@@ -121,6 +121,8 @@ def count_of(shape: Sequence[int], what: str) -> int:
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
             raise Invalid(f"{what}: a shape has numbers from 0 on, got {list(shape)!r}")
+    if math.prod(size or 1 for size in shape) >= 1 << 60:  # which NumPy refuses, also where another size is 0
+        raise Invalid(f"{what}: a tensor of shape {list(shape)!r} is larger than any memory")
     return math.prod(shape)
 
 

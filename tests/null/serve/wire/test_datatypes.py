@@ -56,7 +56,8 @@ def test_bytes_go_there_and_back() -> None:
         ("BYTES", (1,), b"\x02\x00\x00\x00a", "has 2 bytes, but 1 are left"),
         ("BYTES", (2,), b"\x03\x00\x00\x00abc\x00", "the bytes end at element 1 of 2"),
         ("BYTES", (1,), b"\x00\x00\x00\x00a", "1 bytes are left"),
-        ("BYTES", (1 << 62,), b"\x00\x00\x00\x00", "4 bytes each and more"),
+        ("BYTES", (1 << 50,), b"\x00\x00\x00\x00", "4 bytes each and more"),
+        ("FP32", (0, 1 << 62, 1 << 62), b"", "larger than any memory"),
     ],
 )
 def test_what_does_not_fit_is_named(datatype: str, shape: tuple[int, ...], raw: bytes, reason: str) -> None:

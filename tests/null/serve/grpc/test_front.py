@@ -1,0 +1,128 @@
+"""Ports, keys, TLS and the end of the gRPC server; its health service."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from opalite.errors import InputError
+from opalite.serve.grpc.front import GrpcFront, GrpcSettings
+from opalite.serve.launch import serving
+from opalite.serve.proto.messages import HealthCheckResponse, message_class
+from opalite.serve.wire.key import Key
+
+from ....helpers.serving import Double
+from .test_service import two, wait_for
+
+REQUEST = message_class("grpc.health.v1.HealthCheckRequest")
+STATUS = HealthCheckResponse.ServingStatus
+
+
+def check(address: str, service: str = "", metadata: Any = None) -> str:
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/grpc.health.v1.Health/Check")
+        answer = call(REQUEST(service=service).SerializeToString(), metadata=metadata)
+        return str(STATUS.Name(HealthCheckResponse.FromString(answer).status))
+
+
+def test_health_of_the_server_and_of_models(served: tuple[Double, str]) -> None:
+    double, address = served
+    assert check(address) == check(address, "inference.GRPCInferenceService") == check(address, "sums") == "SERVING"
+    double.unloaded.add("flags")
+    assert check(address, "flags") == "NOT_SERVING"
+    with pytest.raises(grpc.RpcError) as e:
+        check(address, "nothing")
+    assert e.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_a_watch_tells_what_changes(served: tuple[Double, str]) -> None:
+    double, address = served
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        states = call(REQUEST(service="picture").SerializeToString())
+        assert HealthCheckResponse.FromString(next(states)).status == STATUS.Value("SERVING")
+        double.unloaded.add("picture")
+        assert HealthCheckResponse.FromString(next(states)).status == STATUS.Value("NOT_SERVING")
+        double.unloaded.discard("picture")
+        assert HealthCheckResponse.FromString(next(states)).status == STATUS.Value("SERVING")
+        states.cancel()
+        unknown = call(REQUEST(service="nothing").SerializeToString())
+        assert HealthCheckResponse.FromString(next(unknown)).status == STATUS.Value("SERVICE_UNKNOWN")
+        unknown.cancel()
+
+
+def test_a_key_is_asked_for_but_by_probes() -> None:
+    front = GrpcFront(GrpcSettings(port=0, key=Key("a long secret".replace(" ", "-"))))
+    assert not front.is_open
+    with serving(Double, [front]) as (address,):
+        place = address.removeprefix("grpc://")
+        client = triton.InferenceServerClient(place)
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert check(place) == "SERVING"
+        for call in (
+            lambda: client.infer("sums", two()),
+            lambda: client.get_server_metadata(),
+            lambda: client.infer("sums", two(), headers={"x-api-key": "a-long-secreT"}),
+        ):
+            with pytest.raises(InferenceServerException) as e:
+                call()
+            assert e.value.status() == "StatusCode.UNAUTHENTICATED"
+            assert "a-long" not in e.value.message()
+        for headers in ({"authorization": "Bearer a-long-secret"}, {"x-api-key": "a-long-secret"}):
+            assert client.infer("sums", two(), headers=headers).as_numpy("sum").shape == (2, 4)
+        with grpc.insecure_channel(place) as channel:
+            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            with pytest.raises(grpc.RpcError) as refused:
+                list(stream(iter([b""])))
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_health_asks_for_the_key_where_it_is_not_open() -> None:
+    with serving(Double, [GrpcFront(GrpcSettings(port=0, key=Key("secret-key"), open_health=False))]) as (address,):
+        place = address.removeprefix("grpc://")
+        with pytest.raises(grpc.RpcError) as e:
+            check(place)
+        assert e.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert check(place, metadata=(("x-api-key", "secret-key"),)) == "SERVING"
+
+
+def test_what_was_accepted_is_answered_when_the_server_stops() -> None:
+    double, found = Double(slow_s=0.5), []
+    with serving(lambda: double, [GrpcFront(GrpcSettings(port=0))], grace_s=10) as (address,):
+        client = triton.InferenceServerClient(address.removeprefix("grpc://"))
+        thread = threading.Thread(target=lambda: found.append(client.infer("sums", two()).as_numpy("sum").shape))
+        thread.start()
+        wait_for(lambda: bool(double.requests))
+    thread.join(10)
+    assert found == [(2, 4)]
+    assert double.cancelled == 0
+
+
+def test_a_port_that_is_taken_or_a_host_that_is_none_is_an_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} of 127.0.0.1 is in use"):
+            GrpcFront(GrpcSettings(port=port))
+    with pytest.raises(InputError, match="is no address of this machine"):
+        GrpcFront(GrpcSettings(host="no.such.host.invalid"))
+    front = GrpcFront(GrpcSettings(port=0))
+    front.close()
+    assert GrpcFront(GrpcSettings(host="0.0.0.0", port=0)).is_open
+
+
+def test_a_certificate_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    front = GrpcFront(GrpcSettings(port=0, tls_cert=str(tmp_path / "no.pem"), tls_key=str(tmp_path / "no.key")))
+    with pytest.raises(InputError, match=r"no\.key cannot be read"):
+        asyncio.run(front.start(Double()))
+    front.close()
