@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..extras import need
-from .serve_options import engine_options, http_options, http_settings, server_settings
+from .serve_options import engine_options, grpc_options, grpc_settings, http_options, http_settings, server_settings
 
 _HTTP = (
     "host", "port", "api_key_file", "open_health", "tls_cert", "tls_key", "max_body_mb", "max_connections",
@@ -19,11 +19,19 @@ _HTTP = (
 @click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...", type=click.Path())
 @engine_options
 @http_options
+@grpc_options
 @click.option(
     "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped."
 )
-def command(models: tuple[str, ...], repository: str | None, grace: float, **given: Any) -> None:
-    """Serve models over HTTP by the Open Inference Protocol (v2), to Triton's and KServe's clients.
+def command(
+    models: tuple[str, ...],
+    repository: str | None,
+    grpc_port: int | None,
+    grpc_host: str | None,
+    grace: float,
+    **given: Any,
+) -> None:
+    """Serve models over HTTP and gRPC by the Open Inference Protocol (v2), to Triton's and KServe's clients.
 
     MODEL is an .onnx file, an .opal bundle or the folder of a language model; it is called as the file is, or NAME.
     SIGTERM and Ctrl+C finish what was accepted and end the server with status 0.
@@ -33,8 +41,15 @@ def command(models: tuple[str, ...], repository: str | None, grace: float, **giv
         need(package, "serving over HTTP", "serve")
     from ..serve.engine.server import Server
     from ..serve.http.front import HttpFront
-    from ..serve.launch import run
+    from ..serve.launch import Front, run
 
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
+    over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
-    run(lambda: Server(settings), [HttpFront(http)], grace, click.echo)
+    fronts: list[Front] = [HttpFront(http)]
+    if over_grpc is not None:
+        need("grpc", "serving over gRPC", "serve")
+        from ..serve.grpc.front import GrpcFront
+
+        fronts.append(GrpcFront(over_grpc))
+    run(lambda: Server(settings), fronts, grace, click.echo)

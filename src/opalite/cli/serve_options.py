@@ -1,4 +1,4 @@
-"""Options of `opalite serve`: those of the engine, and those of HTTP."""
+"""Options of `opalite serve`: those of the engine, those of HTTP, and those of gRPC."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .options import PRECISION_HELP
 
 if TYPE_CHECKING:
     from ..serve.engine.config import ServerSettings
+    from ..serve.grpc.front import GrpcSettings
     from ..serve.http.front import HttpSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +57,13 @@ _ENGINE = (
     ),
 )
 
+_GRPC = (
+    click.option(
+        "--grpc-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve gRPC too, at this port; 0: any."
+    ),
+    click.option("--grpc-host", metavar="ADDRESS", help="Address that gRPC listens at.  [default: --host]"),
+)
+
 _HTTP = (
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
     click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
@@ -79,6 +87,13 @@ def engine_options(fn: F) -> F:
 def http_options(fn: F) -> F:
     """Address, key, TLS and limits."""
     for option in reversed(_HTTP):
+        fn = option(fn)
+    return fn
+
+
+def grpc_options(fn: F) -> F:
+    """Whether and where gRPC is served."""
+    for option in reversed(_GRPC):
         fn = option(fn)
     return fn
 
@@ -124,3 +139,18 @@ def http_settings(
     wanted = {"body_bytes": body, "connections": max_connections, "body_s": body_timeout}
     limits = Limits(**{name: value for name, value in wanted.items() if value is not None})  # type: ignore[arg-type]
     return HttpSettings(host, port, find_key(api_key_file), open_health, tls_cert, tls_key, limits)
+
+
+def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettings) -> GrpcSettings | None:
+    """What the gRPC front is told: key, certificate and size of requests are HTTP's. None where it is not wanted."""
+    if grpc_port is None:
+        if grpc_host is not None:
+            raise OptionError("--grpc-host is where --grpc-port is served: give a port too")
+        return None
+    from ..serve.grpc.front import GrpcSettings
+    from ..serve.grpc.limits import Limits
+
+    limits = Limits(message_bytes=http.limits.body_bytes, elements=http.limits.elements, tensors=http.limits.tensors)
+    return GrpcSettings(
+        grpc_host or http.host, grpc_port, http.key, http.open_health, http.tls_cert, http.tls_key, limits
+    )

@@ -1,0 +1,30 @@
+"""What the options of `opalite serve` tell the gRPC front."""
+
+from __future__ import annotations
+
+import pytest
+
+from opalite.cli.serve_options import grpc_settings
+from opalite.errors import OptionError
+from opalite.serve.http.front import HttpSettings
+from opalite.serve.http.limits import Limits
+from opalite.serve.wire.key import Key
+
+
+def test_grpc_has_the_key_the_certificate_and_the_limits_of_http() -> None:
+    key = Key("a-secret")
+    http = HttpSettings("::1", 8000, key, False, "cert.pem", "key.pem", Limits(body_bytes=1000, elements=7))
+    found = grpc_settings(8001, None, http)
+    assert found is not None
+    assert (found.host, found.port, found.key, found.open_health) == ("::1", 8001, key, False)
+    assert (found.tls_cert, found.tls_key) == ("cert.pem", "key.pem")
+    assert (found.limits.message_bytes, found.limits.elements) == (1000, 7)
+    other = grpc_settings(0, "0.0.0.0", http)
+    assert other is not None
+    assert other.host == "0.0.0.0"
+
+
+def test_grpc_is_not_served_unless_a_port_is_given() -> None:
+    assert grpc_settings(None, None, HttpSettings()) is None
+    with pytest.raises(OptionError, match="give a port too"):
+        grpc_settings(None, "127.0.0.1", HttpSettings())
