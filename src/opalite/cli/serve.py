@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from ..errors import OptionError
 from ..extras import need
-from .serve_options import engine_options, grpc_options, grpc_settings, http_options, http_settings, server_settings
+from .serve_options import (
+    engine_options,
+    grpc_options,
+    grpc_settings,
+    http_options,
+    http_settings,
+    server_settings,
+    watch_options,
+)
 
 _HTTP = (
     "host", "port", "api_key_file", "open_health", "tls_cert", "tls_key", "max_body_mb", "max_connections",
@@ -20,6 +29,7 @@ _HTTP = (
 @engine_options
 @http_options
 @grpc_options
+@watch_options
 @click.option(
     "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped."
 )
@@ -28,6 +38,10 @@ def command(
     repository: str | None,
     grpc_port: int | None,
     grpc_host: str | None,
+    metrics: bool,
+    metrics_port: int | None,
+    log_format: Literal["text", "json"],
+    log_requests: bool,
     grace: float,
     **given: Any,
 ) -> None:
@@ -39,17 +53,40 @@ def command(
     """
     for package in ("starlette", "uvicorn", "httptools"):
         need(package, "serving over HTTP", "serve")
+    if not metrics and metrics_port is not None:
+        raise OptionError("--metrics-port is where metrics are shown: --no-metrics keeps none")
+    from starlette.routing import Route
+
     from ..serve.engine.server import Server
+    from ..serve.engine.watcher import Watcher, Watchers
     from ..serve.http.front import HttpFront
     from ..serve.launch import Front, run
+    from ..serve.watch.logs import EventLog, set_up_logs
+    from ..serve.watch.spans import find_spans
 
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
-    fronts: list[Front] = [HttpFront(http)]
+    watchers: list[Watcher] = [EventLog(log_requests)]
+    if (spans := find_spans()) is not None:
+        watchers.append(spans)
+    more: list[Route] = []
+    fronts: list[Front] = []
+    if metrics:
+        need("prometheus_client", "showing metrics", "serve")
+        from ..serve.watch.metrics import Metrics
+        from ..serve.watch.scrape import MetricsFront, metrics_route
+
+        kept = Metrics()
+        watchers.append(kept)
+        more.append(metrics_route(kept))
+        if metrics_port is not None:
+            fronts.append(MetricsFront(kept, http.host, metrics_port))
+    fronts.insert(0, HttpFront(http, more))
     if over_grpc is not None:
         need("grpc", "serving over gRPC", "serve")
         from ..serve.grpc.front import GrpcFront
 
         fronts.append(GrpcFront(over_grpc))
-    run(lambda: Server(settings), fronts, grace, click.echo)
+    set_up_logs(log_format)
+    run(lambda: Server(settings, Watchers(watchers)), fronts, grace, click.echo)

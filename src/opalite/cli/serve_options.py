@@ -1,4 +1,4 @@
-"""Options of `opalite serve`: those of the engine, those of HTTP, and those of gRPC."""
+"""Options of `opalite serve`: those of the engine, those of HTTP and of gRPC, and what it shows of itself."""
 
 from __future__ import annotations
 
@@ -64,6 +64,15 @@ _GRPC = (
     click.option("--grpc-host", metavar="ADDRESS", help="Address that gRPC listens at.  [default: --host]"),
 )
 
+_WATCH = (
+    click.option("--metrics/--no-metrics", default=True, show_default=True, help="/metrics for Prometheus."),
+    click.option(
+        "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Show metrics at this port too, no key."
+    ),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    click.option("--log-requests", is_flag=True, help="A line for each request."),
+)
+
 _HTTP = (
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
     click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
@@ -94,6 +103,13 @@ def http_options(fn: F) -> F:
 def grpc_options(fn: F) -> F:
     """Whether and where gRPC is served."""
     for option in reversed(_GRPC):
+        fn = option(fn)
+    return fn
+
+
+def watch_options(fn: F) -> F:
+    """Metrics and logs."""
+    for option in reversed(_WATCH):
         fn = option(fn)
     return fn
 

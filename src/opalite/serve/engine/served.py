@@ -269,6 +269,7 @@ class ServedVersion:
                 self._succeed(ticket, response, device, job, size)
         if self._queue.count:
             self._dispatch()
+        self._watchers.queued(self.name, self.version, self._queue.count)
         if not self._held and not self._queue.count:
             self._idle.set()
 

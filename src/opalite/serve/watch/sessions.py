@@ -1,0 +1,68 @@
+"""What the sessions of the workers count (docs/stats.md), as metrics that go on where a worker is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+_PLANS = {"made": "plans_made", "loaded": "plans_loaded"}
+_PROGRAMS = {
+    "built": "programs_built",
+    "built_behind": "programs_built_behind",
+    "loaded": "programs_loaded",
+    "shared": "programs_shared",
+}
+_AT = ("model", "version", "device")
+_Place = tuple[str, str, str]
+
+
+class Sessions:
+    """Sums over workers: of each, what it counted since it was last heard of is added."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        r = registry
+        self._plans = Counter("opalite_plans", "Plans made, or loaded from a cache.", (*_AT, "origin"), registry=r)
+        self._programs = Counter(
+            "opalite_programs", "Device programs: built while a request waited, behind it, loaded.", (*_AT, "origin"),
+            registry=r,
+        )  # fmt: skip
+        self._waits = Counter("opalite_session_wait_seconds", "Waits in sessions.", (*_AT, "cause"), registry=r)
+        self._bytes = Gauge("opalite_session_memory_bytes", "Memory that sessions hold.", (*_AT, "kind"), registry=r)
+        self._counts: dict[int, dict[tuple[str, str], float]] = {}
+        self._held: dict[int, tuple[_Place, Mapping[str, int]]] = {}
+
+    def tell(self, pid: int, at: _Place, stats: Mapping[str, Any]) -> None:
+        """Take in what `session.stats().to_raw()` says in worker `pid`, on model, version and device `at`."""
+        for counter, names in ((self._plans, _PLANS), (self._programs, _PROGRAMS)):
+            for origin, name in names.items():
+                self._add(counter, pid, at, origin, name, float(stats.get(name, 0)))
+        for cause, ms in stats.get("waits_ms", {}).items():
+            self._add(self._waits, pid, at, cause, f"wait {cause}", ms / 1e3)
+        self._held[pid] = at, dict(stats.get("bytes", {}))
+        self._show(at)
+
+    def forget(self, pid: int) -> None:
+        """A worker has ended: its memory is free, what it counted stays counted."""
+        self._counts.pop(pid, None)
+        gone = self._held.pop(pid, None)
+        if gone is not None:
+            self._show(gone[0], gone[1])
+
+    def _add(self, counter: Counter, pid: int, at: _Place, label: str, name: str, value: float) -> None:
+        last = self._counts.setdefault(pid, {})
+        key = (at[0] + "\0" + at[1], name)
+        grown = value - last.get(key, 0.0)
+        last[key] = value
+        if grown > 0:
+            counter.labels(*at, label).inc(grown)
+
+    def _show(self, at: _Place, gone: Mapping[str, int] | None = None) -> None:
+        sums = dict.fromkeys(gone or (), 0)
+        for other, held in self._held.values():
+            if other == at:
+                for kind, size in held.items():
+                    sums[kind] = sums.get(kind, 0) + size
+        for kind, size in sums.items():
+            self._bytes.labels(*at, kind).set(size)
