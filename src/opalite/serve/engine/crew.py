@@ -34,7 +34,7 @@ class Employer(Protocol):
 
 
 class Crew:
-    """`ready` has the workers that take batches, with their devices' names."""
+    """`ready` has the workers that take batches, with their devices' ids."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Crew:
         self.ready: dict[WorkerProcess, str] = {}
         self._employer, self._places, self._depth, self._timeout_s = employer, places, depth, timeout_s
         self._watchers, self._new_process = watchers, new_process
-        self._all: set[WorkerProcess] = set()
+        self._all: dict[WorkerProcess, str] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._failures = 0  # one after the other
 
@@ -86,6 +86,8 @@ class Crew:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         await asyncio.gather(*(w.stop() for w in list(self._all)))
+        for worker, device in self._all.items():
+            self._tell("stopped", device, worker.pid)
 
     async def _keep(self, device: str, first: asyncio.Future[None]) -> None:
         """See to it that there is a worker in one place."""
@@ -105,8 +107,7 @@ class Crew:
                     first.set_result(None)
                 await asyncio.shield(worker.ended)
                 self.ready.pop(worker, None)
-                self._all.discard(worker)
-                self._tell("lost", device, worker.pid, await worker.describe_end())
+                self._tell("lost", self._all.pop(worker, device), worker.pid, await worker.describe_end())
                 if time.monotonic() - born < _SHORT_LIFE_S:
                     self._count(NotReady("workers end as soon as they start"))
                 else:
@@ -117,16 +118,16 @@ class Crew:
     async def _open(self, device: str, quickly: bool) -> WorkerProcess:
         started = time.monotonic()
         worker = self._new_process()
-        self._all.add(worker)
+        self._all[worker] = device
         self._tell("starting", device, worker.pid)
         employer = self._employer
         try:
             opening = employer.opening(device, quickly)
             told = await worker.open(opening, employer.version, self._depth, self._timeout_s)
-            self.ready[worker] = told["device"]
+            self.ready[worker] = self._all[worker] = told["device"]
             employer.hire(worker, told)
         except BaseException:
-            self._all.discard(worker)
+            self._all.pop(worker, None)
             self.ready.pop(worker, None)
             worker.kill()
             await worker.stop()

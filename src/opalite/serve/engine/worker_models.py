@@ -107,7 +107,7 @@ class TensorModel:
         return {
             "inputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._inputs],
             "outputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._outputs],
-            "device": getattr(device, "name", "host"),
+            "device": getattr(device, "id", "host"),
             "joins": self._joins,
         }
 
@@ -201,7 +201,7 @@ class TextModel:
         return {
             "inputs": [["text_input", "BYTES", [1]]],
             "outputs": [["text_output", "BYTES", [1]]],
-            "device": self._generator.session.device.name,
+            "device": self._generator.session.device.id,
             "joins": False,
         }
 

@@ -114,7 +114,8 @@ def test_answers_statistics_and_what_is_watched(tmp_path: Path) -> None:
     assert trace.total_s >= trace.queue_s + trace.infer_s > 0
     assert (trace.bytes_in, trace.bytes_out, trace.batch) == (24, 24 + 2 * 16, 2)
     assert [kind for *_, kind in seen.of("rejected")] == ["Invalid", "NotFound", "NotFound"]
-    assert [e.kind for (e,) in seen.of("worker")] == ["starting", "ready"]
+    assert [e.kind for (e,) in seen.of("worker")] == ["starting", "ready", "stopped"]
+    assert [e.device for (e,) in seen.of("worker")][1:] == ["host", "host"]
 
 
 def test_requests_that_wait_share_batches_and_one_that_fails_fails_alone(tmp_path: Path) -> None:
