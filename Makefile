@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test check constraints portability clean
+.PHONY: demo test test-ray check constraints portability clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,15 @@ check: $(VENV)/test.stamp
 
 test: check
 	$(BIN)/python -m pytest -n auto
+
+# Ray takes half a minute and 750 MB to install, and its tests a minute: never part of `make test`.
+$(VENV)-ray/test.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/pip install -q --disable-pip-version-check -e '.[test-ray]'
+	touch $@
+
+test-ray: $(VENV)-ray/test.stamp
+	$(VENV)-ray/bin/python -m pytest tests/device/ray tests/null/ray
 
 # The newest versions of what the tests install, written down in the file that `make test` takes them from.
 constraints:

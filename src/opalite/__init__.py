@@ -294,7 +294,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _LATER["compile"] = (".run.api.compile", "compile_model")
-_SUBMODULES = ("backend", "capi")
+_SUBMODULES = ("backend", "capi", "ray")  # `from opalite import *` leaves out ray, which is another's name, too
 
 
 warn_of_unknown_names()

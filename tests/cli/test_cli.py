@@ -414,6 +414,16 @@ def test_profile_of_a_model_without_launches() -> None:
     assert "Nothing was launched" in Path("t.html").read_text()
 
 
+# devices
+
+
+def test_devices_says_what_a_node_of_ray_announces() -> None:
+    found = json.loads(opalite("devices", "--resources"))
+    every = package.devices()
+    others = [d for d in every if d.kind != "cpu"]
+    assert found == {"opencl": len(others or every)}
+
+
 # bench
 
 

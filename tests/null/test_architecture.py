@@ -41,6 +41,7 @@ ALLOWED["run/queue"] = ALLOWED["run/api"] | {"run/api", "pocl"}
 ALLOWED["run"] = set()
 ROOMS = {part for part in ALLOWED if part.startswith("run/")}
 ALLOWED["llm"] = LEAVES | {"extras", "run/api", "run/report", "run/model"}
+ALLOWED["ray"] = LEAVES | {"extras", "ir", "cache", "cl", "run/api", "run/model"}
 ALLOWED["serve/wire"] = LEAVES
 ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
 ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "serve/proto", "run/api", "llm", "cl"}

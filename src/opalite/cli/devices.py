@@ -18,8 +18,14 @@ from .console import make_console
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="All that is known of each device, as JSON.")
-def command(as_json: bool) -> None:
+@click.option("--resources", is_flag=True, help="What to give `ray start --resources` here (docs/scaling.md).")
+def command(as_json: bool, resources: bool) -> None:
     """List OpenCL platforms and devices, and what each can do. A star marks the default."""
+    if resources:
+        from ..ray.places import resources as announced
+
+        click.echo(json.dumps(announced()))
+        return
     listing = list_all()
     listing.devices = [dataclasses.replace(f, info=with_trials(f.device, f.info)) for f in listing.devices]
     default = _default(listing)

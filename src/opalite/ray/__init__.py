@@ -1,0 +1,14 @@
+"""Opalite in Ray: `Predictor` for Ray Data, `deployment` for Ray Serve, `put` and `resources` for a cluster.
+
+    dataset.map_batches(opalite.ray.Predictor, fn_constructor_args=("model.onnx",), batch_size=32, concurrency=4)
+
+Scheduling, retries, back-pressure and batching are Ray's. Ray itself (`pip install 'opalite[ray]'`) is imported by what
+needs it; a Predictor works without, in Spark's `mapInPandas` for instance.
+"""
+
+from .models import put
+from .places import resources
+from .predictor import Predictor
+from .serving import deployment
+
+__all__ = ["Predictor", "deployment", "put", "resources"]

@@ -1,0 +1,107 @@
+"""Which device an actor computes on, and what a node announces: Ray's custom resource `opencl`, one for each device."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import knobs
+from ..cache.locks import try_lock
+from ..cl.devices import devices
+from ..errors import DeviceError, InputError
+
+RESOURCE = "opencl"
+_PATIENCE_S = 30.0  # for a device whose last actor is ending
+
+
+def announced() -> list[str]:
+    """Ids of the devices that a node announces: all but CPUs, or the CPUs where there is no other."""
+    found = devices()
+    return [d.id for d in found if d.kind != "cpu"] or [d.id for d in found]
+
+
+def resources() -> dict[str, int]:
+    """What to give `ray start --resources` on this machine, as `opalite devices --resources` prints it."""
+    return {RESOURCE: len(announced())}
+
+
+@dataclass(frozen=True)
+class Place:
+    """device: an id for this actor alone, None for the default device. lock: held as long as the actor lives."""
+
+    device: str | None
+    lock: int | None = None
+
+
+_held: weakref.WeakValueDictionary[str, Place] = weakref.WeakValueDictionary()  # of this process
+
+
+def find_place() -> Place:
+    """Where this actor computes, by what Ray has assigned to it.
+
+    With `resources={"opencl": 1}` each actor of a node gets one of its devices for itself; with 1/2, two share one
+    (then all actors of a node should ask for the same part). Without, the default device; `num_gpus` lets a process see
+    only the GPU that Ray chose. On a CPU an actor takes as many threads as Ray has assigned cores.
+
+    DeviceError if devices were announced that this machine does not have.
+    """
+    assigned = _assigned()
+    if cores := int(assigned.get("CPU", 0)):
+        knobs.default_foreign("POCL_MAX_PTHREAD_COUNT", str(cores))
+        knobs.default_foreign("POCL_AFFINITY", "0")  # actors on one machine would all begin with the first core
+    share = float(assigned.get(RESOURCE, 0))
+    if share <= 0:
+        return Place(None)
+    if share > 1:
+        raise InputError(f"an actor computes on one device: ask for {{'{RESOURCE}': 1}} each, got {share:g}")
+    place = _held.get(RESOURCE)
+    if place is None:
+        place = _held[RESOURCE] = _claim(announced(), share, _lock_folder())
+    return place
+
+
+def _assigned() -> dict[str, Any]:
+    """What Ray has assigned to this worker; nothing outside of one."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return {}
+    try:
+        found: dict[str, Any] = ray.get_runtime_context().get_assigned_resources()
+    except AssertionError:  # Ray's answer in the process that drives
+        return {}
+    return found
+
+
+def _lock_folder() -> Path:
+    """A folder of this user's for the actors of this node."""
+    node = sys.modules["ray"].get_runtime_context().get_node_id()
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir(), f"opalite-ray-{user}-{node[:16]}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _claim(ids: list[str], share: float, folder: Path, patience_s: float = _PATIENCE_S) -> Place:
+    """The first device of which a part of size `share` is free. Its lock ends with the process, however that ends."""
+    parts = int(1 / share + 1e-6)
+    end = time.monotonic() + patience_s
+    while True:
+        for i, device in enumerate(ids):
+            for part in range(parts):
+                lock = try_lock(folder / f"{i}-{part}-{parts}")
+                if lock is not None:
+                    place = Place(device, lock)
+                    weakref.finalize(place, os.close, lock).atexit = False
+                    return place
+        if time.monotonic() > end:
+            raise DeviceError(
+                f"this node has {len(ids)} devices, and all are taken by other actors, though Ray has assigned one "
+                f'here; start it with --resources "$(opalite devices --resources)"'
+            )
+        time.sleep(0.05)

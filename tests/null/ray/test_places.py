@@ -1,0 +1,127 @@
+"""Devices of a node are given to one actor each, and free again when its process has ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opalite import knobs
+from opalite.errors import DeviceError, ExtraError, InputError, InputTypeError
+from opalite.ray import places
+from opalite.ray.models import fetch, put
+from opalite.ray.serving import deployment
+
+
+def fake_ray(assigned: dict[str, float] | None, tmp: Path) -> Any:
+    """Ray as an actor with these resources sees it, or the driver for None."""
+
+    def get() -> dict[str, float]:
+        assert assigned is not None
+        return assigned
+
+    context = types.SimpleNamespace(get_assigned_resources=get, get_node_id=lambda: tmp.name)
+    return types.SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+
+
+@pytest.fixture
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretend to be in an actor."""
+    monkeypatch.setattr(places.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(places, "devices", lambda: [types.SimpleNamespace(id=i, kind=k) for i, k in FOUND])
+    for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_AFFINITY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return lambda assigned: monkeypatch.setitem(sys.modules, "ray", fake_ray(assigned, tmp_path))
+
+
+FOUND = [("a:gpu:0", "gpu"), ("b:gpu:1", "gpu"), ("pocl:cpu:0", "cpu")]
+
+
+def test_a_node_announces_its_gpus_or_else_its_cpu(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert places.resources() == {"opencl": 2}
+    monkeypatch.setattr(places, "devices", lambda: [types.SimpleNamespace(id="cpu", kind="cpu")])
+    assert places.resources() == {"opencl": 1}
+
+
+def test_outside_of_an_actor_nothing_is_assigned(ray: Any) -> None:
+    assert places.find_place() == places.Place(None)
+    ray(None)  # the driver
+    assert places.find_place() == places.Place(None)
+    ray({"CPU": 0.5})
+    assert places.find_place() == places.Place(None)
+    assert not knobs.has_foreign("POCL_MAX_PTHREAD_COUNT")
+
+
+def test_cores_that_ray_assigns_are_threads_of_pocl(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray({"CPU": 3.0})
+    assert places.find_place() == places.Place(None)
+    assert knobs.foreign("POCL_MAX_PTHREAD_COUNT") == "3"
+    assert knobs.foreign("POCL_AFFINITY") == "0"
+    monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", "7")  # the user's
+    places.find_place()
+    assert knobs.foreign("POCL_MAX_PTHREAD_COUNT") == "7"
+
+
+def test_an_actor_has_one_device_for_all_its_predictors(ray: Any) -> None:
+    ray({"opencl": 1.0})
+    first = places.find_place()
+    assert first.device == "a:gpu:0"
+    assert places.find_place() is first
+    del first
+    again = places.find_place()  # what the last predictor left is free
+    assert again.device == "a:gpu:0"
+    ray({"opencl": 2.0})
+    with pytest.raises(InputError, match="ask for"):
+        places.find_place()
+
+
+def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from opalite.ray.places import _claim\n"
+        "place = _claim(['a', 'b'], float(sys.argv[1]), pathlib.Path(sys.argv[2]), 0.1)\n"
+        "print(place.device, flush=True); sys.stdin.read()"
+    )
+
+    def actor(share: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, str(share), str(tmp_path)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def device(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+    one = actor(1)
+    assert device(one) == "a"
+    two = actor(1)
+    assert device(two) == "b"
+    with pytest.raises(DeviceError, match="all are taken"):
+        places._claim(["a", "b"], 1, tmp_path, 0.0)
+    one.kill()
+    one.wait()
+    three = actor(1)
+    assert device(three) == "a"
+    for process in (two, three):
+        process.kill()
+        process.wait()
+    found = [places._claim(["a", "b"], 0.5, tmp_path, 0.0) for _ in range(4)]
+    assert [p.device for p in found] == ["a", "a", "b", "b"]
+
+
+def test_models_are_paths_bytes_or_references() -> None:
+    assert fetch("m.onnx") == "m.onnx"
+    assert fetch(b"bytes") == b"bytes"
+    with pytest.raises(InputTypeError, match="got int"):
+        fetch(3)
+
+
+def test_without_ray_what_needs_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.serve", None)
+    for needs in (lambda: put(b"model"), lambda: deployment("m.onnx")):
+        with pytest.raises(ExtraError, match=r"opalite\[ray\]"):
+            needs()
