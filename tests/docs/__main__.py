@@ -36,6 +36,8 @@ _SMALLER = (
     (r"^(opalite serve) .*", r"\1 --help", "serves until it is stopped"),
     (r"^pip install (.+)$", r"pip install --dry-run --no-deps \1", "changes nothing here"),
     (r"^(python -m tests\.portability).*", r"\1 --help", "fetches hundreds of megabytes, runs for hours"),
+    (r"^(opalite serve).*", r"\1 --help", "tests/device/serve/http/test_page.py runs it, and what the page sends"),
+    (r"^(python -m benchmarks\.http_load).*", r"\1 --help", "needs a server that runs"),
     (r"^(python -m benchmarks\.gpu_kernels).*", r"\1 --help", "needs an NVIDIA GPU"),
     (r"^(python -m benchmarks\.gpu_choice).*", r"\1 --help", "needs what gpu_kernels wrote"),
     (r"^(python -m benchmarks\.side_by_side).*", r"\1 --help", "needs a model with open sizes"),

@@ -214,13 +214,14 @@ DAMAGES: Sequence[Callable[[Request, random.Random], None]] = (
 )  # fmt: skip
 
 
-def send(place: Place, data: bytes, patience_s: float) -> bytes:
-    """All that the server answers until it closes, or until its answer is complete."""
+def send(place: Place, data: bytes, patience_s: float, waits: bool = False) -> bytes:
+    """All that the server answers until it closes. waits: it does so itself; who ends his side has left."""
     answer = b""
     with socket.create_connection(place, timeout=patience_s) as s:
         try:
             s.sendall(data)
-            s.shutdown(socket.SHUT_WR)  # there will be no more: what is cut short is seen as that
+            if not waits:
+                s.shutdown(socket.SHUT_WR)  # what is cut short is seen as that
             while piece := s.recv(65536):
                 answer += piece
         except (ConnectionResetError, BrokenPipeError):
@@ -254,7 +255,7 @@ def is_well(place: Place) -> bool:
     """Whether a sound request is answered right."""
     request = sound(random.Random(1))
     request.headers.append(("Connection", "close"))
-    answer = send(place, request.encode(), 10.0)
+    answer = send(place, request.encode(), 10.0, waits=True)
     values = [i["data"] for i in request.head["inputs"] if "data" in i]
     values = values or [np.frombuffer(request.behind[:16], np.float32).tolist()]
     told = json.loads(answer.partition(b"\r\n\r\n")[2])
