@@ -4,7 +4,7 @@
 
 The inputs are random, sent as binary data, and so are the answers. One process and one loop over ready sockets, for
 client and server share the machine's cores: with 600 KB a request the client takes about 0.1 ms of CPU for each.
-Throughput, latency in percentiles, statuses, and, with --pid, the resident memory of a process over the time.
+Throughput, latency in percentiles, statuses, and, with --pid, the resident memory of processes over the time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import selectors
 import socket
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ NUMPY = {
 class Load:
     """What came of it. Seconds; latencies of answers with status 200, refused_s of those with 503.
 
-    cpu_s: of this client. memory: (seconds since the start, bytes resident) of the process that --pid names.
+    cpu_s: of this client. memory: (seconds since the start, bytes resident) of processes.
     """
 
     connections: int
@@ -115,7 +116,7 @@ class Connection:
         return int(head[9:12])
 
 
-def run(place: tuple[str, int], request: bytes, connections: int, seconds: float, pid: int | None = None) -> Load:
+def run(place: tuple[str, int], request: bytes, connections: int, seconds: float, pids: Sequence[int] = ()) -> Load:
     """Load for so many seconds. place: host and port; request: all of it, headers too. Waits for the last answers."""
     load = Load(connections)
     selector = selectors.DefaultSelector()
@@ -130,8 +131,8 @@ def run(place: tuple[str, int], request: bytes, connections: int, seconds: float
     end = started + seconds
     while open_ones:
         now = time.perf_counter()
-        if pid is not None and now >= next_look:
-            load.memory.append((now - started, resident(pid)))
+        if pids and now >= next_look:
+            load.memory.append((now - started, sum(map(resident, pids))))
             next_look += 1.0
         for key, events in selector.select(1.0):
             one = key.data
@@ -215,7 +216,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--key", default="", help="name of the environment variable that has the key")
-    parser.add_argument("--pid", type=int, help="a process whose memory to look at")
+    parser.add_argument("--pid", type=int, action="append", default=[], help="a process whose memory to look at")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     parts = urlsplit(options.address)

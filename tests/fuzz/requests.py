@@ -258,6 +258,8 @@ def is_well(place: Place) -> bool:
     answer = send(place, request.encode(), 10.0, waits=True)
     values = [i["data"] for i in request.head["inputs"] if "data" in i]
     values = values or [np.frombuffer(request.behind[:16], np.float32).tolist()]
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        return False
     told = json.loads(answer.partition(b"\r\n\r\n")[2])
     return bool(np.allclose(told["outputs"][0]["data"], np.array(values[0]) * 2))
 

@@ -80,6 +80,10 @@ class Double(Server):
 
     ready = live
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return ("functions",)
+
     def metadata(self) -> ServerMetadata:
         return ServerMetadata("double", "1.0", ("binary_tensor_data",))
 

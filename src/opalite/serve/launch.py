@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from .heap import keep_freed_memory
+
 if TYPE_CHECKING:
     from .engine.server import Server
 
@@ -66,16 +68,18 @@ async def serve(
 
 
 def ready_line(server: Server, fronts: Sequence[Front]) -> str:
-    """What is served, where."""
+    """What is served, on which devices, where."""
     entries = server.index()
     models = ", ".join(f"{e.name} ({e.version})" for e in entries if e.state == "READY") or "no model"
     failed = "".join(f"; {e.name} ({e.version}) is not: {e.reason}" for e in entries if e.state != "READY" and e.reason)
     places = ", ".join(f"{front.name} {front.address}" for front in fronts)
-    return f"ready: {models} at {places}{failed}"
+    devices = ", ".join(server.devices) or "no device"
+    return f"ready: {models} on {devices} at {places}{failed}"
 
 
 def run(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, in the main thread; a second signal ends the process at once."""
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signal(server_of, fronts, grace_s, say))
 

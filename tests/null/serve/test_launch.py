@@ -46,6 +46,7 @@ def process(slow_s: float) -> Iterator[tuple[subprocess.Popen[str], int]]:
     try:
         line = started.stdout.readline()
         assert line.startswith("ready: counts (1), "), line
+        assert " on functions at HTTP http://127.0.0.1:" in line
         yield started, int(line.strip().rpartition(":")[2])
     finally:
         started.kill()

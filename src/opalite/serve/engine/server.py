@@ -92,6 +92,11 @@ class Server:
         """Whether all models that should be served are."""
         return self._live and not self._loading and all(m.is_ready for m in self._models.values())
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of models whose configuration names none; () before `start` has found them."""
+        return self._devices
+
     def metadata(self) -> ServerMetadata:
         """Name, version and extensions."""
         from ... import __version__
