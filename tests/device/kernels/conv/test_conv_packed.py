@@ -14,6 +14,7 @@ from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding
 from opalite.run.execute.node import make_node
 
+from ....helpers.pairs import pairwise
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 CASES = {  # C, M, group, spatial, kernel, strides, pads, dilations
@@ -62,9 +63,7 @@ def check(
     check_kernel(rt, find_kernel("Conv", name), node, arrays, params)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("pack", [4, 16])
-@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvFirst"])
+@pytest.mark.parametrize("name, pack, kernel", pairwise(list(CASES), [4, 16], ["ConvPacked", "ConvFirst"]))
 def test_float32(rt: Runtime, name: str, pack: int, kernel: str) -> None:
     check(rt, kernel, *make_case(name), pack)
 

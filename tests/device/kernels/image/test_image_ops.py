@@ -13,6 +13,7 @@ from opalite.expr.trace import call
 from opalite.ir.dtype import DType
 from opalite.run.execute.node import make_node
 
+from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel
 from .image_checks import check_image
 
@@ -143,12 +144,10 @@ def test_softmax(rt: Runtime, channels: int, log: bool, precision: DType | None)
 
 PERMS = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (0, 1, 3, 2), (0, 2, 1), (1, 0, 2)]
 PERMS += [(2, 1, 0), (1, 0), (0,)]
-SIDES = pytest.mark.parametrize("sides", [0, 1, 2], ids=["images", "from a buffer", "to a buffer"])
+SIDES = [0, 1, 2]  # images, from a buffer, to a buffer
 
 
-@SIDES
-@PRECISIONS
-@pytest.mark.parametrize("perm", PERMS, ids=str)
+@pytest.mark.parametrize("perm, precision, sides", pairwise(PERMS, [None, DType.FLOAT16], SIDES), ids=str)
 def test_transpose(rt: Runtime, perm: tuple[int, ...], precision: DType | None, sides: int) -> None:
     x = noise(6, *(2, 19, 5, 7)[4 - len(perm) :])
     check_image(rt, "Transpose", "ImageTranspose", {"perm": perm}, [x], precision=precision, sides=sides)
@@ -165,9 +164,7 @@ SLICES = [  # shape, starts, steps, sizes
 ]
 
 
-@SIDES
-@PRECISIONS
-@pytest.mark.parametrize("case", SLICES, ids=str)
+@pytest.mark.parametrize("case, precision, sides", pairwise(SLICES, [None, DType.FLOAT16], SIDES), ids=str)
 def test_slice(rt: Runtime, case: Any, precision: DType | None, sides: int) -> None:
     shape, starts, steps, sizes = case
     attrs = {"starts": starts, "steps": steps, "sizes": sizes}
@@ -182,10 +179,11 @@ PADS = [  # shape, pads
 ]
 
 
-@SIDES
-@PRECISIONS
-@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
-@pytest.mark.parametrize("case", PADS, ids=str)
+@pytest.mark.parametrize(
+    "case, mode, precision, sides",
+    pairwise(PADS, ["constant", "reflect", "edge", "wrap"], [None, DType.FLOAT16], SIDES),
+    ids=str,
+)
 def test_pad(rt: Runtime, case: Any, mode: str, precision: DType | None, sides: int) -> None:
     shape, pads = case
     attrs = {"pads": pads, "mode": mode, "value": 1.5}

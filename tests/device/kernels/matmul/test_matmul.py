@@ -14,6 +14,8 @@ from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(11)
 KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("MatMul")]
@@ -82,18 +84,21 @@ def test_shapes(rt: Runtime, kernel: Kernel, a: tuple[int, ...], b: tuple[int, .
     check(rt, kernel, random(a, "float32"), random(b, "float32"), const=const)
 
 
-@pytest.mark.parametrize("const", [False, True])
-@pytest.mark.parametrize("trans_a, trans_b", [(True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("a, b", [((2, 23, 37), (2, 37, 41)), ((3, 67), (67, 35)), ((2, 5, 0), (0, 3))])
+TRANSPOSED = [((2, 23, 37), (2, 37, 41)), ((3, 67), (67, 35)), ((2, 5, 0), (0, 3))]
+
+
+@pytest.mark.parametrize(
+    "shapes, trans, const", pairwise(TRANSPOSED, [(True, False), (False, True), (True, True)], [False, True])
+)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_transposed(
-    rt: Runtime, kernel: Kernel, a: tuple[int, ...], b: tuple[int, ...], trans_a: bool, trans_b: bool, const: bool
-) -> None:
+def test_transposed(rt: Runtime, kernel: Kernel, shapes: Any, trans: tuple[bool, bool], const: bool) -> None:
+    (a, b), (trans_a, trans_b) = shapes, trans
     check(rt, kernel, random(a, "float32"), random(b, "float32"), trans_a=trans_a, trans_b=trans_b, const=const)
 
 
-@pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "dtype, trans_b", [("float64", False), ("int32", True), ("int64", False), ("uint32", False), ("uint64", True)]
+)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_types(rt: Runtime, kernel: Kernel, dtype: str, trans_b: bool) -> None:
     if dtype == "float64" and not rt.info.fp64:
@@ -193,14 +198,15 @@ TILES = [
 ]
 
 
-@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
-@pytest.mark.parametrize("const", [False, True])
-@pytest.mark.parametrize("trans_a, trans_b", [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    "tile, trans, const, precision",
+    pairwise(TILES, [(False, False), (True, False), (False, True)], [False, True], [None, DType.FLOAT16]),
+)
 def test_tile_parameters(
-    rt: Runtime, tile: tuple[int, ...], trans_a: bool, trans_b: bool, const: bool, precision: DType | None
+    rt: Runtime, tile: tuple[int, ...], trans: tuple[bool, bool], const: bool, precision: DType | None
 ) -> None:
     """Edges that no tile divides; sizes that four divides, and that it does not."""
+    trans_a, trans_b = trans
     (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
     for m, k, n in ((92, 172, 84), (71, 139, 53)) if tile[7] == 1 else ((92, 172, 84), (71, 139, 52)):
         a, b = random((m, k), "float32"), random((k, n), "float32")

@@ -14,6 +14,8 @@ from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)
 KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul")]
@@ -75,13 +77,15 @@ def test_sizes(rt: Runtime, kernel: Kernel, m: int, n: int, k: int, bits: int) -
     check(rt, kernel, m, n, k, bits, 32)
 
 
-@pytest.mark.parametrize("zeros", ["none", "one", "bytes", "floats"])
-@pytest.mark.parametrize("signed, trans_b", [(False, True), (True, False)])
-@pytest.mark.parametrize("bits, block", [(4, 16), (4, 128), (8, 1000), (2, 64)])
+@pytest.mark.parametrize(
+    "blocks, zeros, form",
+    pairwise(
+        [(4, 16), (4, 128), (8, 1000), (2, 64)], ["none", "one", "bytes", "floats"], [(False, True), (True, False)]
+    ),
+)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_zero_points(
-    rt: Runtime, kernel: Kernel, bits: int, block: int, zeros: str, signed: bool, trans_b: bool
-) -> None:
+def test_zero_points(rt: Runtime, kernel: Kernel, blocks: tuple[int, int], zeros: str, form: tuple[bool, bool]) -> None:
+    (bits, block), (signed, trans_b) = blocks, form
     check(rt, kernel, 3, 75, 203, bits, block, zeros, signed=signed, trans_b=trans_b)
 
 

@@ -19,6 +19,7 @@ from opalite.ir.dtype import DType
 from opalite.kernels.reduce import row_groups
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel
 
 DOUBLE = """
@@ -69,9 +70,11 @@ def with_sub_groups(rt: Runtime) -> Runtime:
     return other
 
 
-@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
-@pytest.mark.parametrize("double", [DOUBLE, ONES], ids=["fours", "ones"])
-@pytest.mark.parametrize("wg", [2, 16])
+@pytest.mark.parametrize(
+    "precision, double, wg",
+    pairwise([None, DType.FLOAT16], [DOUBLE, ONES], [2, 16]),
+    ids=lambda x: {DOUBLE: "fours", ONES: "ones"}.get(x, str(x)),
+)
 @pytest.mark.parametrize("name", NODES)
 def test_folds(
     rt: Runtime, name: str, wg: int, double: str, precision: DType | None, monkeypatch: pytest.MonkeyPatch
