@@ -23,7 +23,8 @@ def follow(page: str, checkout: Path, device: str) -> list[str]:
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", checkout)
     paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(checkout / "src"), "OPALITE_DEVICE": device}
+    folders = os.pathsep.join((str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])))
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": folders, "OPALITE_DEVICE": device}
     said: list[str] = []
     for block in _BLOCK.finditer((ROOT / "docs" / page).read_text()):
         path, language, text = block.group("path", "language", "text")

@@ -289,13 +289,28 @@ class ProgramCache:
         told = self._build_outside(specs, tell)
         threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(worker_count(), len(specs))
         built: list[cl._Program] = []
-        if threads <= 1:
-            for spec in specs:
-                built.append(self.get(*spec, tally))
-                tell(spec[:2] not in told)
+        if threads > 1 and self._build_by_threads(threads, specs, tally, tell, built):
             return built
+        for spec in specs[len(built) :]:
+            built.append(self.get(*spec, tally))
+            tell(spec[:2] not in told)
+        return built
+
+    def _build_by_threads(
+        self,
+        threads: int,
+        specs: Sequence[Spec],
+        tally: ProgramTally | None,
+        tell: Callable[[int], None],
+        built: list[cl._Program],
+    ) -> bool:
+        """Append the programs of `specs` to `built`; False where no thread can be started, so that some are missing."""
         with ThreadPoolExecutor(threads, "opalite-build") as pool:
-            futures = [pool.submit(self.get, *spec, tally) for spec in specs]
+            try:
+                futures = [pool.submit(self.get, *spec, tally) for spec in specs]
+            except RuntimeError:  # a limit on threads, as containers set
+                pool.shutdown(cancel_futures=True)
+                return False
             try:
                 for future in futures:
                     built.append(future.result())
@@ -304,7 +319,7 @@ class ProgramCache:
                 for future in futures:
                     future.cancel()
                 raise
-        return built
+        return True
 
     def link(self, parts: Sequence[Part]) -> cl._Program | None:
         """One program of several (text, options), compiled apart, whose functions may call each other.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,23 +32,26 @@ def _digest(source: str, modules: tuple[str, ...]) -> str:
 
 
 def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
-    """Files below kernels/ that a kernel comes from, as paths from there: `source` and what it includes, `modules`
-    (absolute names; those from elsewhere are passed over), what they import in turn, and the .cl files they name."""
-    waiting = [_FOLDER / "include/common.cl", _FOLDER / source, *filter(None, map(_module_file, modules))]
+    """Files that a kernel comes from: `source` and what it includes, `modules` (absolute names), what those of kernels/
+    import in turn, and the .cl files they name. Paths from kernels/, or absolute ones where files lie elsewhere."""
+    waiting = [_FOLDER / "include/common.cl", _FOLDER / source]
+    waiting += filter(None, (_module_file(name) or _foreign_file(name) for name in modules))
     found: set[Path] = set()
     while waiting:
         path = waiting.pop()
         if path not in found and path.is_file():
             found.add(path)
             waiting += _behind(path)
-    return sorted(path.relative_to(_FOLDER).as_posix() for path in found)
+    return sorted((path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path).as_posix() for path in found)
 
 
 @cache
 def _behind(path: Path) -> tuple[Path, ...]:
-    """The files below kernels/ that the one at `path` names."""
+    """The files below kernels/ that the one at `path` names; of a foreign module, none."""
     if path.suffix == ".cl":
         return tuple(_FOLDER / name for name in _INCLUDE.findall(path.read_text()))
+    if not path.is_relative_to(_FOLDER):
+        return ()
     nodes = list(ast.walk(ast.parse(path.read_text())))
     texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
     sources = [_FOLDER / text for text in texts if text.endswith(".cl") and len(text.split()) == 1]
@@ -70,3 +74,11 @@ def _module_file(name: str) -> Path | None:
     """The file of a module of kernels/; None for a package, and for what lies elsewhere."""
     path = (_ROOT / name.replace(".", "/")).with_suffix(".py")
     return path if path.is_relative_to(_FOLDER) and path.is_file() else None
+
+
+def _foreign_file(name: str) -> Path | None:
+    """The file of somebody else's module, from which a registered kernel comes; None for Opalite's and Python's own."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    top = name.partition(".")[0]
+    is_own = top == __name__.partition(".")[0] or top in sys.stdlib_module_names
+    return None if file is None or is_own else Path(file)

@@ -90,6 +90,20 @@ def test_without_a_cache(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     uncached.programs.close()
 
 
+def test_where_threads_cannot_be_started_programs_are_built_one_by_one(
+    rt: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(rt.programs, "_serial", False)  # as GPUs' drivers, which compile several at once
+    monkeypatch.setattr(rt.programs, "_build_outside", lambda specs, tell: set())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    told: list[tuple[int, int]] = []
+    assert values(rt, rt.build_all(specs(3), lambda done, total: told.append((done, total)))) == [0, 1, 2]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime) -> None:
     rt.build_all(specs(_FEW))
     assert not pool_of(rt).pids

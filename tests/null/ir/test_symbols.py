@@ -160,6 +160,16 @@ def test_decisions_and_plain_numbers_are_guards():
     assert "test_symbols.py" in trace.guards[-1].where
 
 
+def test_how_many_bits_a_size_has_holds_between_two_powers():
+    trace = Trace()
+    n = trace.symbol(20)
+    assert (n - 1).bit_length() == 5
+    assert [trace.holds((size,)) for size in (16, 17, 32, 33)] == [False, True, True, False]
+    assert not any(g.fixes for g in trace.guards)
+    assert (n - 20).bit_length() == 0
+    assert not trace.holds((19,))
+
+
 def test_zero_and_one_stay_themselves():
     trace = Trace()
     assert trace.symbol(1) == 1

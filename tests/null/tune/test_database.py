@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import random
 import sqlite3
@@ -157,6 +158,17 @@ def test_a_digest_covers_what_a_kernel_is_made_of() -> None:
 def test_a_digest_covers_what_a_kernel_puts_in_front() -> None:
     kernel = next(k for k in kernels_for("TopK") if k.tier == "special")
     assert "include/line_order.cl" in files_of(kernel.source, (type(kernel).__module__,))
+
+
+def test_a_digest_covers_a_foreign_kernels_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that somebody registered: its .cl, which it names by an absolute path, and its module."""
+    (tmp_path / "answer.cl").write_text('#include "include/positions_inside.cl"\n')
+    (tmp_path / "theirs_of_test.py").write_text("import json\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("theirs_of_test")
+    files = files_of(str(tmp_path / "answer.cl"), ("theirs_of_test", "json", "builtins"))
+    own = {str(tmp_path / "answer.cl"), str(tmp_path / "theirs_of_test.py")}
+    assert own | {"include/common.cl", "include/positions_inside.cl"} == set(files)
 
 
 def test_signatures_hold_what_a_time_depends_on() -> None:

@@ -270,8 +270,11 @@ class Dim:
     __floor__ = __ceil__
 
     def bit_length(self) -> int:
-        """As int's."""
-        return self.fix().bit_length()
+        """As int's, which holds for all sizes between two powers of two."""
+        if self < 1:
+            return self.fix().bit_length()
+        bits = self.hint.bit_length()
+        return bits if self >= 1 << (bits - 1) and self < 1 << bits else self.fix().bit_length()
 
     def is_integer(self) -> bool:
         """As int's."""
