@@ -55,8 +55,19 @@ class ReservedTensor:
         """Bytes of a position with all that lies behind the axis."""
         return math.prod(self._sizes[self.axis + 1 :]) * self.dtype.itemsize
 
-    def _fill(self, source: ReservedTensor) -> None:
-        """Take what counts of `source`, on the device."""
+    def follow(self, source: ReservedTensor) -> None:
+        """Take the positions that have been added to `source` since this was copied of it."""
+        first, self.length = self.length, source.length
+        self._fill(source, first)
+
+    def _fill(self, source: ReservedTensor, first: int = 0) -> None:
+        """Take what counts of `source`: where the host has both, by the host, which waits for no command; from position
+        `first` on."""
+        kept = (slice(None),) * self.axis + (slice(first, self.length),)
+        views = [t.crossing.shared(self.dtype, t.shape) for t in (self.tensor, source.tensor)]
+        if views[0] is not None and views[1] is not None:
+            views[0][kept] = views[1][kept]
+            return
         lines = math.prod(self._sizes[: self.axis])
         sizes = self.length * self._line, source.capacity * self._line, self.capacity * self._line
         copy_lines(self.rt.queue, source.tensor.buffer, self.tensor.buffer, lines, *sizes, self.rt.info.name)

@@ -116,14 +116,29 @@ def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable
 def texts_in(x: Any) -> list[str]:
     """The texts of the terms in a record or container of them."""
     found: list[str] = []
-
-    def see(leaf: Any) -> Any:
-        if isinstance(leaf, Term | TypedTerm):
-            found.append(leaf.text)
-        return leaf
-
-    mapped(x, see)
+    _collect(x, found)
     return found
+
+
+def _collect(x: Any, found: list[str]) -> None:
+    kind = type(x)
+    if kind is Term or kind is TypedTerm:
+        found.append(x.text)
+    elif kind is tuple or kind is list:
+        for item in x:
+            _collect(item, found)
+    elif kind is dict:
+        for item in x.values():
+            _collect(item, found)
+    else:
+        names = _FIELDS.get(kind)
+        if names is None:
+            names = _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
+        for name in names:
+            _collect(getattr(x, name), found)
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}  # that `mapped` looks into, by class
 
 
 def mapped(x: Any, change: Callable[[Any], Any]) -> Any:

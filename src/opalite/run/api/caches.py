@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
+from ...errors import DeviceMemoryError
 from ..model.appending import AppendingRuns
 from ..model.cached_model import CachedModel
 from ..model.onnx_model import OnnxModel
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Place = tuple[str, int]
 """An axis of an input."""
+_SPARE = 2  # runs between the last copy and the one that needs it
 
 
 class Caches:
@@ -36,6 +39,7 @@ class Caches:
         self.pairs = [p for p in pairs if not p.is_cross]
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
+        self._larger: dict[str, tuple[ReservedTensor, ReservedTensor]] = {}  # caches, and what takes their place next
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
@@ -63,6 +67,7 @@ class Caches:
         """The same for another state."""
         other = Caches.__new__(Caches)
         other.__dict__.update(self.__dict__)
+        other._larger = {}
         if not self.refusal:
             other.runs = self.runs.twin()
         return other
@@ -87,7 +92,7 @@ class Caches:
             value = past[p.past]
             if isinstance(value, ReservedTensor):
                 moves = p.time is not None and value.capacity != held
-                caches[p.past] = value.copy(held) if moves else value
+                caches[p.past] = self._moved(p.past, value, held) if moves else value
                 continue
             array = np.asarray(value)
             axis = max(array.ndim - 2, 0) if p.time is None else p.time
@@ -105,7 +110,37 @@ class Caches:
         held = max(v.capacity if isinstance(v, ReservedTensor) else 0 for v in values)
         if needed <= held:
             return held
+        prepared = max((new.capacity for old, new in self._larger.values() if any(old is v for v in values)), default=0)
+        return prepared if prepared >= needed else self._more(held, needed)
+
+    def _more(self, held: int, needed: int) -> int:
+        """Positions to reserve in place of `held` where `needed` are."""
         return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
+
+    def _moved(self, name: str, cache: ReservedTensor, capacity: int) -> ReservedTensor:
+        """The cache in memory for more, which may have been prepared."""
+        old, new = self._larger.pop(name, (None, None))
+        if old is not cache or new is None or new.capacity != capacity:
+            return cache.copy(capacity)
+        new.follow(cache)
+        return new
+
+    def _prepare(self, caches: Mapping[str, ReservedTensor], grown: int) -> None:
+        """Copy one more cache to memory for more, when as few runs like the last one are left as there are caches: so
+        that none of them takes the time that all copies take."""
+        growing = {p.past: caches[p.past] for p in self.pairs if p.time is not None and p.past in caches}
+        first = next(iter(growing.values()), None)
+        if first is None or grown < 1 or first.capacity - first.length > (len(growing) + _SPARE) * grown:
+            return
+        name = next((n for n, c in growing.items() if self._larger.get(n, (None,))[0] is not c), None)
+        if name is not None:
+            with suppress(DeviceMemoryError):  # which the run that needs it then tells
+                cache = growing[name]
+                self._larger[name] = cache, cache.copy(self._more(cache.capacity, cache.capacity + grown + 1))
+
+    def forget(self) -> None:
+        """Caches have been cut: what was copied ahead is no longer theirs."""
+        self._larger = {}
 
     def _grows(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
@@ -117,6 +152,7 @@ class Caches:
         """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
         if self._known is None or self._known[0] is not now:
             self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
+        self._prepare(caches, grown)
         if self._growth is not None and len(self._growth) == 1:
             return
         places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}

@@ -222,6 +222,7 @@ class State:
 
     def reset(self) -> None:
         """As before the first run. What `hold` holds stays."""
+        self._caches.forget()
         self._values, self._runs = {}, 0
 
     def truncate(self, length: int) -> None:
@@ -238,6 +239,7 @@ class State:
         if length == 0:
             self.reset()
             return
+        self._caches.forget()
         for p in self.pairs:
             if not p.is_cross and p.time is not None:
                 self._values[p.past] = cut(self._values[p.past], p.time, length)

@@ -161,11 +161,11 @@ class AppendingRuns:
         last, self._last = self._last, (segment, sizes, length)
         if self.filled or last is None or last[0] is not segment or not run.is_chosen or length <= last[2]:
             return
-        arrival, cache = segment.arrival, next(iter(self.caches.values()))
+        arrival = segment.arrival
         assert arrival is not None
         steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
         steps[arrival.capacity] = 0
-        moving = find_moving(compiled, sizes, steps, (cache.capacity - 1 - length) // (length - last[2]))
+        moving = find_moving(compiled, sizes, steps, length - last[2], length, arrival.capacity)
         if moving is not None and all(type(v) is np.ndarray for n, v in self._fed.items()):
             fixed = {n: self._fed[n] for n in run.by_contents if n in self._fed}
             self._growing = Growing(self._model, segment, compiled, moving, self._fed, sizes, fixed)

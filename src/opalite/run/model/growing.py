@@ -23,25 +23,39 @@ from .onnx_model import OnnxModel, kept_outputs
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
 _KEPT = 4  # of one plan
+_AHEAD = 4  # times as many positions as there is memory for that a program is made for
 
 
-def find_moving(compiled: Compiled, sizes: Sequence[int], steps: Sequence[int], further: int) -> MovingRuns | None:
-    """What runs `compiled` at sizes that go on from `sizes` by `steps`, up to `further` times; None where that takes a
-    program for each."""
+def find_moving(
+    compiled: Compiled, sizes: Sequence[int], steps: Sequence[int], grown: int, length: int, capacity: int
+) -> MovingRuns | None:
+    """What runs `compiled` at sizes that go on from `sizes` by `steps`, with which caches of `length` grow by `grown`;
+    None where that takes a program for each.
+
+    capacity: number of the size that says for how many positions there is memory. Where it may change as well, the
+    program is for _AHEAD times as much: one for more positions later is then no other.
+    """
     for found in compiled.moving:
         if found.moving.at(sizes) is not None:
             return found
-    if compiled.template is None or further < 1:
+    if compiled.template is None:
         return None
-    largest = [n + further * step for n, step in zip(sizes, steps, strict=True)]
-    try:
-        moving = Moving(compiled.template, largest, [i for i, step in enumerate(steps) if step])
-        made = MovingRuns(compiled.executable, moving)
-    except ValueError as e:
-        _log.info("a new length is a new program: %s", e)
-        return None
-    compiled.moving[:] = [made, *compiled.moving[: _KEPT - 1]]
-    return made
+    for ahead in (_AHEAD, 1):
+        held = ahead * sizes[capacity]
+        further = (held - 1 - length) // grown
+        if further < 1:
+            continue
+        largest = [n + further * step for n, step in zip(sizes, steps, strict=True)]
+        largest[capacity] = held
+        moves = {i for i, step in enumerate(steps) if step} | ({capacity} if ahead > 1 else set())
+        try:
+            made = MovingRuns(compiled.executable, Moving(compiled.template, largest, moves))
+        except ValueError as e:
+            _log.info("a new length is a new program: %s", e)
+            continue
+        compiled.moving[:] = [made, *compiled.moving[: _KEPT - 1]]
+        return made
+    return None
 
 
 class Growing:

@@ -147,6 +147,55 @@ def test_a_longer_cache_takes_nothing_but_numbers(rt: Runtime) -> None:
     assert (spent.memory_objects, spent.bytes_allocated) == (0, 0)
 
 
+def feed(state: opalite.State, tokens: Sequence[int]) -> None:
+    """These tokens one by one."""
+    for token in tokens:
+        state.run(feeds_of("llama", np.array([[token]]), len(state)))
+
+
+def assert_alike(state: opalite.State, other: opalite.State) -> None:
+    assert len(state) == len(other)
+    found = other.arrays()
+    for name, value in state.arrays().items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+def test_more_memory_is_no_other_program(rt: Runtime) -> None:
+    session = open_session(rt, KINDS["llama"]())
+    state, plain = session.state(reserve=64), session.state(reserve=512)
+    tokens = [int(t) for t in np.random.default_rng(0).integers(1, 60, 130)]
+    for _ in range(2):  # programs made for the model, then what their launches are joined to
+        feed(state, tokens[len(state) : len(state) + 15])
+        session.settle()
+    plans, counters, held = session.stats().plans_made, rt.counters.snapshot(), set()
+    for token in tokens[len(state) :]:
+        feed(state, [token])
+        held.add(next(iter(state._values.values())).capacity)
+    spent = rt.counters.snapshot() - counters
+    assert held == {64, 128, 192}
+    assert session.stats().plans_made == plans
+    assert (spent.programs_built, spent.programs_loaded) == (0, 0)
+    feed(plain, tokens)
+    assert_alike(state, plain)
+
+
+def test_caches_are_cut_that_were_copied_ahead(rt: Runtime) -> None:
+    """What comes after a cut is what the larger caches hold; forks do not share what was copied ahead."""
+    session = open_session(rt, KINDS["llama"]())
+    state, plain, kept = session.state(reserve=16), session.state(reserve=256), session.state(reserve=256)
+    for each in (state, plain, kept):
+        feed(each, [5, 3, 8, 60, 2, 1, 2, 3, 4, 5, 6, 7, 8])
+    assert state._caches._larger
+    other = state.fork()
+    for each in (state, plain):
+        each.truncate(9)
+        feed(each, [9, 8, 7, 6, 5, 4, 3, 2, 1, 2, 3])
+    for each in (other, kept):
+        feed(each, [1] * 5)
+    assert_alike(state, plain)
+    assert_alike(other, kept)
+
+
 @pytest.mark.parametrize("kind", ["llama", "grouped", "fused", "merged"])
 def test_steps_are_alike_in_every_kind(rt: Runtime, kind: str) -> None:
     session = open_session(rt, KINDS[kind]())
