@@ -1,19 +1,17 @@
 """LogitsHead: the heavy part of choosing a token, on the device that computed the logits.
 
-An ONNX model of a few nodes, run as any other: the last position's logits, penalties, and the k largest. Of a row of
-150,000 numbers a few hundred bytes cross to the host.
+An ONNX model of a few nodes (importer/proto/logits_head.py), run as any other: the last position's logits, penalties,
+and the k largest. Of a row of 150,000 numbers a few hundred bytes cross to the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx import TensorProto, helper, numpy_helper
-
+from ..importer.proto.logits_head import logits_head
 from ..run.api.ortvalue import OrtValue
 from .sampling import Candidates
 
@@ -35,7 +33,7 @@ class LogitsHead:
         self._device = session.device
         info = next(a for a in session.get_outputs() if a.name == logits)
         assert info.dtype is not None
-        self._type = TensorProto.FLOAT16 if info.dtype.np == np.float16 else TensorProto.FLOAT
+        self._dtype = info.dtype
         self._sessions: dict[tuple[int, bool, bool], InferenceSession] = {}
 
     def candidates(
@@ -74,7 +72,7 @@ class LogitsHead:
 
         key = count, penalised, banned
         if key not in self._sessions:
-            model = _model(self._type, *key)
+            model = logits_head(self._dtype, *key)
             self._sessions[key] = InferenceSession(model, device=self._device, precision="fp32")
         return self._sessions[key]
 
@@ -93,49 +91,3 @@ def _filled(tokens: Collection[int]) -> Array:
     """[1, n] with the first token again up to a multiple of _STEP: what happens to one token twice happens once."""
     row = np.fromiter(sorted(tokens), np.int64)
     return np.concatenate([row, np.full(-len(row) % _STEP, row[0])])[None]
-
-
-@cache
-def _model(element: int, count: int, penalised: bool, banned: bool) -> bytes:
-    """The head as an ONNX model: argmax for count 1, the whole row for count 0."""
-    nodes, inputs = [], [_info("logits", element, [1, "positions", "vocabulary"])]
-    constants = {"last": np.array(-1), "axis": np.array([1])}
-
-    def add(kind: str, names: Sequence[str], *outputs: str, **attributes: Any) -> str:
-        nodes.append(helper.make_node(kind, names, outputs, **attributes))
-        return outputs[0]
-
-    row = add("Cast", [add("Gather", ["logits", "last"], "last_row", axis=1)], "row", to=TensorProto.FLOAT)
-    if penalised:
-        inputs += [_info("seen", TensorProto.INT64, [1, "seen_count"]), _info("penalty", TensorProto.FLOAT, [1, 1])]
-        constants["zero"] = np.zeros((1, 1), np.float32)
-        old = add("GatherElements", [row, "seen"], "old", axis=1)
-        below = add("Less", [old, "zero"], "below")
-        less, more = add("Mul", [old, "penalty"], "more"), add("Div", [old, "penalty"], "less")
-        new = add("Where", [below, less, more], "new")
-        row = add("ScatterElements", [row, "seen", new], "penalised", axis=1)
-    if banned:
-        inputs.append(_info("banned", TensorProto.INT64, [1, "banned_count"]))
-        constants["lowest"] = np.full((1, 1), -1e30, np.float32)
-        hidden = add("Expand", ["lowest", add("Shape", ["banned"], "banned_shape")], "hidden")
-        row = add("ScatterElements", [row, "banned", hidden], "allowed", axis=1)
-    if count == 1:
-        outputs = [_info(add("ArgMax", [row], "token", axis=1, keepdims=1), TensorProto.INT64, [1, 1])]
-    else:
-        inputs.append(_info("temperature", TensorProto.FLOAT, [1, 1]))
-        total = add("ReduceLogSumExp", [add("Div", [row, "temperature"], "scaled"), "axis"], "total", keepdims=1)
-        outputs = [_info(total, TensorProto.FLOAT, [1, 1])]
-        if count:
-            constants["count"] = np.array([count])
-            add("TopK", [row, "count"], "logit", "token", axis=1)
-            outputs += [_info("logit", TensorProto.FLOAT, [1, count]), _info("token", TensorProto.INT64, [1, count])]
-        else:
-            outputs.append(_info(add("Identity", [row], "logit"), TensorProto.FLOAT, [1, "vocabulary"]))
-    held = [numpy_helper.from_array(a, n) for n, a in constants.items() if any(n in node.input for node in nodes)]
-    graph = helper.make_graph(nodes, "logits_head", inputs, outputs, held)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    return bytes(model.SerializeToString())
-
-
-def _info(name: str, element: int, shape: Sequence[int | str]) -> Any:
-    return helper.make_tensor_value_info(name, element, list(shape))
