@@ -11,7 +11,7 @@ from ...ir.levels import Levels
 from ...ir.stored import StoredArray, reshaped
 from ...ops.base import normalize_axis
 from ..registry import onnx_op
-from ..shared.helpers import Array, gather, matmul
+from ..shared.helpers import Array, gather, matmul, take
 from ..walk.context import NodeContext
 from .fused import MS
 
@@ -39,10 +39,16 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
     rounds = int(ctx.attr("accuracy_level", 0)) == 4
     if group is not None and (group != np.arange(columns) // block).any():
-        if zeros.size > 1:
-            zeros = zeros[:, group]
-        all_scales = scales.read() if isinstance(scales, StoredArray) else scales
-        levels = Levels(codes, all_scales[:, group], zeros, bits, rounds=rounds)
+        order = np.argsort(group, kind="stable")
+        if (group[order] == np.arange(columns) // block).all():
+            # Elements in the order of their groups, on both sides: blocks that kernels take.
+            a = take(ctx, a, order, len(a.shape) - 1)
+            levels = Levels(_in_order(codes, order), scales, zeros, bits, 1, block, rounds=rounds)
+        else:
+            if zeros.size > 1:
+                zeros = zeros[:, group]
+            all_scales = scales.read() if isinstance(scales, StoredArray) else scales
+            levels = Levels(codes, all_scales[:, group], zeros, bits, rounds=rounds)
     else:
         levels = Levels(codes, scales, zeros, bits, 1, block, rounds=rounds)
     y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
@@ -113,6 +119,43 @@ def _matrix(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | Stored
     held = v.held if v.is_const else ctx.const(i)
     assert held is not None
     return reshaped(held, (rows, columns)) if isinstance(held, StoredArray) else held.reshape(rows, columns)
+
+
+def _in_order(codes: Array | StoredArray, order: Array) -> Array | StoredArray:
+    """Columns in another order, where they lie."""
+    if not isinstance(codes, StoredArray):
+        return np.ascontiguousarray(codes[:, order])
+
+    def part(first: int, last: int) -> Array:
+        return np.ascontiguousarray(codes.read_rows(first, last)[:, order])
+
+    key = (codes.key, order.tobytes())
+    return StoredArray(codes.dtype, codes.shape, lambda: part(0, codes.shape[0]), load_rows=part, key=key)
+
+
+# Of bitsandbytes (Dettmers et al., QLoRA, 2023): quantiles of normal numbers, and floats of 4 bits.
+_LOW = (-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0)
+_HIGH = (0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0)
+_MAGNITUDES = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NF4, _FP4 = (*_LOW, *_HIGH), (*_MAGNITUDES, *(-v for v in _MAGNITUDES))
+
+
+@onnx_op("MatMulBnb4", domain=MS)
+def matmul_bnb4(ctx: NodeContext) -> Value:
+    """a times weights of 4 bits that number values of a table, times the largest magnitude of their block."""
+    a, rows, columns = ctx.input(0), int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
+    block, table = int(ctx.attr("block_size", 64)), np.array(_NF4 if ctx.attr("quant_type", 0) else _FP4, np.float32)
+    packed, largest = ctx.const(1).reshape(-1), ctx.const(2).reshape(-1)
+    count = rows * columns
+    if packed.size != -(-count // 2) or largest.size != -(-count // block):
+        raise ShapeError(
+            f"{ctx.label} has weights {packed.shape}, magnitudes {largest.shape} for N={rows}, K={columns}"
+        )
+    codes = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[:count]
+    weights = table[codes] * np.repeat(largest.astype(np.float32), block)[:count]
+    by_rows = bool(ctx.attr("transB", 1))
+    held = weights.reshape((rows, columns) if by_rows else (columns, rows)).astype(a.dtype.np)
+    return matmul(ctx, a, ctx.constant(held), trans_b=by_rows)
 
 
 def _unpacked(packed: Array, bits: int) -> Array:

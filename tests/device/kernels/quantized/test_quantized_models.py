@@ -127,14 +127,16 @@ def test_matmul_n_bits_in_halves(rt: Any, rows: int) -> None:
     assert "Quantized" in str(session.explain())
 
 
-@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+@pytest.mark.parametrize("order", ["sorted", "shuffled", "uneven"])
 def test_group_indices(rt: Any, order: str) -> None:
-    """g_idx that says what is so anyway, and one that does not, whose product is of floats."""
+    """g_idx that says what is so anyway, one that shuffles whole blocks, and one whose groups are of no one size."""
     n, k, block = 130, 128, 32
     constants, inputs = few_bits(n, k, 4, block, "none")  # with zero points, onnxruntime's answer depends on g_idx
     constants["g"] = np.arange(k, dtype=np.int32) // block
-    if order == "shuffled":
+    if order != "sorted":
         rng.shuffle(constants["g"])
+    if order == "uneven":
+        constants["g"][constants["g"] == 1] = 0
     node = helper.make_node("MatMulNBits", [*inputs, "", "g"], ["y"], domain=MS, K=k, N=n, bits=4, block_size=block)
     x = rng.standard_normal((2, k)).astype(np.float32)
     data = model([node], constants, x)
@@ -142,7 +144,30 @@ def test_group_indices(rt: Any, order: str) -> None:
     session = opalite.InferenceSession(data, device=rt.info.id, precision="fp32")
     (got,) = session.run(None, {"x": x})
     assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
-    assert ("Quantized" in str(session.explain())) == (order == "sorted")
+    assert ("Quantized" in str(session.explain())) == (order != "uneven")
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("n, k, block", [(130, 64, 16), (7, 33, 64)])
+def test_values_of_a_table(rt: Any, n: int, k: int, block: int, kind: int) -> None:
+    """MatMulBnb4: floats of 4 bits and NF4, in blocks that go on from row to row."""
+    constants = {"b": rng.integers(0, 256, -(-n * k // 2)).astype(np.uint8)}
+    constants["s"] = rng.random(-(-n * k // block)).astype(np.float32) + 0.1
+    sizes = {"K": k, "N": n, "block_size": block, "quant_type": kind}
+    node = helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain=MS, **sizes)
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    data = model([node], constants, x)
+    (got,) = opalite.InferenceSession(data, device=rt.info.id, precision="fp32").run(None, {"x": x})
+    (want,) = by_ort(data, {"x": x})
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_values_of_a_table_that_are_too_few(rt: Any) -> None:
+    constants = {"b": np.zeros(5, np.uint8), "s": np.ones(2, np.float32)}
+    node = helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain=MS, K=16, N=2, block_size=16, quant_type=1)
+    x = np.ones((1, 16), np.float32)
+    with pytest.raises(opalite.OpaliteError, match=r"MatMulBnb4.*weights \(5,\).*N=2, K=16"):
+        opalite.InferenceSession(model([node], constants, x), device=rt.info.id).run(None, {"x": x})
 
 
 def quantised(kind: str, shape: tuple[int, int]) -> TensorProto:
