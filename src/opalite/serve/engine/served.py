@@ -155,6 +155,8 @@ class ServedVersion:
         name = told["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
         worker.on_stats = lambda stats: self._watchers.session(self.name, self.version, name, worker.pid, stats)
+        if stats := told.get("stats"):
+            worker.on_stats(stats)
         self._dispatch()
 
     def despair(self, failure: ServeError) -> None:

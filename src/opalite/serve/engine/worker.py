@@ -44,7 +44,7 @@ class Worker:
         try:
             model = open_served(message)
             self._most = message["max_output_bytes"]
-            told = model.describe()
+            told = {**model.describe(), "stats": model.stats()}
         except Exception as e:
             self._channel.send({"op": "failed", **failure_of(e)})
             return
