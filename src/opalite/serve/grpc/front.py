@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,14 +84,15 @@ class GrpcFront:
         self._held.close()
 
     def _credentials(self) -> Any:
-        """What TLS takes, None without. grpc says nothing of a certificate that is none until a client comes."""
+        """What TLS takes, None without; grpc itself would say nothing of a certificate that is none."""
         s = self._settings
         if s.tls_cert is None or s.tls_key is None:
             return None
         try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(s.tls_cert, s.tls_key)
             pair = (Path(s.tls_key).read_bytes(), Path(s.tls_cert).read_bytes())
-        except OSError as e:
-            raise InputError(f"the TLS certificate {s.tls_cert} and key {s.tls_key} cannot be read: {e}") from e
+        except (OSError, ssl.SSLError) as e:
+            raise InputError(f"the TLS certificate {s.tls_cert} and key {s.tls_key} cannot be used: {e}") from e
         return grpc.ssl_server_credentials([pair])
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -121,8 +123,25 @@ def test_a_port_that_is_taken_or_a_host_that_is_none_is_an_error() -> None:
     assert GrpcFront(GrpcSettings(host="0.0.0.0", port=0)).is_open
 
 
-def test_a_certificate_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    front = GrpcFront(GrpcSettings(port=0, tls_cert=str(tmp_path / "no.pem"), tls_key=str(tmp_path / "no.key")))
-    with pytest.raises(InputError, match=r"no\.key cannot be read"):
-        asyncio.run(front.start(Double()))
-    front.close()
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls_with_a_certificate_and_what_is_none(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    front = GrpcFront(GrpcSettings(port=0, tls_cert=str(certificate), tls_key=str(key)))
+    with serving(Double, [front]) as (address,):
+        assert address.startswith("grpcs://127.0.0.1:")
+        place = address.removeprefix("grpcs://")
+        client = triton.InferenceServerClient(place, ssl=True, root_certificates=str(certificate))
+        assert client.infer("sums", two()).as_numpy("sum").shape == (2, 4)
+        with pytest.raises(InferenceServerException):
+            triton.InferenceServerClient(place).is_server_live(client_timeout=5)
+    key.write_text("this is no key")
+    for files in ((certificate, key), (tmp_path / "none.pem", key)):
+        broken = GrpcFront(GrpcSettings(port=0, tls_cert=str(files[0]), tls_key=str(files[1])))
+        with pytest.raises(InputError, match=r"certificate .* cannot be used"):
+            asyncio.run(broken.start(Double()))
+        broken.close()
