@@ -152,8 +152,10 @@ def _decoded(texts: Array) -> Array:
 
 def main(arguments: list[str]) -> None:
     """arguments: the number of the socket's descriptor."""
-    # Ctrl-C reaches all processes of a terminal; the server says when this one ends.
+    # Ctrl-C reaches all processes of a terminal, and systemd's SIGTERM all of a service; the server says when this one
+    # ends. A handler, unlike SIG_IGN, is not passed on to processes that compile, which SIGTERM is to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)  # or processes that compile kept it open after this one's death
     try:

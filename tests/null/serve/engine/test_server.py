@@ -308,6 +308,21 @@ def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
     served(tmp_path, test, max_batch_size=0)
 
 
+def test_a_signal_to_the_whole_service_leaves_the_end_to_the_server(tmp_path: Path) -> None:
+    write(tmp_path)
+
+    async def test(server: Server, seen: Seen) -> None:
+        task = asyncio.create_task(server.infer(request(SLOW, second=0.3)))
+        await asyncio.sleep(0.1)
+        for pid in server.workers():
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGINT)
+        assert (await task).model == "m"
+
+    seen = served(tmp_path, test)
+    assert [e.kind for (e,) in seen.of("worker")] == ["starting", "ready", "stopped"]
+
+
 def test_closing_ends_what_takes_longer_than_the_grace(tmp_path: Path) -> None:
     write(tmp_path)
 
