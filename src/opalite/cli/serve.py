@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any, Literal
 
 import click
@@ -61,7 +63,7 @@ def command(
     from ..serve.engine.watcher import Watcher, Watchers
     from ..serve.http.front import HttpFront
     from ..serve.launch import Front, run
-    from ..serve.watch.logs import EventLog, set_up_logs
+    from ..serve.watch.logs import LOGGER, EventLog, set_up_logs
     from ..serve.watch.spans import find_spans
 
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
@@ -89,4 +91,5 @@ def command(
 
         fronts.append(GrpcFront(over_grpc))
     set_up_logs(log_format)
-    run(lambda: Server(settings, Watchers(watchers)), fronts, grace, click.echo)
+    say: Callable[[str], None] = logging.getLogger(LOGGER).info if log_format == "json" else click.echo
+    run(lambda: Server(settings, Watchers(watchers)), fronts, grace, say)
