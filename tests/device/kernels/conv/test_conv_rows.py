@@ -41,8 +41,7 @@ def check(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision: Any 
     check_kernel(rt, find_kernel("Conv", "ConvRows"), node, arrays, params)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name, bias", [(name, i % 3 > 0) for i, name in enumerate(CASES)])
 def test_float32(cpu: Runtime, name: str, bias: bool) -> None:
     _, attrs, arrays = make_case(CASES[name], bias)
     check(cpu, attrs, arrays)

@@ -14,12 +14,13 @@ from opalite.ir.place import IMAGE
 from opalite.kernels.base import Binding
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel
 from .image_checks import check_image
 
 F32 = DType.FLOAT32
 ATTRS = {"trans_a": False, "trans_b": False, "exact": False}
-SIDES = pytest.mark.parametrize("sides", [0, 1, 2], ids=["images", "from a buffer", "to a buffer"])
+SIDES = [0, 1, 2]  # images, from a buffer, to a buffer
 SHAPES = [  # a, b, trans_b
     ((7, 19), (19, 13), False),
     ((2, 7, 20), (20, 16), False),
@@ -36,10 +37,9 @@ def noise(seed: int, *shape: int) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@SIDES
-@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
-@pytest.mark.parametrize("const", [True, False], ids=["constant", "computed"])
-@pytest.mark.parametrize("case", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "case, const, precision, sides", pairwise(SHAPES, [True, False], [None, DType.FLOAT16], SIDES), ids=str
+)
 def test_matmul(rt: Runtime, case: Any, const: bool, precision: DType | None, sides: int) -> None:
     a, b, trans_b = case
     attrs = {"trans_a": False, "trans_b": trans_b, "exact": False}
@@ -48,9 +48,7 @@ def test_matmul(rt: Runtime, case: Any, const: bool, precision: DType | None, si
     check_image(rt, "MatMul", "ImageMatmul", attrs, arrays, precision=precision, sides=sides, **given)
 
 
-@SIDES
-@pytest.mark.parametrize("tile", TILES, ids=str)
-@pytest.mark.parametrize("case", [SHAPES[0], SHAPES[2], SHAPES[5]], ids=str)
+@pytest.mark.parametrize("case, tile, sides", pairwise([SHAPES[0], SHAPES[2], SHAPES[5]], TILES, SIDES), ids=str)
 def test_tiles_and_epilogues(rt: Runtime, case: Any, tile: Any, sides: int) -> None:
     a, b, trans_b = case
     expr = parse_expr("add($0, $1); add(%0, $2); max(%1, 0.0:f32)", [F32] * 3)
