@@ -145,8 +145,9 @@ class ServerSettings:
         where a model's configuration says nothing.
     model_control: 'none' refuses to load and unload, 'explicit' does what clients ask, 'poll' follows the folder each
         poll_s. Whatever it is, all models are loaded at the start.
-    max_batch_size: of models that take batches and have no configuration; 0 or 1 joins no requests. max_queue_size:
-        requests of a model that wait.
+    instances: workers on each device; several on one that computes with the machine's cores divide those.
+    max_batch_size: of models that take batches and have no configuration; 0 or 1 joins no requests; None: 4 on GPUs,
+        and none on CPUs, where a batch takes as long as its rows one by one. max_queue_size: requests that wait.
     max_elements: of an input. max_input_bytes, max_output_bytes: of a request in all.
     session_factory: 'package.module:function' that workers open models by in place of Opalite's sessions, for
         benchmarks; never from a request.
@@ -161,7 +162,7 @@ class ServerSettings:
     tune: str | None = None
     model_control: Literal["none", "explicit", "poll"] = "explicit"
     poll_s: float = 15.0
-    max_batch_size: int = 4
+    max_batch_size: int | None = None
     preferred_batch_size: tuple[int, ...] = ()
     max_queue_delay_microseconds: int = 0
     max_queue_size: int = 128
@@ -175,7 +176,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.model_control not in ("none", "explicit", "poll"):
             raise OptionError(f"model_control is none, explicit or poll, got {self.model_control!r}")
-        _check("max_batch_size", self.max_batch_size, 0)
+        if self.max_batch_size is not None:
+            _check("max_batch_size", self.max_batch_size, 0)
         for name in ("instances", "max_queue_size", "max_elements", "max_input_bytes", "max_output_bytes"):
             _check(name, getattr(self, name), 1)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..wire.failures import Internal, NotReady, ServeError
 from .channel import Message
+from .device_list import Device
 from .processes import WorkerProcess
 from .watcher import Watchers, WorkerEvent
 
@@ -17,13 +18,29 @@ _GIVEN_UP = 4
 """Starts that fail one after the other until nobody is expected; it is tried again and again all the same."""
 
 
+class Place(NamedTuple):
+    """Where a worker works. share: which part of the cores is its own, and of how many; None for all cores."""
+
+    device: str
+    share: tuple[int, int] | None = None
+
+
+def places_on(devices: Sequence[Device], instances: int) -> list[Place]:
+    """As many places on each device; those on one that computes with the machine's cores divide them."""
+    return [
+        Place(d.id, (number, instances) if d.on_host and instances > 1 else None)
+        for d in devices
+        for number in range(instances)
+    ]
+
+
 class Employer(Protocol):
     """Who a crew works for: a version of a model."""
 
     name: str
     version: str
 
-    def opening(self, device: str, quickly: bool) -> Message:
+    def opening(self, place: Place, quickly: bool) -> Message:
         """What a worker is told to open; quickly: it replaces one that was lost."""
 
     def hire(self, worker: WorkerProcess, told: Message) -> None:
@@ -39,13 +56,13 @@ class Crew:
     def __init__(
         self,
         employer: Employer,
-        places: Sequence[str],
+        places: Sequence[Place],
         depth: int,
         timeout_s: float,
         watchers: Watchers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
-        """places: a device for each worker. depth: batches that a worker holds. timeout_s: for a start."""
+        """places: one for each worker. depth: batches that a worker holds. timeout_s: for a start."""
         self.ready: dict[WorkerProcess, str] = {}
         self._employer, self._places, self._depth, self._timeout_s = employer, places, depth, timeout_s
         self._watchers, self._new_process = watchers, new_process
@@ -70,10 +87,10 @@ class Crew:
     async def start(self) -> None:
         """Start all workers; returns when each has opened the model or failed. The first's ServeError when none can."""
         firsts: list[asyncio.Future[None]] = []
-        for device in self._places:
+        for place in self._places:
             first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             firsts.append(first)
-            self._keepers.append(asyncio.create_task(self._keep(device, first)))
+            self._keepers.append(asyncio.create_task(self._keep(place, first)))
         found = await asyncio.gather(*firsts, return_exceptions=True)
         failed = [e for e in found if isinstance(e, BaseException)]
         if len(failed) == len(found):
@@ -89,11 +106,12 @@ class Crew:
         for worker, device in self._all.items():
             self._tell("stopped", device, worker.pid)
 
-    async def _keep(self, device: str, first: asyncio.Future[None]) -> None:
+    async def _keep(self, place: Place, first: asyncio.Future[None]) -> None:
         """See to it that there is a worker in one place."""
+        device = place.device
         while True:
             try:
-                worker = await self._open(device, quickly=first.done())
+                worker = await self._open(place, quickly=first.done())
             except Exception as e:
                 failure = e if isinstance(e, ServeError) else Internal(f"a worker cannot be started: {e}")
                 self._tell("failed", device, reason=str(failure))
@@ -115,14 +133,14 @@ class Crew:
             # One that is lost once is replaced at once; who falls again and again waits longer and longer.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures) if self._failures > 1 else 0)
 
-    async def _open(self, device: str, quickly: bool) -> WorkerProcess:
+    async def _open(self, place: Place, quickly: bool) -> WorkerProcess:
         started = time.monotonic()
         worker = self._new_process()
-        self._all[worker] = device
-        self._tell("starting", device, worker.pid)
+        self._all[worker] = place.device
+        self._tell("starting", place.device, worker.pid)
         employer = self._employer
         try:
-            opening = employer.opening(device, quickly)
+            opening = employer.opening(place, quickly)
             told = await worker.open(opening, employer.version, self._depth, self._timeout_s)
             self.ready[worker] = self._all[worker] = told["device"]
             employer.hire(worker, told)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ... import knobs
 from ..wire.failures import NotReady
@@ -14,17 +16,28 @@ _CODE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from opalite.cl.devices import find_device, list_all
-asked = sys.argv[2]
-found = [find_device(asked)] if asked else [f for f in list_all().devices if f.usable]
-print(json.dumps([f.info.id for f in found] or [find_device().info.id]))
+from opalite.errors import OpaliteError
+asked = sys.argv[2:]
+try:
+    found = [find_device(a) for a in asked] or [f for f in list_all().devices if f.usable] or [find_device()]
+except OpaliteError as e:
+    sys.exit(str(e))
+print(json.dumps([[f.info.id, f.info.on_host] for f in found]))
 """
 
 
-def find_devices() -> tuple[str, ...]:
-    """Ids of all devices that can be used, or of that which OPALITE_DEVICE names. NotReady where there is none."""
-    command = [sys.executable, "-P", "-c", _CODE, str(Path(__file__).parents[3]), knobs.get("OPALITE_DEVICE") or ""]
+class Device(NamedTuple):
+    """on_host: it computes with the machine's cores."""
+
+    id: str
+    on_host: bool
+
+
+def find_devices(asked: Sequence[str]) -> tuple[Device, ...]:
+    """The devices `asked` for; else that which OPALITE_DEVICE names, else all. NotReady where one is not there."""
+    named = tuple(asked) or tuple(filter(None, [knobs.get("OPALITE_DEVICE")]))
+    command = [sys.executable, "-P", "-c", _CODE, str(Path(__file__).parents[3]), *named]
     done = subprocess.run(command, env=knobs.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise NotReady(f"no OpenCL device can be used: {reason}")
-    return tuple(json.loads(done.stdout))
+        raise NotReady(done.stderr.decode(errors="replace").strip() or "no OpenCL device can be used")
+    return tuple(Device(*found) for found in json.loads(done.stdout))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ..wire.failures import Internal, NotFound, NotReady, ServeError
 from ..wire.messages import IndexEntry, State
 from .config import ServerSettings
+from .device_list import Device, find_devices
 from .processes import WorkerProcess
 from .repository import Found, Source
 from .served import ServedVersion
@@ -22,7 +23,7 @@ class Model:
         self,
         name: str,
         settings: ServerSettings,
-        devices: tuple[str, ...],
+        devices: tuple[Device, ...],
         watchers: Watchers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
@@ -124,9 +125,10 @@ class Model:
         version = str(source.version)
         if source.version not in self.versions:
             self._set(version, "LOADING", "")
-        devices = found.config.devices or self._devices
-        made = ServedVersion(source, found.config, self._settings, devices, self._watchers, self._new_process)
         try:
+            asked = found.config.devices
+            devices = await asyncio.to_thread(find_devices, asked) if asked else self._devices
+            made = ServedVersion(source, found.config, self._settings, devices, self._watchers, self._new_process)
             await made.start()
         except Exception as e:
             failure = e if isinstance(e, ServeError) else Internal(f"model '{self.name}' cannot be loaded: {e}")

@@ -16,7 +16,8 @@ from ..wire.failures import Internal, Invalid, NotReady, ServeError, TimedOut, W
 from ..wire.messages import InferRequest, InferResponse, ModelMetadata, Tensor, TensorMetadata
 from .checking import Checker
 from .config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
-from .crew import Crew
+from .crew import Crew, Place, places_on
+from .device_list import Device
 from .processes import Job, WorkerProcess
 from .queueing import RequestQueue, Ticket
 from .repository import Source
@@ -25,6 +26,9 @@ from .watcher import RequestTrace, Watchers
 
 _DEPTH = 2
 """Batches that a worker holds, so that it need not wait for the next one."""
+
+_MOST = 4
+"""Rows of a batch, where nobody says: as Triton has it."""
 
 
 class ServedVersion:
@@ -35,7 +39,7 @@ class ServedVersion:
         source: Source,
         config: ModelConfig,
         settings: ServerSettings,
-        devices: tuple[str, ...],
+        devices: tuple[Device, ...],
         watchers: Watchers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
@@ -47,12 +51,14 @@ class ServedVersion:
         self.inputs: tuple[TensorMetadata, ...] = ()
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._watchers = settings, watchers
-        places = [d for d in devices for _ in range(config.instances or settings.instances)]
+        places = places_on(devices, config.instances or settings.instances)
         depth = 1 if self.is_text else _DEPTH
         self._crew = Crew(self, places, depth, settings.start_timeout_s, watchers, new_process)
         self._queue: RequestQueue
         self._checker: Checker
         self._held = 0  # requests in workers
+        self._most = _MOST if settings.max_batch_size is None else settings.max_batch_size
+        self._joins = self._is_arranged = False
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -67,11 +73,6 @@ class ServedVersion:
         """The processes of its workers."""
         return self._crew.pids
 
-    @property
-    def waiting(self) -> int:
-        """Requests in the queue."""
-        return self._queue.count
-
     def metadata(self, versions: tuple[str, ...]) -> ModelMetadata:
         """Of all `versions` that are served."""
         platform = f"{self.source.kind}_opalite"
@@ -80,6 +81,7 @@ class ServedVersion:
     async def start(self) -> None:
         """Start all workers; returns when they serve. Raises the first's ServeError when none can."""
         await self._crew.start()
+        self._arrange()
 
     def enqueue(self, request: InferRequest, on_piece: Callable[[str], None] | None = None) -> Ticket:
         """Accept a request. Invalid, TooLarge, Busy, NotReady."""
@@ -134,14 +136,14 @@ class ServedVersion:
         self._stopping = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while self._held or self._queue.count:
+                while self._is_arranged and (self._held or self._queue.count):
                     self._idle.clear()
                     await self._idle.wait()
 
     async def stop(self) -> None:
         """End the workers; what is left fails with NotReady."""
         self._stopping = True
-        for ticket in self._queue.waiting() if hasattr(self, "_queue") else ():
+        for ticket in self._queue.waiting() if self._is_arranged else ():
             self._queue.drop(ticket)
             self._fail(ticket, NotReady(f"model '{self.name}' was unloaded before the request was run"))
         await self._crew.dismiss()
@@ -150,31 +152,33 @@ class ServedVersion:
 
     def hire(self, worker: WorkerProcess, told: Mapping[str, Any]) -> None:
         """See Employer. The first one says what the model is."""
-        if not hasattr(self, "_checker"):
+        if not self.outputs:
             self._take(told)
+        self._joins |= told["joins"]
         name = told["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
         worker.on_stats = lambda stats: self._watchers.session(self.name, self.version, name, worker.pid, stats)
         if stats := told.get("stats"):
             worker.on_stats(stats)
-        self._dispatch()
+        if self._is_arranged:
+            self._dispatch()
 
     def despair(self, failure: ServeError) -> None:
         """See Employer: nobody waits any longer."""
-        for ticket in self._queue.waiting():
+        for ticket in self._queue.waiting() if self._is_arranged else ():
             self._queue.drop(ticket)
             self._fail(ticket, NotReady(f"model '{self.name}' has no worker: {failure}"))
 
-    def opening(self, device: str, quickly: bool) -> dict[str, Any]:
+    def opening(self, place: Place, quickly: bool) -> dict[str, Any]:
         """See Employer."""
         config, settings = self.config, self._settings
         asked = {
-            "device": device,
+            "device": place.device,
             "precision": config.precision or settings.precision,
             "memory": config.memory or settings.memory,
             "tune": config.tune or settings.tune,
         }
-        most = settings.max_batch_size if config.max_batch_size is None else config.max_batch_size
+        most = self._most if config.max_batch_size is None else config.max_batch_size
         batching = config.dynamic_batching
         preferred = settings.preferred_batch_size if batching is None else batching.preferred_batch_size
         sizes = config.warm_sizes or sorted({1, *(s for s in preferred if s <= most), *range(2, min(most, 4) + 1)})
@@ -185,7 +189,10 @@ class ServedVersion:
             "factory": settings.session_factory,
             "import_path": sys.path,
             "warm_sizes": [1] if quickly else list(sizes),
-            "joins": config.max_batch_size is None and settings.max_batch_size > 1,
+            "joins": config.max_batch_size is None and self._most > 1,
+            "joins_on_host": settings.max_batch_size is not None,
+            "batches": bool(config.max_batch_size or config.warm_sizes),
+            "share": place.share,
             "quickly": quickly,
             "max_output_bytes": settings.max_output_bytes,
         }
@@ -194,8 +201,8 @@ class ServedVersion:
         """What the first worker says of the model. Invalid where the configuration does not fit it."""
         self.inputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in told["inputs"])
         self.outputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in told["outputs"])
-        settings, config = self._settings, self.config
-        most, max_rows = config.max_batch_size, config.max_batch_size or 0
+        config = self.config
+        most = config.max_batch_size
         if most:
             fixed = next((t for t in (*self.inputs, *self.outputs) if t.shape[:1] != (-1,)), None)
             if fixed is not None:
@@ -203,18 +210,23 @@ class ServedVersion:
                     f"model '{self.name}' has max_batch_size {most}, but the shape of '{fixed.name}' is "
                     f"{list(fixed.shape)}: the first dimension of all inputs and outputs must be open"
                 )
-        elif most is None:
-            most = settings.max_batch_size if told["joins"] else 0
-            if most:
-                config = replace(config, dynamic_batching=config.dynamic_batching or _default_batching(settings))
-        self.config = config = replace(config, max_batch_size=most)
         if config.inputs or config.outputs:
             from .triton_config import check_tensors  # needs protobuf
 
             check_tensors(config, self.metadata((self.version,)))
-        batching = config.dynamic_batching
+
+    def _arrange(self) -> None:
+        """Checks and the queue, by what the workers say of the model."""
+        settings, config = self._settings, self.config
+        most, max_rows = config.max_batch_size, config.max_batch_size or 0
+        if most is None:
+            most = self._most if self._joins else 0
+            if most:
+                config = replace(config, dynamic_batching=config.dynamic_batching or _default_batching(settings, most))
+        self.config = replace(config, max_batch_size=most)
         self._checker = Checker(self.inputs, self.outputs, settings, bool(most), max_rows)
-        self._queue = RequestQueue(batching, most, settings.max_queue_size)
+        self._queue = RequestQueue(config.dynamic_batching, most, settings.max_queue_size)
+        self._is_arranged = True
 
     def _dispatch(self) -> None:
         """Give workers what waits."""
@@ -355,9 +367,9 @@ class ServedVersion:
         )
 
 
-def _default_batching(settings: ServerSettings) -> DynamicBatching:
+def _default_batching(settings: ServerSettings, most: int) -> DynamicBatching:
     policy = QueuePolicy(default_timeout_microseconds=settings.default_timeout_microseconds)
-    preferred = tuple(s for s in settings.preferred_batch_size if s <= settings.max_batch_size)
+    preferred = tuple(s for s in settings.preferred_batch_size if s <= most)
     return DynamicBatching(preferred, settings.max_queue_delay_microseconds, default_queue_policy=policy)
 
 

@@ -19,7 +19,7 @@ from ..wire.messages import (
     Statistics,
 )
 from .config import ServerSettings
-from .device_list import find_devices
+from .device_list import Device, find_devices
 from .model import Model
 from .processes import WorkerProcess
 from .repository import Repository
@@ -50,7 +50,7 @@ class Server:
         self.watchers = Watchers([] if watcher is None else [watcher])
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}
-        self._devices: tuple[str, ...] = settings.devices
+        self._devices: tuple[Device, ...] = ()
         self._live = self._loading = False
         self._poller: asyncio.Task[None] | None = None
 
@@ -59,7 +59,9 @@ class Server:
         self._live = self._loading = True
         names = self._repository.names()
         if names and not self._devices:
-            self._devices = ("",) if self.settings.session_factory else await asyncio.to_thread(find_devices)
+            asked = self.settings.devices
+            is_own = not self.settings.session_factory
+            self._devices = await asyncio.to_thread(find_devices, asked) if is_own else (Device("cpu", True),)
         gate = asyncio.Semaphore(_LOADED_AT_ONCE)
 
         async def load(name: str) -> None:

@@ -67,9 +67,8 @@ class Served(Protocol):
 
 def open_served(message: Message) -> Served:
     """Open and warm up what the server's first message says."""
-    cores = message.get("cores")
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)  # before a driver starts its threads
+    if message["share"] is not None:
+        _take_cores(*message["share"])  # before a driver starts its threads
     if message["kind"] == "text":
         return TextModel(message["path"], message["options"])
     factory = message["factory"]
@@ -80,8 +79,17 @@ def open_served(message: Message) -> Served:
     else:
         session = InferenceSession(message["path"], **message["options"])
     model = TensorModel(session)
-    model.warm_up(message["warm_sizes"], message["joins"], message["quickly"])
+    joins = message["joins"] and (message["joins_on_host"] or not model.is_on_host)
+    model.warm_up(message["warm_sizes"] if joins or message["batches"] else [1], joins, message["quickly"])
     return model
+
+
+def _take_cores(number: int, count: int) -> None:
+    """Keep to one of `count` equal parts of the cores that this process may use, if there are as many."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        if count <= len(cores):
+            os.sched_setaffinity(0, cores[number * len(cores) // count : (number + 1) * len(cores) // count])
 
 
 class TensorModel:
@@ -101,6 +109,11 @@ class TensorModel:
         self._datatypes = {name: datatype for name, datatype, _ in self._outputs}
         self._joins = False
         self._until = 0.0  # of the monotonic clock: the end of patience
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it computes with the machine's cores."""
+        return not isinstance(self._session, InferenceSession) or self._session.device.on_host
 
     def describe(self) -> dict[str, Any]:
         device = getattr(self._session, "device", None)

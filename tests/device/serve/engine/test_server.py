@@ -83,7 +83,7 @@ def test_rows_of_batches_are_those_of_single_runs_before_and_after_a_kill(tmp_pa
         assert pid not in server.workers()
         await check()
 
-    serve({"m": path}, rt, test)
+    serve({"m": path}, rt, test, max_batch_size=4)
 
 
 def test_texts_numbers_and_sizes_that_are_open(tmp_path: Path, rt: Runtime) -> None:

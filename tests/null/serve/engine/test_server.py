@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from opalite.serve.engine.config import DynamicBatching, ModelConfig, ServerSettings
+from opalite.serve.engine.crew import Place, places_on
+from opalite.serve.engine.device_list import Device
 from opalite.serve.engine.server import Server
 from opalite.serve.engine.watcher import Watchers
 from opalite.serve.wire.failures import (
@@ -108,7 +110,7 @@ def test_answers_statistics_and_what_is_watched(tmp_path: Path) -> None:
         with pytest.raises(NotFound, match="version '9'"):
             await server.infer(request(version="9"))
 
-    seen = served(tmp_path, test)
+    seen = served(tmp_path, test, max_batch_size=4)
     assert [t.failure for (t,) in seen.of("finished")] == ["", ""]
     trace = seen.of("finished")[0][0]
     assert trace.total_s >= trace.queue_s + trace.infer_s > 0
@@ -138,7 +140,7 @@ def test_requests_that_wait_share_batches_and_one_that_fails_fails_alone(tmp_pat
         assert [found(a, "size") for a in joined] == [[4]] * 4 + [[2]] * 2
         await asyncio.gather(*again)
 
-    served(tmp_path, test)
+    served(tmp_path, test, max_batch_size=4)
 
 
 def test_a_full_queue_answers_at_once_and_recovers(tmp_path: Path) -> None:
@@ -217,6 +219,12 @@ def test_several_workers_take_from_one_queue(tmp_path: Path) -> None:
         assert len(pids) == 2
 
     served(tmp_path, test, instances=2)
+
+
+def test_workers_divide_the_cores_of_a_cpu() -> None:
+    devices = [Device("cpu", True), Device("gpu", False)]
+    assert places_on(devices, 2) == [Place("cpu", (0, 2)), Place("cpu", (1, 2)), Place("gpu"), Place("gpu")]
+    assert places_on(devices, 1) == [Place("cpu"), Place("gpu")]
 
 
 def test_a_new_version_takes_over_without_a_failed_request(tmp_path: Path) -> None:
@@ -358,4 +366,4 @@ def test_batches_that_a_configuration_asks_for_need_open_dimensions(tmp_path: Pa
         assert model.config.dynamic_batching == DynamicBatching(preferred_batch_size=(2,))
         assert ModelConfig().max_batch_size is None
 
-    served(tmp_path, test, preferred_batch_size=(2, 9))
+    served(tmp_path, test, preferred_batch_size=(2, 9), max_batch_size=4)
