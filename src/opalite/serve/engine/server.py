@@ -97,7 +97,7 @@ class Server:
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices of models whose configuration names none; () before `start` has found them."""
-        return self._devices
+        return tuple(d.id for d in self._devices)
 
     def metadata(self) -> ServerMetadata:
         """Name, version and extensions."""
