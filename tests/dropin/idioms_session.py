@@ -405,6 +405,22 @@ def run_async_that_fails(ort: Any, tmp: Path) -> Any:
 
 
 @idiom
+def run_async_for_an_unknown_output(ort: Any, tmp: Path) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = ort.InferenceSession(models.multiply(), options, providers=CPU)
+    done, found = threading.Event(), []
+
+    def callback(outputs: Any, data: Any, error: str) -> None:
+        found.extend((outputs, data, error != ""))
+        done.set()
+
+    session.run_async(["nothing"], {"X": X}, callback, None)
+    assert done.wait(60)
+    return found
+
+
+@idiom
 def run_async_without_inputs(ort: Any, tmp: Path) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2

@@ -39,6 +39,10 @@ class SessionApi(AsyncRuns):
         """The device that the session runs on."""
 
     @abstractmethod
+    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
+        """Numbers of the outputs named."""
+
+    @abstractmethod
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
         """Where each node runs."""
 

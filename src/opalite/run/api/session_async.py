@@ -35,10 +35,6 @@ class AsyncRuns:
     ) -> list[Any]:
         """Outputs for inputs by name."""
 
-    @abstractmethod
-    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        """Numbers of the outputs named."""
-
     def run_async(
         self,
         output_names: Sequence[str] | None,
@@ -54,7 +50,7 @@ class AsyncRuns:
         """
         if not callable(callback):
             raise InputTypeError(f"run_async takes a function of (outputs, user_data, error), got {callback!r}")
-        self._check_call(output_names, input_feed, run_options)
+        self._check_call(input_feed, run_options)
 
         def work() -> None:
             try:
@@ -75,7 +71,7 @@ class AsyncRuns:
         as by `RunOptions.terminate` (between two parts of the model), unless `run_options` are the caller's own. The
         arrays must stay as they are until the run is over, which may be a moment after the task was cancelled.
         """
-        self._check_call(output_names, input_feed, run_options)
+        self._check_call(input_feed, run_options)
         told = RunOptions() if run_options is None else run_options
         context = contextvars.copy_context()
         future = self._find_threads().submit(context.run, self.run, output_names, input_feed, told)
@@ -86,12 +82,11 @@ class AsyncRuns:
                 told.terminate = True
             raise
 
-    def _check_call(self, names: Sequence[str] | None, feed: Mapping[str, Any], options: RunOptions | None) -> None:
-        """What can be said against a call before it waits for its turn."""
+    def _check_call(self, feed: Mapping[str, Any], options: RunOptions | None) -> None:
+        """What is said against a call at once, as onnxruntime does; all else is what the run raises."""
         check_fork()
         if not isinstance(feed, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feed).__name__}")
-        self._pick_outputs(names)
         check_run_options(options)
         missing = [a.name for a in self._model.inputs if a.name not in feed and not a.is_optional]
         if missing:
