@@ -146,8 +146,9 @@ class ServerSettings:
     model_control: 'none' refuses to load and unload, 'explicit' does what clients ask, 'poll' follows the folder each
         poll_s. Whatever it is, all models are loaded at the start.
     instances: workers on each device; several on one that computes with the machine's cores divide those.
-    max_batch_size: of models that take batches and have no configuration; 0 or 1 joins no requests; None: 4 on GPUs,
-        and none on CPUs, where a batch takes as long as its rows one by one. max_queue_size: requests that wait.
+    max_batch_size: of models that take batches and have no configuration; 0 or 1 joins no requests; None: 4, and
+        they are joined on GPUs only, because a batch takes a CPU as long as its rows one by one.
+    max_queue_size: requests of a model that wait.
     max_elements: of an input. max_input_bytes, max_output_bytes: of a request in all.
     session_factory: 'package.module:function' that workers open models by in place of Opalite's sessions, for
         benchmarks; never from a request.

@@ -58,7 +58,9 @@ class ServedVersion:
         self._checker: Checker
         self._held = 0  # requests in workers
         self._most = _MOST if settings.max_batch_size is None else settings.max_batch_size
-        self._joins = self._is_arranged = False
+        # Whether rows are like runs of their own, and whether a batch takes less time than they do.
+        self._joins = self._gains = False
+        self._is_arranged = False
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -155,6 +157,7 @@ class ServedVersion:
         if not self.outputs:
             self._take(told)
         self._joins |= told["joins"]
+        self._gains |= not told["on_host"]
         name = told["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
         worker.on_stats = lambda stats: self._watchers.session(self.name, self.version, name, worker.pid, stats)
@@ -190,8 +193,7 @@ class ServedVersion:
             "import_path": sys.path,
             "warm_sizes": [1] if quickly else list(sizes),
             "joins": config.max_batch_size is None and self._most > 1,
-            "joins_on_host": settings.max_batch_size is not None,
-            "batches": bool(config.max_batch_size or config.warm_sizes),
+            "batches": bool(config.max_batch_size or config.warm_sizes or settings.max_batch_size),
             "share": place.share,
             "quickly": quickly,
             "max_output_bytes": settings.max_output_bytes,
@@ -221,7 +223,7 @@ class ServedVersion:
         most, max_rows = config.max_batch_size, config.max_batch_size or 0
         if most is None:
             most = self._most if self._joins else 0
-            if most:
+            if most and (self._gains or settings.max_batch_size):
                 config = replace(config, dynamic_batching=config.dynamic_batching or _default_batching(settings, most))
         self.config = replace(config, max_batch_size=most)
         self._checker = Checker(self.inputs, self.outputs, settings, bool(most), max_rows)

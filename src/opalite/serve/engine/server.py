@@ -135,8 +135,8 @@ class Server:
         return tuple(v.tally.told(name, v.version) for v in self._models[name].versions.values())
 
     def index(self, ready: bool = False) -> tuple[IndexEntry, ...]:
-        """All versions in the repository that were looked at, or those that are ready."""
-        entries = [e for m in self._models.values() for e in m.entries()]
+        """All versions in the repository that were looked at, or those that are ready, by name and version."""
+        entries = [e for _, m in sorted(self._models.items()) for e in m.entries()]
         return tuple(e for e in entries if e.state == "READY" or not ready)
 
     async def load(self, name: str, config: Mapping[str, Any] | None = None) -> None:

@@ -81,8 +81,8 @@ def open_served(message: Message) -> Served:
     else:
         session = InferenceSession(message["path"], **message["options"])
     model = TensorModel(session)
-    joins = message["joins"] and (message["joins_on_host"] or not model.is_on_host)
-    model.warm_up(message["warm_sizes"] if joins or message["batches"] else [1], joins, message["quickly"])
+    sizes = message["warm_sizes"] if message["batches"] or not model.is_on_host else [1]
+    model.warm_up(sizes, message["joins"], message["quickly"])
     return model
 
 
@@ -124,6 +124,7 @@ class TensorModel:
             "outputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._outputs],
             "device": getattr(device, "id", "host"),
             "joins": self._joins,
+            "on_host": self.is_on_host,
         }
 
     def run(
@@ -235,6 +236,7 @@ class TextModel:
             "outputs": [["text_output", "BYTES", [1]]],
             "device": self._generator.session.device.id,
             "joins": False,
+            "on_host": self._generator.session.device.on_host,
         }
 
     def run(

@@ -143,6 +143,23 @@ def test_requests_that_wait_share_batches_and_one_that_fails_fails_alone(tmp_pat
     served(tmp_path, test, max_batch_size=4)
 
 
+def test_rows_are_told_of_but_not_joined_on_a_cpu(tmp_path: Path) -> None:
+    write(tmp_path)
+
+    async def test(server: Server, seen: Seen) -> None:
+        config = server.model_config("m")
+        assert config["max_batch_size"] == 4
+        assert "dynamic_batching" not in config
+        held = [asyncio.create_task(server.infer(request(SLOW, second=0.1))) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        answers = await asyncio.gather(*(server.infer(request(float(n))) for n in range(3)))
+        assert [found(a, "size") for a in answers] == [[1], [1], [1]]
+        assert found(await server.infer(request(1.0, rows=6)), "size") == [6] * 6
+        await asyncio.gather(*held)
+
+    served(tmp_path, test)
+
+
 def test_a_full_queue_answers_at_once_and_recovers(tmp_path: Path) -> None:
     write(tmp_path)
 
