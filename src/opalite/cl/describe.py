@@ -190,8 +190,11 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
     inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions build; and,
-    where sub-buffers are slow, arguments by address. On CPUs with wide vectors, sums of products of bytes.
+    where sub-buffers are slow, arguments by address. On CPUs with wide vectors, sums of products of bytes, which
+    PoCL's compiler is known to take: what it builds costs every new process a quarter of a second.
     """
+    if info.family == "pocl" and info.is_cpu:
+        return replace(info, quirks=(*info.quirks, *(q for q in _trials_on_cpus(info) if q not in info.quirks)))
     trials = _trials_on_gpus(info) if info.kind == "gpu" else _trials_on_cpus(info) if info.is_cpu else {}
     if not trials:
         return info

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ from .template import Template
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 
 VERSION = 8
+_BYTE_DOTS = re.compile(r"-DDOTS=[12]\b")
+"""The option of sources whose instructions not every processor of a family has (kernels/quantized/bytes.cl)."""
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +42,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Needs:
-    """What the choice among programs depends on: shapes of inputs by name, and sizes of images in texels.
+    """What the choice among programs depends on: shapes of inputs by name, sizes of images in texels, and whether
+    sums of products of bytes have to be those of the device that was planned for (`DeviceInfo.byte_dots`).
 
     shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`). sizes: of a
     template, which of its sizes each axis is, None for one that is as in `shapes`.
@@ -48,6 +52,7 @@ class Needs:
     shapes: Mapping[str, tuple[int, ...]]
     images: Sequence[tuple[int, int]] = ()
     sizes: Mapping[str, tuple[int | None, ...]] | None = None
+    byte_dots: bool = False
 
     @classmethod
     def of(
@@ -60,7 +65,8 @@ class Needs:
         texels = [(w, h) for w, h, _ in program.image_pool]
         texels += [s.image for s in program.slots if s.image is not None]
         read = {i.name: i.shape for i in program.inputs}
-        return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes)
+        dots = any(_BYTE_DOTS.search(source.options) for source in program.sources)
+        return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes, dots)
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
         """The sizes that inputs of `shapes` have: none where there is no template; None if an axis has to be other.
@@ -208,7 +214,8 @@ def _is_within(variant: Variant, device: DeviceInfo) -> bool:
     """Whether the variant's program keeps to the limits of `device`, which differ within a family."""
     planned = variant.device
     fits = planned.local_mem <= device.local_mem and planned.max_work_group_size <= device.max_work_group_size
-    return fits and all(device.fits_image(*size) for size in variant.needs.images)
+    has_dots = not variant.needs.byte_dots or planned.byte_dots == device.byte_dots
+    return fits and has_dots and all(device.fits_image(*size) for size in variant.needs.images)
 
 
 def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
@@ -224,7 +231,6 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
         device.half_functions,
         device.half_sums,
         device.dot_product,
-        device.byte_dots,
         PTX_MMA in device.quirks,
         PTX_WGMMA in device.quirks,
         device.fp64,
@@ -269,6 +275,7 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
                 "shapes": v.needs.shapes,
                 "images": v.needs.images,
                 "sizes": v.needs.sizes,
+                "byte_dots": v.needs.byte_dots,
                 "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
                 "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
             }
@@ -327,6 +334,7 @@ class _Reader:
                 shapes,
                 [(w, h) for w, h in raw["images"]],
                 None if raw["sizes"] is None else {name: tuple(axes) for name, axes in raw["sizes"].items()},
+                raw.get("byte_dots", False),
             ),
             binaries=binaries,
             fingerprint=raw["fingerprint"],

@@ -128,6 +128,9 @@ def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: py
     flags = {"avx512f", "avx512_vnni"}
     monkeypatch.setattr(module.pocl, "cpu_flags", lambda: flags)
     assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
+    assert not builds, "PoCL's compiler is known"
+    plain = replace(plain, family="intel")
+    assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
     assert with_trials(None, plain).byte_dots == "fours"
     assert len(builds) == 2
     assert all("512" in source for source in builds)

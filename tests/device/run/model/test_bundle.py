@@ -28,8 +28,17 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
 from opalite.ir.content import content_key
 from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS, PTX_DOT, PTX_MMA, PTX_WGMMA, SLOW_SUB_BUFFERS
-from opalite.plan.bundle import VERSION, Bundle, load_bundle, plan_key, save_bundle
+from opalite.ir.device_family import (
+    BYTE_FOURS,
+    BYTE_PAIRS,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PTX_DOT,
+    PTX_MMA,
+    PTX_WGMMA,
+    SLOW_SUB_BUFFERS,
+)
+from opalite.plan.bundle import VERSION, Bundle, Needs, load_bundle, plan_key, save_bundle
 from opalite.plan.codec import Encoder
 
 from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
@@ -331,6 +340,27 @@ def test_kernels_are_not_taken_where_their_instructions_are_missing() -> None:
     assert len(set(keys)) == len(keys)
     faster = dataclasses.replace(plain, name="another", clock_mhz=2000, quirks=(SLOW_SUB_BUFFERS,))
     assert plan_key(faster) == plan_key(plain)
+
+
+def test_sums_of_bytes_are_asked_for_by_the_programs_that_take_them(bundle: Path, tmp_path: Path) -> None:
+    """Processors of one family differ in them: a bundle that takes none runs on those that lack them."""
+    loaded = load_bundle(bundle)
+    for variant in loaded.variants:
+        variant.device = dataclasses.replace(variant.device, quirks=(*variant.device.quirks, BYTE_FOURS))
+        variant.needs = Needs.of(variant.program)
+        assert not variant.needs.byte_dots
+    planned = loaded.variants[0].device
+    lacking = dataclasses.replace(planned, quirks=tuple(q for q in planned.quirks if q not in (BYTE_FOURS, BYTE_PAIRS)))
+    assert loaded.find(lacking)
+    for variant in loaded.variants:
+        program = variant.program
+        program.sources = [dataclasses.replace(s, options=f"{s.options} -DDOTS=2") for s in program.sources]
+        variant.needs = Needs.of(program)
+    save_bundle(tmp_path / "bytes.opal", loaded)
+    kept = load_bundle(tmp_path / "bytes.opal")
+    assert kept.find(planned)
+    with pytest.raises(BundleError, match="not for"):
+        kept.find(lacking)
 
 
 def test_a_bundle_without_programs_or_ports(tmp_path: Path, bundle: Path) -> None:

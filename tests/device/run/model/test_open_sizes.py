@@ -135,4 +135,5 @@ def test_lookups_and_pads_of_computed_sizes_take_few_plans(
     for i in range(16):
         x = noise(int(rng.integers(2, 5)), int(rng.integers(4, 90)), 16, seed=i)
         np.testing.assert_allclose(session.run(None, {"x": x})[0], by_onnxruntime(contents, {"x": x})[0], atol=1e-5)
-    assert session.stats().plans_made <= 2, str(session.explain({"x": x}))
+    most = 2 if rt.info.is_cpu else 6  # on a GPU a group sorts 1, 2, 4, 8, 16 or 32 places
+    assert session.stats().plans_made <= most, str(session.explain({"x": x}))
