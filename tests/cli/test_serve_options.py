@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from opalite.cli import main
 from opalite.cli.serve_options import grpc_settings
 from opalite.errors import OptionError
 from opalite.serve.http.front import HttpSettings
@@ -28,3 +30,10 @@ def test_grpc_is_not_served_unless_a_port_is_given() -> None:
     assert grpc_settings(None, None, HttpSettings()) is None
     with pytest.raises(OptionError, match="give a port too"):
         grpc_settings(None, "127.0.0.1", HttpSettings())
+
+
+def test_windows_is_told_where_it_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    result = CliRunner().invoke(main, ["serve", "model.onnx"])
+    assert result.exit_code == 1
+    assert "serve from Linux or macOS" in result.output

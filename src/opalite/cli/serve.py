@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
 import click
 
-from ..errors import OptionError
+from ..errors import OpaliteError, OptionError
 from ..extras import need
 from .serve_options import (
     engine_options,
@@ -53,6 +54,11 @@ def command(
     SIGTERM and Ctrl+C finish what was accepted and end the server with status 0.
     Needs the extra: pip install 'opalite[serve]'.
     """
+    if sys.platform == "win32":
+        raise OpaliteError(
+            "workers share memory with the server by file descriptors, which Windows does not pass on: "
+            "serve from Linux or macOS, such as in WSL or a container (docs/deploying.md)"
+        )
     for package in ("starlette", "uvicorn", "httptools"):
         need(package, "serving over HTTP", "serve")
     if not metrics and metrics_port is not None:
