@@ -96,6 +96,7 @@ def _names(text: str) -> frozenset[str]:
 PRECISIONS = ("fp32", "fp16", "fp16_fast", "auto")
 MEMORIES = ("auto", "buffer", "image", "low", "normal")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
+HINTS = ("high", "normal", "low")
 LINKERS = ("auto", "own", "system")
 PLANNERS = ("best", "naive", "by_size", "by_breadth", "best_fit", "by_lifetime", "search")
 
@@ -183,6 +184,18 @@ _declare(
     str,
     None,
     "The key that clients of `opalite serve` have to send, where --api-key-file gives none.",
+)
+_declare(
+    "OPALITE_PERFORMANCE",
+    _choice(HINTS),
+    None,
+    "Clocks asked of the driver, where it takes such hints: high, normal or low; default: the driver's.",
+)
+_declare(
+    "OPALITE_PRIORITY",
+    _choice(HINTS),
+    None,
+    "Priority asked of the driver, where it takes such hints: high, normal or low; default: the driver's.",
 )
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import opalite
 from opalite.cli import main
 
 onnx = pytest.importorskip("onnx")
@@ -76,6 +77,19 @@ def test_inspect_names_kernels_and_memory(model: str) -> None:
     assert result.exit_code == 0, result.output
     assert "lower bound" in result.output
     assert "candidate" in run("inspect", model, "--node", "conv").output
+
+
+def test_hints_that_a_device_does_not_take_are_said(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(d.extensions and "cl_khr_throttle_hints" in d.extensions for d in opalite.devices()):
+        pytest.skip("a device takes hints")
+    told = "performance 'low' has no effect"
+    assert told in run("inspect", model, "--performance", "low").output
+    assert told not in run("inspect", model).output
+    assert run("run", model, "--performance", "high", "--priority", "low", "--iterations", "1").exit_code == 0
+    check_sentence(run("run", model, "--priority", "first"), "'first' is not one of 'high', 'normal', 'low'")
+    assert told not in run("devices").output
+    monkeypatch.setenv("OPALITE_PERFORMANCE", "low")
+    assert told in run("devices").output
 
 
 def test_compile_then_run_the_bundle(model: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
     devices   select describe checks   which devices there are, which one is meant, what each can do, what is broken
     runtime   counters                 one device's context and queues, and the things made on them
+    hints     opening                  what the driver is asked for: clocks, priority
     programs  compile_source build_pool build_worker bare builders heir   compiling once, binaries between processes
     memory    subbuffers pools weights transfer tensor
     launch    rawcalls replay events   enqueueing with everything settled beforehand
@@ -10,5 +11,5 @@
     failures                           driver errors as sentences
     advice                             what to install where nothing is found
 
-select, pools, weights, counters, beside_runs and advice need no OpenCL.
+select, hints, pools, weights, counters, beside_runs and advice need no OpenCL.
 """

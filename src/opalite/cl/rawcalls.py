@@ -33,6 +33,15 @@ def find_loader() -> ctypes.CDLL | None:
     return library
 
 
+def find_call(name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
+    """The loader's function `name`, which takes and gives these ctypes, or None if it cannot be had."""
+    loader = find_loader()
+    try:
+        return None if loader is None else ctypes.CFUNCTYPE(result, *arguments)((name, loader))
+    except AttributeError:
+        return None
+
+
 def find_enqueue() -> Callable[..., int] | None:
     """The loader's clEnqueueNDRangeKernel, or None if it cannot be had."""
     loader = find_loader()

@@ -16,6 +16,7 @@ import pyopencl as cl
 from .. import knobs
 from ..cache.folder import is_writable, kept_folder
 from ..cache.store import BinaryStore
+from ..errors import DeviceError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, SOFTWARE, UNBUILT
 from ..ir.dtype import DType
@@ -29,7 +30,9 @@ from .describe import fingerprint
 from .devices import FoundDevice, find_device
 from .failures import cl_errors, translate
 from .forks import check_fork, keep_in_children, process
+from .hints import HintProperties, Hints, hint_properties, make_hints
 from .launch import Grid, KernelArg, PreparedLaunch, Recording
+from .opening import open_context, open_queue
 from .pools import BufferPool
 from .programs import ProgramCache, Spec
 from .replay import Replay, find_replay
@@ -43,21 +46,20 @@ Array = np.ndarray[Any, Any]
 class Runtime:
     """Context and in-order queue of one device, with its programs, memory and shared weights.
 
-    Sessions on one device share one Runtime (`find_runtime`). Making things is thread-safe; a PreparedLaunch belongs
-    to one thread at a time.
+    Sessions on one device with equal hints share one Runtime (`find_runtime`). Making things is thread-safe; a
+    PreparedLaunch belongs to one thread at a time.
     """
 
-    def __init__(self, found: FoundDevice) -> None:
-        """DeviceError if the driver refuses a context."""
+    def __init__(self, found: FoundDevice, hints: HintProperties | None = None) -> None:
+        """hints: given with the context and every queue. DeviceError if the driver refuses a context without them."""
         device = found.device
         if pocl.needs_repair(found.info.platform, found.info.version):
             pocl.repair(device.int_ptr, found.info.version)
         self.device = device
         self.info: DeviceInfo = found.info
         self.counters = Counters()
-        with cl_errors("Opening a context", self.info.name):
-            self.context = cl.Context([device])
-            self.queue = cl.CommandQueue(self.context, device)
+        self.hints_refused = ""  # what the driver said to hints, which are then left out
+        self._open(hints or HintProperties())
         if self.info.family == "pocl":
             release_pages()
         self._profiling_queue: cl.CommandQueue | None = None
@@ -75,14 +77,23 @@ class Runtime:
         self.weights = WeightStore(self._upload_weight)
         keep_in_children(self)
 
+    def _open(self, hints: HintProperties) -> None:
+        self._hints = hints
+        try:
+            self.context = open_context(self.device, self.info.name, hints.context)
+            self.queue = self.make_queue()
+        except DeviceError as e:
+            if not hints:
+                raise
+            self.hints_refused = f"hints have no effect: {e}"
+            _log.warning("%s", self.hints_refused)
+            self._open(HintProperties())
+
     @property
     def profiling_queue(self) -> cl.CommandQueue:
         """A second in-order queue whose events carry times. Finish the one before using the other."""
         if self._profiling_queue is None:
-            with cl_errors("Opening a profiling queue", self.info.name):
-                self._profiling_queue = cl.CommandQueue(
-                    self.context, self.device, cl.command_queue_properties.PROFILING_ENABLE
-                )
+            self._profiling_queue = self.make_queue(cl.command_queue_properties.PROFILING_ENABLE)
         return self._profiling_queue
 
     @property
@@ -94,10 +105,9 @@ class Runtime:
             self._transfer_queue = self.make_queue()
         return self._transfer_queue
 
-    def make_queue(self) -> cl.CommandQueue:
-        """One more in-order queue, whose commands wait for nobody else's."""
-        with cl_errors("Opening a queue", self.info.name):
-            return cl.CommandQueue(self.context, self.device)
+    def make_queue(self, flags: int = 0) -> cl.CommandQueue:
+        """One more in-order queue, whose commands wait for nobody else's; flags: of CL_QUEUE_PROPERTIES."""
+        return open_queue(self.context, self.device, self.info.name, self._hints.queue, flags)
 
     # Programs and launches
 
@@ -297,18 +307,22 @@ class Runtime:
         transfer.read_image(self.queue, image, texels, wait, self.info.name)
 
 
-_runtimes: dict[str, Runtime] = {}
+_runtimes: dict[tuple[str, HintProperties], Runtime] = {}
 _lock = threading.Lock()
 
 
-def find_runtime(request: str | None = None) -> Runtime:
-    """The Runtime of the device that `request` means (see `devices.find_device`), one for each device and process."""
+def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runtime:
+    """The Runtime of the device that `request` means (see `devices.find_device`), with `hints`, else the environment's.
+
+    One for each device and process, and for each choice of hints that the device takes.
+    """
     check_fork()  # before the lock, which another thread may have had at that moment
     with _lock:
         found = find_device(request)
-        runtime = _runtimes.get(found.info.id)
+        given = hint_properties(make_hints() if hints is None else hints, found.info)
+        runtime = _runtimes.get((found.info.id, given))
         if runtime is None:
-            runtime = _runtimes[found.info.id] = Runtime(found)
+            runtime = _runtimes[found.info.id, given] = Runtime(found, given)
             if SOFTWARE in found.info.quirks:
                 _log.warning(
                     "%s imitates a GPU on the processor, a hundred times slower than the processor could be: a large "

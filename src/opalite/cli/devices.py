@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..cl.describe import with_trials
 from ..cl.devices import FoundDevice, Listing, list_all
+from ..cl.hints import hint_properties, hints_taken, make_hints
 from ..cl.select import select
 from ..errors import NoDeviceError
 from .console import make_console
@@ -38,6 +39,9 @@ def command(as_json: bool, resources: bool) -> None:
     else:
         console.print(_table(listing, default))
         console.print("* is the default. Ask for another by id, index, cpu, gpu or part of a name.", soft_wrap=True)
+    for found in listing.devices:
+        for sentence in hint_properties(make_hints(), found.info).sentences:
+            console.print(f"{found.info.id}: {sentence}", soft_wrap=True)
     for broken in listing.broken:
         console.print(f"Platform {broken.index} '{broken.name}' failed with {broken.reason}.", style="red")
 
@@ -76,12 +80,14 @@ def _abilities(found: FoundDevice) -> list[str]:
     if not found.usable:
         return ["nothing: not available"]
     info = found.info
+    hints = hints_taken(info)
     able = {
         "fp16": info.fp16,
         "fp64": info.fp64,
         "images": info.image_support,
         "command buffers": info.command_buffer,
         "shared memory": info.unified_memory,
+        **{f"{what} hints": what in hints for what in ("performance", "priority")},
     }
     return [what for what, can in able.items() if can]
 

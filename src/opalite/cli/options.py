@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import InputError
+from ..knobs import HINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +30,7 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def session_options(fn: F) -> F:
-    """--device, --precision, --tolerance, --memory, --tune, --shape, --strict, --trust."""
+    """--shape, --strict, --trust and those of `device_options`."""
     strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
     trust = click.option(
         "--trust", is_flag=True, default=None, help="Take the machine code that a bundle brings, and do not compile."
@@ -45,10 +46,24 @@ def shape_option(fn: F) -> F:
     return option(fn)
 
 
+def _keep_hint(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta[f"{__name__}.{option.name}"] = value
+
+
+def hint_options(fn: F) -> F:
+    """--performance, --priority, which `session_kwargs` fetches."""
+    of_driver = ": high, normal or low, where the driver takes such hints."
+    for name, what in (("priority", "Who comes first on the device"), ("performance", "The device's clocks")):
+        fn = click.option(
+            f"--{name}", type=click.Choice(HINTS), expose_value=False, callback=_keep_hint, help=what + of_driver
+        )(fn)
+    return fn
+
+
 def device_options(fn: F) -> F:
-    """--device, --precision, --tolerance, --memory, --tune."""
+    """--device, --precision, --tolerance, --memory, --performance, --priority, --tune."""
     tune = click.option("--tune", default=None, help="Tuning level: none, fast, normal, wide, exhaustive.")
-    return precision_options(tune(fn))
+    return precision_options(hint_options(tune(fn)))
 
 
 tolerance_option = click.option(
@@ -85,8 +100,16 @@ def seed_option(fn: F) -> F:
 def session_kwargs(
     device: str | None, precision: str | None, tolerance: float | None, memory: str | None, tune: str | None
 ) -> dict[str, Any]:
-    """Keyword arguments of InferenceSession for those options that were given."""
-    given = {"device": device, "precision": precision, "tolerance": tolerance, "memory": memory, "tune": tune}
+    """Keyword arguments of InferenceSession for those options of a command that were given."""
+    given: dict[str, Any] = {
+        "device": device,
+        "precision": precision,
+        "tolerance": tolerance,
+        "memory": memory,
+        "tune": tune,
+    }
+    kept = click.get_current_context().meta
+    given |= {name: kept.get(f"{__name__}.{name}") for name in ("performance", "priority")}
     return {k: v for k, v in given.items() if v is not None}
 
 

@@ -268,6 +268,11 @@ def _copied(value: OrtValue) -> Any:
 def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
     """InputError for a value that lies on another device than `rt`'s."""
     if isinstance(value, DeviceTensor) and value.rt is not rt:
+        if value.rt.info.id == rt.info.id:
+            raise BindingError(
+                f"{what} '{name}' lies in a context of {rt.info.name} with other hints than the session's: bind values "
+                "by the session's io_binding(), or give hints to all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
+            )
         raise BindingError(
             f"{what} '{name}' lies on {value.rt.info.name}, but the session runs on {rt.info.name}: "
             "pass value.numpy(), or open the session with device= of the value's"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import knobs
 from ...cl.devices import list_all
+from ...cl.hints import Hints, make_hints
 from ...errors import InputTypeError, OptionError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
@@ -91,6 +92,12 @@ def compile_options(given: Mapping[str, Any], choice: Choice, options: SessionOp
         ),
         trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
     )
+
+
+def hints_of(given: Mapping[str, Any], choice: Choice) -> Hints:
+    """The hints to the driver, from the same places."""
+    wanted = {what: given[what] or choice.options.get(what) for what in ("performance", "priority")}
+    return make_hints(**wanted)
 
 
 def profiler_of(options: SessionOptions) -> Profiler | None:

@@ -38,7 +38,7 @@ _GPU_PROVIDERS: dict[str, tuple[str, ...]] = {
 # onnxruntime's other CPU providers.
 _CPU_PROVIDERS = ("DnnlExecutionProvider", "XnnpackExecutionProvider", "ACLExecutionProvider", "AzureExecutionProvider")
 
-OPTIONS = ("device", "device_id", "precision", "tolerance", "memory", "tune", "strict")
+OPTIONS = ("device", "device_id", "precision", "tolerance", "memory", "tune", "strict", "performance", "priority")
 """Options of 'OpenCLExecutionProvider'."""
 
 ListDevices = Callable[[], Sequence[DeviceInfo]]

@@ -43,6 +43,7 @@ from .opening import (
     check_model_source,
     choose_device,
     compile_options,
+    hints_of,
     open_model,
     profiler_of,
     source_name,
@@ -81,6 +82,9 @@ class InferenceSession(RunsBeside, SessionTools):
     memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' keeps float weights of products and
         embeddings in 8 bits (docs/weights.md), 'normal' as the model has them. None takes OPALITE_MEMORY, else 'auto'.
     tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
+    performance, priority: 'high', 'normal' or 'low', hints to the driver for clocks and for who comes first on the
+        device (docs/devices.md), where it takes them; None takes OPALITE_PERFORMANCE and OPALITE_PRIORITY, else leaves
+        both to the driver.
     strict: PlacementError for nodes that would run on the host.
     trust: take the machine code that a bundle brings; else what this machine's cache does not have is compiled from the
         bundle's sources. None takes OPALITE_TRUST, else False.
@@ -102,6 +106,8 @@ class InferenceSession(RunsBeside, SessionTools):
         strict: bool = False,
         tolerance: float | None = None,
         trust: bool | None = None,
+        performance: str | None = None,
+        priority: str | None = None,
         enable_fallback: int = 1,
         read_config_from_model: int = 0,
         disabled_optimizers: Any = None,
@@ -122,6 +128,8 @@ class InferenceSession(RunsBeside, SessionTools):
             "strict": strict,
             "tolerance": tolerance,
             "trust": trust,
+            "performance": performance,
+            "priority": priority,
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
@@ -140,7 +148,8 @@ class InferenceSession(RunsBeside, SessionTools):
         choice = choose_device(given, asked, sess_options)
         options = compile_options(given, choice, sess_options)
         tell_no_effect(sess_options, log)
-        rt = find_runtime(choice.device)
+        hints = hints_of(given, choice)
+        rt = find_runtime(choice.device, hints)
         edits = edits_of(sess_options)
         ledger = Ledger()
         behind = self._make_behind(rt, options)
@@ -151,6 +160,7 @@ class InferenceSession(RunsBeside, SessionTools):
         self._behind, self._ledger = behind, ledger
         _ = compiler.policy  # an unsupported precision is told now rather than at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
+        self._hints = hints
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used

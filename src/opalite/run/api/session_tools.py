@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ...cl.forks import check_fork
+from ...cl.hints import Hints, hint_properties
 from ...cl.runtime import Runtime
 from ...errors import InputError
 from ...ir.dtype import DType
@@ -43,6 +44,7 @@ class SessionTools(SessionApi):
     """Opalite's own calls. The session itself loads the model and runs it."""
 
     _rt: Runtime
+    _hints: Hints
     _compiler: Compiler
     _behind: Behind | None
     _ledger: Ledger
@@ -146,6 +148,8 @@ class SessionTools(SessionApi):
         jobs = [] if self._behind is None else self._behind.jobs
         found.tier = tier_sentence([e.tier for e in ran.executables], len(jobs), self.stats().faults)
         found.precision = self.explain_precision()
+        refused = self._rt.hints_refused
+        found.notes.extend([refused] if refused else hint_properties(self._hints, self.device).sentences)
         return found
 
     def explain_precision(self) -> list[str]:
