@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from opalite.pocl.cores import core_limit
+
 from .build_cache import folder_within, use_own_cache
 
 use_own_cache()
@@ -25,6 +27,12 @@ pytest_plugins = ["tests.onnx.figures"]
 
 settings.register_profile("opalite", deadline=None)  # no test is timed: machines are shared
 settings.load_profile("opalite")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Of `-n auto`: one more than cores, since a tenth of a test process's time is spent waiting for others."""
+    return (core_limit() or os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="module", autouse=True)
