@@ -78,7 +78,7 @@ class Runtime:
         keep_in_children(self)
 
     def _open(self, hints: HintProperties) -> None:
-        self._hints = hints
+        self.hints = hints
         try:
             self.context = open_context(self.device, self.info.name, hints.context)
             self.queue = self.make_queue()
@@ -107,7 +107,7 @@ class Runtime:
 
     def make_queue(self, flags: int = 0) -> cl.CommandQueue:
         """One more in-order queue, whose commands wait for nobody else's; flags: of CL_QUEUE_PROPERTIES."""
-        return open_queue(self.context, self.device, self.info.name, self._hints.queue, flags)
+        return open_queue(self.context, self.device, self.info.name, self.hints.queue, flags)
 
     # Programs and launches
 

@@ -39,7 +39,7 @@ print("ready", flush=True)
 hits = built = 0
 for i in range(rounds):
     rt = Runtime(find_device())
-    opalite.run.api.session.find_runtime = lambda request: rt
+    opalite.run.api.session.find_runtime = lambda *_: rt
     number = (seed + i) % %MODELS%
     session = opalite.InferenceSession(f"{folder}/{number}.onnx")
     got = session.run(None, {"x": np.arange(%COUNT%, dtype=np.float32)})[0]

@@ -268,7 +268,7 @@ def _copied(value: OrtValue) -> Any:
 def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
     """InputError for a value that lies on another device than `rt`'s."""
     if isinstance(value, DeviceTensor) and value.rt is not rt:
-        if value.rt.info.id == rt.info.id:
+        if value.rt.info.id == rt.info.id and value.rt.hints != rt.hints:
             raise BindingError(
                 f"{what} '{name}' lies in a context of {rt.info.name} with other hints than the session's: bind values "
                 "by the session's io_binding(), or give hints to all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
