@@ -10,6 +10,7 @@ import mmap
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ SLICE = 4 << 20
 """Bytes of an array that are in memory at a time where it is read by slices."""
 
 _ALIGN = 512  # bytes; the most that a driver asks for of memory that it uses in place (plan/tensor_file.py)
+_HUGE_PAGE = 2 << 20  # bytes, of x86-64 and of most AArch64 kernels; another size costs nothing but alignment
 
 
 class StoredArray:
@@ -138,11 +140,19 @@ def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:
     return np.frombuffer(_pages(count * kind.itemsize), kind, count).reshape(shape)
 
 
-def _pages(nbytes: int) -> mmap.mmap:
-    """Zeroed memory of this process's own."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return mmap.mmap(-1, nbytes)
+def _pages(nbytes: int) -> mmap.mmap | memoryview:
+    """Zeroed memory of this process's own; on Linux in huge pages, as many as it fills."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes)
+    huge = nbytes // _HUGE_PAGE * _HUGE_PAGE if hasattr(mmap, "MADV_HUGEPAGE") else 0
+    # More addresses than bytes are used, so that huge pages can begin with them.
+    held = mmap.mmap(-1, nbytes + (_HUGE_PAGE if huge else 0), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if not huge:
+        return held
+    first = -np.frombuffer(held, np.uint8, 1).__array_interface__["data"][0] % _HUGE_PAGE
+    with suppress(OSError):  # a kernel without them
+        held.madvise(mmap.MADV_HUGEPAGE, first, huge)
+    return memoryview(held)[first : first + nbytes]
 
 
 def page_zeros(shape: tuple[int, ...], dtype: Any) -> Array:

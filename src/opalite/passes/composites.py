@@ -1,4 +1,4 @@
-"""Recognise composites that exporters write out: layer normalisation and attention become one operator each."""
+"""Recognise composites that exporters write out: normalisations of rows and attention become one operator each."""
 
 from __future__ import annotations
 
@@ -93,6 +93,47 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     op = Normalize("layer", epsilon=added[1][1], axis=mean[1][0])
     made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
     return Patch.replacing(node, made)
+
+
+def recognise_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+    """x / sqrt(mean(x^2) + eps) over the trailing axes, or x times the root's reciprocal, becomes Normalize(rms)."""
+    found = single_call(node.outputs[0])
+    if found is None or len(found[1]) != 2:
+        return None
+    for x, factor in (found[1], found[1][::-1])[: 2 if found[0] == "mul" else 1]:
+        if not isinstance(x, Value) or not isinstance(factor, Value):
+            continue
+        added = single_call(_divisor(found[0], factor))
+        if added is None or added[0] != "add" or not isinstance(added[1][0], Value):
+            continue
+        mean, epsilon = _mean_of(added[1][0]), added[1][1]
+        if mean is None or _squared(mean[0]) is not x or not isinstance(epsilon, float) or x.shape != node.y.shape:
+            continue
+        op = Normalize("rms", epsilon=epsilon, axis=mean[1][0])
+        made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
+        return Patch.replacing(node, made)
+    return None
+
+
+def _divisor(fn: str, factor: Value) -> Value | None:
+    """What stands under the root by which `fn` (div or mul) of something and `factor` divides."""
+    inner = single_call(factor)
+    if fn == "mul" and inner is not None:
+        if inner[0] == "rsqrt":
+            return _first(inner[1])
+        if inner[0] == "recip":
+            inner = single_call(_first(inner[1]))
+        elif inner[0] == "div" and inner[1][0] == 1.0 and isinstance(inner[1][1], Value):
+            inner = single_call(inner[1][1])
+        else:
+            return None
+    elif fn != "div":
+        return None
+    return _first(inner[1]) if inner is not None and inner[0] == "sqrt" else None
+
+
+def _first(operands: list[Operand]) -> Value | None:
+    return operands[0] if isinstance(operands[0], Value) else None
 
 
 def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:

@@ -13,7 +13,7 @@ from ..place.options import Measured
 from ..place.pick import pick_kernels
 from .attention_views import order_attention_output, view_attention_inputs
 from .channels_last import keep_channels_last
-from .composites import recognise_attention, recognise_layer_norm
+from .composites import recognise_attention, recognise_layer_norm, recognise_rms_norm
 from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
 from .fold_pad import fold_pad
@@ -41,6 +41,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
     ("recognise_layer_norm", recognise_layer_norm),
+    ("recognise_rms_norm", recognise_rms_norm),
     ("recognise_attention", recognise_attention),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
@@ -65,6 +66,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
 
 _SPECIAL = {
     "recognise_layer_norm",
+    "recognise_rms_norm",
     "recognise_attention",
     "share_heads",
     "view_attention_inputs",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import mmap
+import re
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +96,23 @@ def test_large_arrays_begin_at_a_page(shape: tuple[int, ...], dtype: type) -> No
     assert found.flags.c_contiguous
     np.testing.assert_array_equal(found, turned.astype(np.float64))
     assert page_contiguous(found) is found
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="no huge pages to ask for")
+def test_larger_arrays_begin_at_a_huge_page() -> None:
+    array = page_empty((3, 1 << 20), np.uint8)
+    begins = array.__array_interface__["data"][0]
+    assert begins % (2 << 20) == 0
+    array[...] = 7
+    flags: list[str] = []
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if (m := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
+            inside = int(m[1], 16) <= begins < int(m[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            flags = line.split()
+    assert "hg" in flags  # that it was asked for
+    assert array.sum() == 7 * array.size
 
 
 def test_emission_reads_a_constant_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.composites import recognise_attention, recognise_layer_norm
+from opalite.passes.composites import recognise_attention, recognise_layer_norm, recognise_rms_norm
 
 from .texts import Case, check
 
@@ -44,6 +44,122 @@ CASES = (
             %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
             %s = Elementwise(%v) {expr="sqrt($0)"}
             %y = Elementwise(%d, %s) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "divided by the root",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%x, %s) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the root's reciprocal",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x, %x) {expr="mul($0, $1)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %r = Elementwise(%s) {expr="recip($0)"}
+            %y = Elementwise(%r, %x) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times one by the root",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %r = Elementwise(%s) {expr="div(1.0:f32, $0)"}
+            %y = Elementwise(%x, %r) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the reciprocal of the root in one",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %r = Elementwise(%e) {expr="rsqrt($0)"}
+            %y = Elementwise(%x, %r) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "the root divided by x is none",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%s, %x) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the root is none",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%x, %s) {expr="mul($0, $1)"}
             return %y
         }
         """,
