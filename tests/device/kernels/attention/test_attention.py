@@ -111,6 +111,50 @@ def test_stream_parameters(rt: Runtime, mr: int, rows: int, blocks: int, causal:
     check(rt, kernel, (1, 1, 70, 33), 1, 130, 49, causal=causal, mask=(70, 130), params=params)
 
 
+HIDE = {
+    "later keys": lambda s, t: t > s + 60,
+    "all but a window": lambda s, t: (t > s + 60) | (t < s),
+    "the first keys": lambda s, t: t < 170,
+    "all keys of some": lambda s, t: (t > s) | (s < 20),
+}
+
+
+@pytest.mark.parametrize("by", [-np.inf, np.finfo(np.float32).min, -65504.0, -40.0])
+@pytest.mark.parametrize("hide", HIDE)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_hidden_blocks(rt: Runtime, kernel: Kernel, hide: str, by: float) -> None:
+    """A penalty that hides whole blocks, or, being small beside the scores, does not."""
+    queries, keys = 150, 320
+    hidden = HIDE[hide](np.arange(queries)[:, None], np.arange(keys)[None])
+    mask = np.where(hidden, by, rng.standard_normal((queries, keys))).astype(np.float32)
+    q, k, v = (rng.standard_normal((1, 2, n, 24)).astype(np.float32) for n in (queries, keys, keys))
+    arrays: list[Array | None] = [4 * q, 4 * k, v, mask]
+    node = make_node("Attention", {"scale": 0.4, "causal": False, "softcap": 0.0}, arrays)
+    if why := kernel.refuse(kernel.problem(node, rt.info)):
+        pytest.skip(why)
+    (got,) = run_node(rt, kernel, node, arrays)
+    np.testing.assert_allclose(got, node.op.reference(arrays)[0], rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("what", [1, 2, 3])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_number_is_hidden(rt: Runtime, what: int, value: float) -> None:
+    """One among the keys, values or penalties that the mask hides gives what it gives by the formula."""
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionStream")
+    arrays: list[Array | None] = [rng.standard_normal((1, 1, n, 16)).astype(np.float32) for n in (64, 256, 256)]
+    mask = np.where(np.arange(256)[None] > np.arange(64)[:, None], np.finfo(np.float32).min, 0)
+    arrays.append(mask.astype(np.float32))
+    changed = arrays[what]
+    assert changed is not None
+    changed[(50, 200) if what == 3 else (0, 0, 250, 3)] = value
+    node = make_node("Attention", {"scale": 0.4, "causal": False, "softcap": 0.0}, arrays)
+    (got,) = run_node(rt, kernel, node, arrays)
+    with np.errstate(all="ignore"):
+        (want,) = node.op.reference(arrays)
+    assert np.isnan(want).any()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("tx, ty, rm, kn", [(8, 8, 4, 1), (32, 1, 1, 2), (16, 4, 1, 4)])
 def test_tile_parameters(rt: Runtime, tx: int, ty: int, rm: int, kn: int) -> None:
     (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionTile")
