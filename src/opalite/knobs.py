@@ -215,7 +215,7 @@ _declare(
     "OPALITE_RECORD",
     _flag,
     None,
-    "1 replays launches by cl_khr_command_buffer wherever the device has it, 0 never; default: by device.",
+    "1 replays recorded launches wherever the device has an extension for it, 0 never; default: by device.",
 )
 
 

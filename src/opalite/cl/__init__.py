@@ -5,7 +5,8 @@
     hints     opening                  what the driver is asked for: clocks, priority
     programs  compile_source build_pool build_worker bare builders heir   compiling once, binaries between processes
     memory    subbuffers pools weights transfer tensor
-    launch    rawcalls replay events   enqueueing with everything settled beforehand
+    launch    rawcalls events          enqueueing with everything settled beforehand
+    replays   replay command_buffers recordable_queues   launches recorded, and enqueued by one call
     handles                            the driver's objects, by name
     beside_runs                        room for runs while something is planned or built
     failures                           driver errors as sentences

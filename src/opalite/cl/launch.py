@@ -20,7 +20,7 @@ from .addresses import Region
 from .counters import Counters
 from .failures import cl_errors, describe_code, translate
 from .rawcalls import arg_bytes, enqueue_args, find_enqueue, find_set_arg, find_set_pointer
-from .replay import CommandBuffer, Replay
+from .replay import Recorded, Replay
 
 _log = logging.getLogger(__name__)
 Grid = tuple[int, ...]
@@ -109,10 +109,18 @@ class PreparedLaunch:
 
     def update(self, args: Sequence[KernelArg], grid: Grid, group: Grid | None) -> None:
         """Take other arguments, of which only those are set that differ, and other sizes. As `set_arg`."""
-        for i, (wanted, held) in enumerate(zip(args, self._args, strict=True)):
-            if wanted is not held and not _is_same(wanted, held):
-                self.set_arg(i, wanted)
+        for i, wanted in _changes(self._args, args):
+            self.set_arg(i, wanted)
         self.grid, self.group = grid, group
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Those that are set."""
+        return tuple(self._args)
+
+    def changed_since(self, before: Sequence[Any]) -> list[tuple[int, Any]]:
+        """By number, the arguments that are others than when `arguments` were `before`."""
+        return _changes(before, self._args)
 
     def let_go(self) -> None:
         """Let go of the memory of all arguments; `update` must set others before the launch is enqueued again."""
@@ -160,6 +168,11 @@ class PreparedLaunch:
         return f"Launching {self.label} with global size {self.grid} and work-group {self.group}"
 
 
+def _changes(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[int, Any]]:
+    pairs = enumerate(zip(now, before, strict=True))
+    return [(i, wanted) for i, (wanted, held) in pairs if wanted is not held and not _is_same(wanted, held)]
+
+
 def _is_same(wanted: KernelArg, held: Any) -> bool:
     """Whether an argument need not be set again."""
     if isinstance(wanted, np.generic):
@@ -177,8 +190,8 @@ class Recording:
     """
 
     __slots__ = (
-        *("_buffer", "_chunks", "_counters", "_device", "_enqueue", "_flush", "_has_run", "_queue", "_replay"),
-        *("launches", "refusal"),
+        *("_buffer", "_chunks", "_counters", "_device", "_enqueue", "_flush", "_has_run", "_is_stale", "_queue"),
+        *("_replay", "launches", "refusal"),
     )
 
     def __init__(
@@ -198,9 +211,10 @@ class Recording:
         self._device = device
         self._counters = counters
         self._flush = flush_every > 0
-        self._replay = replay if len(self.launches) > 1 else None
-        self._buffer: CommandBuffer | None = None
+        self._replay = replay if replay is not None and len(self.launches) >= replay.least else None
+        self._buffer: Recorded | None = None
         self._has_run = False
+        self._is_stale = False  # whether arguments were set since it was recorded
         self._enqueue = find_enqueue() if raw else None
         calls: list[Any]
         if self._enqueue is not None:
@@ -212,12 +226,15 @@ class Recording:
 
     @property
     def replays(self) -> bool:
-        """Whether runs after the first replay a command buffer."""
+        """Whether runs after the first are replays."""
         return self._replay is not None
 
     def forget(self) -> None:
         """To be called after an argument of a launch was set: what was recorded holds the argument before it."""
-        self._buffer, self._has_run = None, False
+        if self._buffer is not None and self._buffer.takes_arguments:
+            self._is_stale = True
+        else:
+            self._buffer, self._has_run = None, False
 
     def run(self) -> bool:
         """Enqueue every launch; does not wait. Returns whether it was a replay.
@@ -226,6 +243,10 @@ class Recording:
         """
         # Recorded after a plain run only: it pays for those that are run again, and a launch that cannot run never gets
         # there, on which PoCL 5.0 crashes.
+        if self._is_stale and self._buffer is not None:
+            self._is_stale = False
+            if not self._buffer.update():
+                self._buffer, self._has_run = None, False
         if self._replay is not None and self._buffer is None and self._has_run:
             self._record(self._replay)
         if self._buffer is not None:
@@ -243,7 +264,7 @@ class Recording:
 
     def _record(self, replay: Replay) -> None:
         try:
-            self._buffer = CommandBuffer(replay, self._queue, self.launches, self._device)
+            self._buffer = replay.record(self._queue, self.launches, self._device)
         except DeviceError as e:
             self.refusal, self._replay = str(e), None
             _log.warning("launches are enqueued one by one: %s", e)

@@ -42,6 +42,34 @@ def find_call(name: str, result: Any, *arguments: Any) -> Callable[..., Any] | N
         return None
 
 
+def find_extension(platform: cl.Platform, name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
+    """An extension's function `name` on `platform`, as `find_call`: by its address, else as the loader's own.
+
+    On Android the loader is often the driver itself, which need not tell addresses.
+    """
+    find = find_call("clGetExtensionFunctionAddressForPlatform", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+    address = None if find is None else find(platform.int_ptr, name.encode())
+    if address:
+        return ctypes.CFUNCTYPE(result, *arguments)(address)
+    return find_call(name, result, *arguments)
+
+
+def query_device(device: cl.Device, name: int, kind: Any) -> int:
+    """A property of the device that pyopencl does not know, of ctypes' type `kind`; 0 where it cannot be had."""
+    loader = find_loader()
+    value = kind()
+    if loader is None:
+        return 0
+    code = loader.clGetDeviceInfo(
+        ctypes.c_void_p(device.int_ptr),
+        ctypes.c_uint32(name),
+        ctypes.c_size_t(ctypes.sizeof(kind)),
+        ctypes.byref(value),
+        None,
+    )
+    return int(value.value) if code == 0 else 0
+
+
 def find_enqueue() -> Callable[..., int] | None:
     """The loader's clEnqueueNDRangeKernel, or None if it cannot be had."""
     loader = find_loader()

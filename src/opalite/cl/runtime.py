@@ -35,7 +35,8 @@ from .launch import Grid, KernelArg, PreparedLaunch, Recording
 from .opening import open_context, open_queue
 from .pools import BufferPool
 from .programs import ProgramCache, Spec
-from .replay import Replay, find_replay
+from .replay import Replay
+from .replays import find_replay
 from .weights import SharedWeight, WeightStore
 
 _log = logging.getLogger(__name__)

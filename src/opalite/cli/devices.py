@@ -86,6 +86,7 @@ def _abilities(found: FoundDevice) -> list[str]:
         "fp64": info.fp64,
         "images": info.image_support,
         "command buffers": info.command_buffer,
+        "recordable queues": info.recordable_queues,
         "shared memory": info.unified_memory,
         **{f"{what} hints": what in hints for what in ("performance", "priority")},
     }

@@ -131,8 +131,13 @@ class DeviceInfo:
         return self.has("cl_khr_command_buffer")
 
     @property
+    def recordable_queues(self) -> bool:
+        """Whether they can be by Qualcomm's extension (cl_qcom_recordable_queues)."""
+        return self.has("cl_qcom_recordable_queues")
+
+    @property
     def replay_pays(self) -> bool:
-        """Whether replaying a command buffer is worth it; on PoCL's CPU it is as fast or slower (docs/running.md)."""
+        """Whether replaying what was recorded is worth it; on PoCL's CPU it is as fast or slower (docs/running.md)."""
         return not self.on_host
 
     @property

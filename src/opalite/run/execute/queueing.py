@@ -25,13 +25,14 @@ def describe_queueing(prepared: Prepared, plain: Queue, loop: Loop | None, persi
     if linked:
         parts.append(linked)
     elif replayed:
-        count = "one command buffer" if len(replayed) == 1 else f"{len(replayed)} command buffers"
+        noun = rt.replay.noun if isinstance(rt.replay, Replay) else "recording"
+        count = f"one {noun}" if len(replayed) == 1 else f"{len(replayed)} {noun}s"
         parts.append(f"replayed as {count} from the second run on ({rt.replay})")
     else:
         refusal = next((r.refusal for r in recordings if r.refusal), "") or rt.replay
         if persistent is not None and persistent.why:
             refusal = persistent.why
-        why = "a replay pays from two on" if isinstance(refusal, Replay) else refusal
+        why = f"a replay pays from {refusal.least} on" if isinstance(refusal, Replay) else refusal
         parts.append(f"enqueued one by one: {why}")
     if rt.flush_every:
         parts.append(f"flushed every {rt.flush_every}")

@@ -1,4 +1,4 @@
-"""ReplayStrategy: launches recorded once and replayed as command buffers, on devices that have them."""
+"""ReplayStrategy: launches recorded once and replayed, on devices that have an extension for that."""
 
 from __future__ import annotations
 

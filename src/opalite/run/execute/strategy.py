@@ -13,7 +13,7 @@ class Strategy(Protocol):
     """One of
 
     queue   launches handed to the device one by one (queue.py); also what profiles time
-    replay  the launches between two transfers as one command buffer, from the second run on (replay.py)
+    replay  the launches between two transfers recorded and enqueued by one call, from the second run on (replay.py)
     loop    launches joined, which is built in the background for programs that run often (loop.py)
     persistent  launches linked into kernels that hold the whole device (persistent.py)
     repeat  that loop between two copies of memory that host and device share (repeat.py)

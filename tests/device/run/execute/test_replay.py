@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import opalite
+from opalite.cl.command_buffers import CommandBuffers, find_command_buffers
 from opalite.cl.counters import Counters
 from opalite.cl.devices import list_all
 from opalite.cl.launch import PreparedLaunch, Recording
-from opalite.cl.replay import Replay, find_replay
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.errors import DeviceError
 
@@ -39,8 +39,8 @@ def recorder() -> Runtime:
     """The runtime of a device that can replay."""
     reasons = []
     for found in list_all().devices:
-        replay = find_replay(found.device)
-        if isinstance(replay, Replay) and found.usable:
+        replay = find_command_buffers(found.device)
+        if isinstance(replay, CommandBuffers) and found.usable:
             return find_runtime(found.info.id)
         reasons.append(f"{found.info.name}: {replay}")
     pytest.skip("; ".join(reasons))
@@ -65,7 +65,7 @@ class Chain:
         self.three = rt.prepare(self.program, "add", [self.x, np.float32(3), np.int32(N)], (N,), None, "third")
         self.launches: list[PreparedLaunch] = [self.add, self.times, self.three]
 
-    def record(self, replay: Replay | None) -> Recording:
+    def record(self, replay: CommandBuffers | None) -> Recording:
         rt = self.rt
         options: dict[str, Any] = {"device": rt.info.name, "counters": rt.counters}
         return Recording(rt.queue, self.launches, flush_every=2, raw=False, replay=replay, **options)
@@ -85,7 +85,7 @@ def expected(runs: int) -> float:
     return x
 
 
-def fake(rt: Runtime, **codes: int) -> Replay:
+def fake(rt: Runtime, **codes: int) -> CommandBuffers:
     """A driver's extension that records nothing; each call returns the code given for it, else success."""
 
     def answer(name: str) -> Callable[..., Any]:
@@ -97,7 +97,7 @@ def fake(rt: Runtime, **codes: int) -> Replay:
 
         return call
 
-    return Replay((0, 9, 4), True, {name: answer(name) for name in NAMES})
+    return CommandBuffers((0, 9, 4), True, {name: answer(name) for name in NAMES})
 
 
 def done_by(rt: Runtime, work: Callable[[], Any]) -> Counters:
@@ -123,12 +123,12 @@ def test_the_first_run_enqueues_the_second_records_and_all_further_ones_replay(r
 @pytest.mark.parametrize("overlaps", [True, False])
 def test_replays_that_are_not_waited_for_run_in_order(recorder: Runtime, overlaps: bool) -> None:
     found = recorder.replay
-    assert isinstance(found, Replay)
+    assert isinstance(found, CommandBuffers)
     calls = dict(
         zip(NAMES, (found.create, found.finalize, found.release, found.add_kernel, found.enqueue), strict=True)
     )
     chain = Chain(recorder)
-    recording = chain.record(Replay(found.version, overlaps, calls))
+    recording = chain.record(CommandBuffers(found.version, overlaps, calls))
     for _ in range(12):
         recording.run()
     assert chain.value() == expected(12)
@@ -169,7 +169,7 @@ def test_a_launch_that_cannot_run_is_never_recorded(recorder: Runtime) -> None:
 
 def test_closing_releases_command_buffers(recorder: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     found = recorder.replay
-    assert isinstance(found, Replay)
+    assert isinstance(found, CommandBuffers)
     released: list[int] = []
     release = found.release
     monkeypatch.setattr(found, "release", lambda handle: released.append(release(handle)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.replay import TRIED, why_not
+from opalite.cl.command_buffers import TRIED, why_not
 from opalite.ir.device import DeviceInfo
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
