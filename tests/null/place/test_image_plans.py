@@ -147,6 +147,27 @@ def test_elsewhere_images_are_taken_only_where_they_were_measured() -> None:
         assert bool(emit(graph, MALI).image_pool) == wanted
 
 
+def chosen(device: DeviceInfo, channels: tuple[int, int], side: int, kernel: int = 3) -> str:
+    """What computes a convolution of so many channels, on a picture that was computed before."""
+    g = GraphMaker()
+    x = g.map("tanh", "tanh", g.input("x", 1, channels[0], side, side))
+    graph = g.done(g.map("relu", lambda v: v.call("max", 0), g.conv("c", x, channels[1], kernel=kernel)))
+    optimise(graph)
+    place(graph, device, memory=None)
+    return next(n.chosen.option.kernel.name for n in graph.nodes if n.op.name == "Conv")
+
+
+def test_an_adreno_takes_winograd_where_channels_are_many_and_constant_memory_where_they_are_few() -> None:
+    older = load("adreno_330")
+    assert chosen(ADRENO, (256, 256), 56) == "ImageWinograd"
+    assert chosen(ADRENO, (32, 32), 56) == "ImageConv"
+    assert chosen(ADRENO, (256, 256), 56, kernel=1) == "ImageConv"
+    assert chosen(older, (64, 64), 112) == "ImageWinograd"  # less arithmetic to a byte
+    assert chosen(ADRENO, (3, 8), 128) == "ImageConvConstant"
+    assert chosen(ADRENO, (3, 64), 128) == "ImageConv"
+    assert not chosen(MALI, (3, 8), 128).startswith("Image")
+
+
 def test_refusals_say_why() -> None:
     graph = placed(small_net(), ADRENO, Memory.BUFFER)
     conv = next(n for n in graph.nodes if n.op.name == "Conv")
@@ -186,11 +207,11 @@ def test_a_wide_and_a_high_image_do_not_become_a_huge_one() -> None:
 
 
 def test_filters_and_biases_are_images_of_their_own_shapes() -> None:
-    program = plan(small_net(), ADRENO, None)
+    program = plan(small_net(channels=32), ADRENO, None)
     shapes = {program.slots[i].label.split(":")[0]: a.shape for i, a in program.weights.items() if a.ndim == 3}
-    assert shapes["c1.w"] == (4 * 9, 4, 4)
-    assert shapes["dw.w"] == (4, 9, 4)
-    assert shapes["c2.b"] == (1, 4, 4)
+    assert shapes["c1.w"] == (8 * 9, 4, 4)
+    assert shapes["dw.w"] == (8, 9, 4)
+    assert shapes["c2.b"] == (1, 8, 4)
 
 
 def test_functions_given_images_are_inlined() -> None:

@@ -299,7 +299,7 @@ def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight
     """The weights of `node` as u = G g G^T, in the order in which tiles of `tile` output blocks read them."""
 
     def transform(data: Array) -> Array:
-        return pack_filters(_transform_filters(data, f), groups, tile, DType.FLOAT32)
+        return pack_filters(transform_filters(data, f), groups, tile, DType.FLOAT32)
 
     form = f"winograd {f} {groups.count} groups i{groups.in_pack} o{groups.pack} tile {tile}"
     return Weight(node.input(1), form, transform)
@@ -308,11 +308,11 @@ def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight
 def transformed_panels(node: Node, groups: Groups, f: int, params: Params) -> Weight:
     """The weights of `node` as u = G g G^T, in the panels of fma/tile.cl."""
     form, panels = filter_panels(groups, 1, params, DType.FLOAT32)
-    return Weight(node.input(1), f"winograd {f} {form}", lambda data: panels(_transform_filters(data, f)))
+    return Weight(node.input(1), f"winograd {f} {form}", lambda data: panels(transform_filters(data, f)))
 
 
-def _transform_filters(data: Array, f: int) -> Array:
-    """[elements * M, C / groups, 1] of filters [M, C / groups, 3, 3]."""
+def transform_filters(data: Array, f: int) -> Array:
+    """u = G g G^T for tiles of `f` x `f` outputs: [elements * M, C / groups, 1] of filters [M, C / groups, 3, 3]."""
     g = FILTER_TRANSFORM[f]
     kernel = data.reshape(*data.shape[:2], 3, 3)
     elements = page_empty((len(g), len(g), *data.shape[:2]), np.float32)

@@ -48,6 +48,54 @@ def test_conv_without_bias(rt: Runtime) -> None:
     check_image(rt, "Conv", "ImageConv", attrs, arrays[:2], const=(1,))
 
 
+FEW = {  # C, M, spatial, kernel, strides, pads, dilations
+    "first layer": (3, 16, (23, 29), (3, 3), (2, 2), (1, 0, 0, 1), (1, 1)),
+    "last layer": (29, 2, (7, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    "dilated": (5, 7, (13, 17), (3, 2), (1, 1), (2, 3, 1, 0), (2, 3)),
+    "groups": (6, 6, (5, 11), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+}
+
+
+def few_filters(name: str) -> tuple[dict[str, Any], list[Any]]:
+    """(attributes, arrays) of a row of FEW."""
+    c, m, spatial, kernel, strides, pads, dilations = FEW[name]
+    group = 3 if name == "groups" else 1
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, c, *spatial), (m, c // group, *kernel), (m,))]
+    return {"strides": strides, "pads": pads, "dilations": dilations, "group": group}, arrays
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+@pytest.mark.parametrize("name", FEW)
+def test_filters_in_constant_memory(rt: Runtime, name: str, precision: DType | None) -> None:
+    attrs, arrays = few_filters(name)
+    check_image(rt, "Conv", "ImageConvConstant", attrs, arrays, const=(1, 2), precision=precision)
+
+
+@pytest.mark.parametrize("tw", [2, 4])
+def test_filters_in_constant_memory_by_columns_and_with_an_epilogue(rt: Runtime, tw: int) -> None:
+    attrs, arrays = few_filters("first layer")
+    residual = np.random.default_rng(3).standard_normal(make_node("Conv", attrs, arrays).y.shape).astype(np.float32)
+    expr = parse_expr("add($0, $1); max(%0, 0.0:f32)", [DType.FLOAT32] * 2)
+    given = [*arrays[:2], None, residual]
+    check_image(rt, "Conv", "ImageConvConstant", {**attrs, "epilogue": expr}, given, const=(1,), TW=tw)
+
+
+@pytest.mark.parametrize(
+    "channels, filters, group, says",
+    [(16, 16, 1, "take 9216 bytes"), (1, 36, 1, "9 blocks of channels"), (8, 8, 2, "filters of their own")],
+)
+def test_filters_that_constant_memory_does_not_take(
+    rt: Runtime, channels: int, filters: int, group: int, says: str
+) -> None:
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": group}
+    arrays = [np.zeros(s, np.float32) for s in ((1, channels, 5, 5), (filters, channels // group, 3, 3))]
+    kernel = find_kernel("Conv", "ImageConvConstant")
+    if not rt.info.image_support:
+        pytest.skip("the device has no images")
+    assert says in str(kernel.refuse(kernel.problem(make_node("Conv", attrs, arrays, const=(1,)), rt.info)))
+
+
 def test_half_images(rt: Runtime) -> None:
     attrs, arrays = make_case("blocks")
     check_image(rt, "Conv", "ImageConv", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
