@@ -26,7 +26,7 @@ check: $(VENV)/test.stamp
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Ray takes half a minute and 750 MB to install, and its tests a minute: never part of `make test`.
 $(VENV)-ray/test.stamp: pyproject.toml
