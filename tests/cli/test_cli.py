@@ -102,7 +102,11 @@ def test_every_command_has_help(name: str) -> None:
         (("profile", "add.onnx", "--iterations", "0"), "0 is not in the range x>=1"),
         (("bench", "add.onnx", "--percentile", "101"), "101.0 is not in the range 0<=x<=100"),
         (("bench", "add.onnx", "--threads", "0"), "0 is not in the range"),
+        (("bench", "add.onnx", "--threads", "100000"), "100000 is not in the range 1<=x<=1024"),
+        (("bench", "add.onnx", "--duration", "nan"), "nan is not a finite number"),
         (("verify", "add.onnx", "--rtol", "-1"), "-1.0 is not in the range"),
+        (("verify", "add.onnx", "--rtol", "nan"), "nan is not a finite number"),
+        (("run", "add.onnx", "--scale", "inf"), "inf is not a finite number"),
         (("tune", "add.onnx", "--level", "hard"), "'hard' is not one of"),
         (("cache", "nonsense"), "No such command 'nonsense'"),
     ],
@@ -371,6 +375,20 @@ def test_compile_then_use_the_bundle_without_shapes() -> None:
     )
     assert "verify the .onnx file" in opalite("verify", "net.opal", code=1)
     assert "must end in .opal" in opalite("compile", "invert.onnx", "m.bin", code=1)
+
+
+def test_compile_does_not_write_over_the_model() -> None:
+    raw = Path("add.onnx").read_bytes()
+    Path("named.opal").write_bytes(raw)  # a model that is called like a bundle
+    for args in (("named.opal",), ("named.opal", "./named.opal")):
+        assert "the model's own file, which would be lost" in opalite("compile", *args, code=1)
+    assert Path("named.opal").read_bytes() == raw
+
+
+def test_compile_says_what_is_wrong_with_paths_without_names() -> None:
+    assert "is a folder: give the .onnx file in it" in opalite("compile", "/", code=1)
+    Path("circle").symlink_to("circle")
+    assert "symbolic links" in opalite("compile", "circle/add.onnx", code=1)
 
 
 # profile

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from opalite.cli import main
-from opalite.cli.serve_options import grpc_settings
-from opalite.errors import OptionError
+from opalite.cli.serve_options import grpc_settings, server_settings
+from opalite.errors import InputError, OptionError
 from opalite.serve.http.front import HttpSettings
 from opalite.serve.http.limits import Limits
 from opalite.serve.wire.key import Key
@@ -30,6 +30,12 @@ def test_grpc_is_not_served_unless_a_port_is_given() -> None:
     assert grpc_settings(None, None, HttpSettings()) is None
     with pytest.raises(OptionError, match="give a port too"):
         grpc_settings(None, "127.0.0.1", HttpSettings())
+
+
+@pytest.mark.parametrize("option", ["precision", "memory", "tune"])
+def test_words_that_no_session_takes_are_told_at_the_start(option: str) -> None:
+    with pytest.raises(InputError, match=f"{option} 'nonsense' is not known; choose"):
+        server_settings(("model.onnx",), None, {option: "nonsense"})
 
 
 def test_windows_is_told_where_it_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from ..errors import InputError
 from .console import make_console
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
-from .options import device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
+from .options import Real, device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
 from .outputs import check_writable, write_text
 from .precision import precision_lines, settle_precision
 from .throughput import core_count, print_throughput
@@ -45,14 +45,14 @@ _ROUNDS = 12
 @click.option("--iterations", type=click.IntRange(min=1), default=None, help="Timed runs of each engine, at least.")
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     default=None,
     help=f"Seconds of timed runs of each engine.  [default: {_SECONDS:g}, or 0 with --iterations]",
 )
 @click.option(
     "--percentile",
     "percentiles",
-    type=click.FloatRange(0, 100),
+    type=Real(0, 100),
     multiple=True,
     default=(90, 99),
     show_default=True,
@@ -60,7 +60,7 @@ _ROUNDS = 12
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1024),
     default=None,
     help=f"CPU threads.  [default: {Plan().threads}, or one for each core with --throughput]",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,9 @@ def command(
     from ..run.model.example_shapes import example_shapes
     from ..run.model.imported import ImportedModel
 
-    # '.' has no name to put a suffix on
-    target = Path(bundle) if bundle is not None else Path(Path(model).resolve().name).with_suffix(SUFFIX)
+    # '.' has no name to put a suffix on, and the root none at all.
+    name = os.path.basename(os.path.abspath(model)) or "model"
+    target = Path(bundle) if bundle is not None else Path(name).with_suffix(SUFFIX)
     check_writable(str(target))
     given = parse_shapes(shapes)
     wanted = ImportedModel(model).inputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -15,6 +16,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PRECISION_HELP = "fp32, fp16, fp16_fast, auto or a policy's .json file.  [default: OPALITE_PRECISION, else fp32]"
 _SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
+
+
+class Real(click.FloatRange):
+    """A finite number in a range: click's own lets NaN pass any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -68,7 +79,7 @@ def device_options(fn: F) -> F:
 
 tolerance_option = click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     default=None,
     metavar="SHARE",
     help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",

@@ -15,7 +15,7 @@ from ..errors import InputError
 from .console import make_console, print_caches
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs, parse_floats
-from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
+from .options import Real, model_argument, parse_shapes, seed_option, session_kwargs, session_options
 from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
 from .precision import precision_lines, settle_precision
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @seed_option
 @click.option("--mean", default="0", help="Subtracted from scaled pixels, one number or one a channel.")
 @click.option("--std", default="1", help="Divides pixels, one number or one a channel.")
-@click.option("--scale", default=None, type=float, help="Multiplies pixels (0..255) first.  [default: 1/255]")
+@click.option("--scale", default=None, type=Real(), help="Multiplies pixels (0..255) first.  [default: 1/255]")
 @click.option("--layout", default="NCHW", help="Axes of a picture's tensor: NCHW or NHWC.")
 @click.option("--order", default="RGB", help="Channel order of a picture: RGB or BGR.")
 @click.option(

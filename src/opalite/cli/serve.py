@@ -11,6 +11,7 @@ import click
 
 from ..errors import OpaliteError, OptionError
 from ..extras import need
+from .options import Real
 from .serve_options import (
     engine_options,
     grpc_options,
@@ -33,9 +34,7 @@ _HTTP = (
 @http_options
 @grpc_options
 @watch_options
-@click.option(
-    "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped."
-)
+@click.option("--grace", type=Real(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped.")
 def command(
     models: tuple[str, ...],
     repository: str | None,

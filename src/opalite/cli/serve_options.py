@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import OptionError
-from .options import PRECISION_HELP
+from .options import PRECISION_HELP, Real
 
 if TYPE_CHECKING:
     from ..serve.engine.config import ServerSettings
@@ -37,7 +37,7 @@ _ENGINE = (
         type=click.Choice(["none", "explicit", "poll"]),
         help="Whether clients may load and unload models, or the folder is followed.",
     ),
-    click.option("--poll-seconds", "poll_s", type=click.FloatRange(min=0.1), help="How often the folder is looked at."),
+    click.option("--poll-seconds", "poll_s", type=Real(min=0.1), help="How often the folder is looked at."),
     click.option("--max-batch-size", type=click.IntRange(min=0), help="Of models that have no config.pbtxt."),
     click.option("--preferred-batch-size", type=click.IntRange(min=1), multiple=True, help="A size to run at once."),
     click.option(
@@ -82,7 +82,7 @@ _HTTP = (
     click.option("--tls-key", metavar="FILE", help="Its private key, PEM."),
     click.option("--max-body-mb", type=click.IntRange(min=1), help="MiB that a request may have.  [default: 128]"),
     click.option("--max-connections", type=click.IntRange(min=1), help="Connections at once.  [default: 4096]"),
-    click.option("--body-timeout", type=click.FloatRange(min=0.1), help="Seconds for a body to come.  [default: 120]"),
+    click.option("--body-timeout", type=Real(min=0.1), help="Seconds for a body to come.  [default: 120]"),
 )
 
 
@@ -115,7 +115,9 @@ def watch_options(fn: F) -> F:
 
 
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
-    """What the engine is told; OptionError where there is no model, or one name twice."""
+    """What the engine is told; OptionError where there is no model, or one name twice, InputError for words that no
+    session takes."""
+    from ..run.model.options import CompileOptions, parse_precision
     from ..serve.engine.config import ServerSettings
     from ..serve.engine.repository import name_of
 
@@ -128,6 +130,8 @@ def server_settings(models: tuple[str, ...], repository: str | None, given: dict
         if name in named:
             raise OptionError(f"two models are called '{name}'; write NAME=FILE to call one otherwise")
         named[name] = Path(path)
+    precision = parse_precision(given.get("precision"))
+    CompileOptions(precision, given.get("memory") or "auto", given.get("tune") or "none")
     folder = None if repository is None else Path(repository)
     wanted = {name: value for name, value in given.items() if value is not None and value != ()}
     return ServerSettings(models=named, repository=folder, **wanted)

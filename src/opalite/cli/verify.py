@@ -18,7 +18,7 @@ from ..run.report.verify import Check, Tolerance, verify_model
 from .console import make_console
 from .input_specs import wanted_inputs
 from .inputs import Preprocess, load_inputs
-from .options import model_argument, parse_shapes, precision_options, seed_option, shape_option
+from .options import Real, model_argument, parse_shapes, precision_options, seed_option, shape_option
 from .outputs import write_text
 from .precision import precision_lines, settle_precision
 
@@ -27,12 +27,10 @@ from .precision import precision_lines, settle_precision
 @model_argument
 @click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
 @seed_option
-@click.option(
-    "--atol", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Absolute difference that is let pass."
-)
+@click.option("--atol", type=Real(min=0), default=0.0, show_default=True, help="Absolute difference that is let pass.")
 @click.option(
     "--rtol",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     default=None,
     help="Difference let pass, relative to the output's largest magnitude.  [default: by element type; 1e-4 for f32]",
 )

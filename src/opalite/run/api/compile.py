@@ -57,6 +57,8 @@ def compile_model(
     target = Path(path)
     if target.suffix != SUFFIX:
         raise InputError(f"bundle '{target}' must end in {SUFFIX}, by which sessions know one; write {target}{SUFFIX}")
+    if not isinstance(model, bytes) and _is_same(model, target):
+        raise InputError(f"bundle '{target}' is the model's own file, which would be lost; write another one")
     if not target.parent.is_dir():
         raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
     options = CompileOptions(parse_precision(precision), memory, tune, strict, parse_tolerance(tolerance))
@@ -89,6 +91,13 @@ def compile_model(
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
     save_bundle(path, bundle)
     return bundle
+
+
+def _is_same(model: str | os.PathLike[str], target: Path) -> bool:
+    try:
+        return os.path.samefile(model, target)
+    except (OSError, ValueError):  # one of them is not there, or is no name
+        return False
 
 
 def _choose(
