@@ -24,7 +24,7 @@ from .registry import OPERATIONS, THEMES, Focus
 OPSETS = dict(zip(range(7, 25), (2, 1, 2, 2, 5, 4, 12, 4, 4, 5, 14, 12, 8, 5, 8, 5, 6, 3), strict=True))
 """How often each is drawn."""
 
-MORE = {"motifs": 1.5, "machines": 0.5, "fused": 0.7}
+MORE = {"motifs": 1.5, "machines": 0.5, "fused": 0.7, "decoders": 0.8}
 """Further themes, how often each is drawn."""
 
 LARGEST = 60_000

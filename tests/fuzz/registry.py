@@ -57,6 +57,7 @@ THEMES: dict[str, dict[str, float]] = {
     "motifs": {"motif": 6},
     "machines": {"machine": 8, "product": 2},
     "fused": {"microsoft": 6},
+    "decoders": {"decoder": 8, "few_bits": 6, "product": 1.5, "norm": 2},
     "integers": {"integer": 6, "quantize": 4, "cast": 2},
     "recurrent": {"recurrent": 6, "control": 3},
 }

@@ -111,19 +111,3 @@ def product_of_integers(b: Builder) -> None:
     else:
         q, xs, xz = b.emit_all("DynamicQuantizeLinear", [x], 3)
         b.emit("MatMulIntegerToFloat", [q, w, xs, s, xz, z, *bias], domain=MS)
-
-
-@operation("microsoft", 0.6)
-def product_of_few_bits(b: Builder) -> None:
-    """MatMulNBits, with more columns where there are enough elements that its bytes are kept."""
-    d, x = b.draw, single(b, 2)
-    k, bits, block = b[x].shape[-1], d.pick([4, 8]), d.pick([16, 32, 64])
-    blocks = -(-k // block)
-    n = d.pick([3, 17, -(-(1 << 14) // k)])
-    if n * k > 1 << 16:
-        raise Rejected("a large matrix")
-    inputs = [x, b.const(d.array([n, blocks, block * bits // 8], "u1", 0, 255), 0.0)]
-    inputs.append(b.const(d.array([n, blocks], "f4", 0.001, 0.02), 0.0))
-    if d.chance(0.5):
-        inputs.append(b.const(d.array([n, -(-blocks * bits // 8)], "u1", 0, 255), 0.0))
-    b.emit("MatMulNBits", inputs, domain=MS, K=k, N=n, bits=bits, block_size=block)
