@@ -63,6 +63,7 @@ class Double(Server):
         self.slow_s = slow_s
         self.running = False
         self.unloaded: set[str] = set()
+        self.refusing: set[str] = set()
         self.configs: dict[str, Mapping[str, Any] | None] = {}
         self.requests: list[InferRequest] = []
         self.keep = True
@@ -91,6 +92,11 @@ class Double(Server):
         if name not in MODELS or name in self.unloaded or version not in ("", "1"):
             raise NotFound(f"Request for unknown model: '{name}' is not found")
         return MODELS[name]
+
+    def admit(self, name: str, version: str = "") -> None:
+        self._ends(name, version)
+        if name in self.refusing:
+            raise Busy("2 requests wait for the model already, and no more may")
 
     def model_ready(self, name: str, version: str = "") -> bool:
         return name in MODELS and name not in self.unloaded and version in ("", "1")

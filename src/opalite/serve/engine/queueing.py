@@ -81,6 +81,14 @@ class RequestQueue:
         if self._counts.get(level, 0) >= most:
             raise Busy(f"{most} requests wait for the model already, and no more may")
 
+    def check_any_room(self) -> None:
+        """Busy where no more may wait, whatever their priority."""
+        levels = self._batching.priority_levels if self._batching is not None else 0
+        for level in range(1, levels):
+            if self._counts.get(level, 0) < (self.policy_of(level).max_queue_size or self._max_size):
+                return
+        self.check_room(levels)
+
     def put(self, ticket: Ticket, first: bool = False) -> None:
         """Let it wait; first: before the others of its level, because it has had its turn."""
         level = self._levels.get(ticket.level)

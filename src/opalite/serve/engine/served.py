@@ -85,6 +85,15 @@ class ServedVersion:
         await self._crew.start()
         self._arrange()
 
+    def admit(self) -> None:
+        """Whether a request may come at all, of which no more is known yet. Busy, NotReady."""
+        try:
+            self._check_ready()
+            self._queue.check_any_room()
+        except ServeError as e:
+            self._watchers.rejected(self.name, self.version, e.kind)
+            raise
+
     def enqueue(self, request: InferRequest, on_piece: Callable[[str], None] | None = None) -> Ticket:
         """Accept a request. Invalid, TooLarge, Busy, NotReady."""
         try:
@@ -92,8 +101,7 @@ class ServedVersion:
             level = self._queue.level_of(request.priority)
             policy = self._queue.policy_of(level)
             timeout_s = _timeout_of(request, policy)
-            if self._stopping or not self.is_ready:
-                raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
+            self._check_ready()
             self._queue.check_room(level)
         except ServeError as e:
             self._watchers.rejected(self.name, self.version, e.kind)
@@ -151,6 +159,10 @@ class ServedVersion:
         await self._crew.dismiss()
         if self._timer is not None:
             self._timer.cancel()
+
+    def _check_ready(self) -> None:
+        if self._stopping or not self.is_ready:
+            raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
 
     def hire(self, worker: WorkerProcess, told: Mapping[str, Any]) -> None:
         """See Employer. The first one says what the model is."""

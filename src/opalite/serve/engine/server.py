@@ -156,13 +156,17 @@ class Server:
             raise self._missing(name)
         await model.unload()
 
+    def admit(self, name: str, version: str = "") -> None:
+        """Whether a request for it would be taken now, before its body is read. NotFound, NotReady, Busy."""
+        self._for(name, version).admit()
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run a model. Cancelling the task takes the request out of the queue. Raises a ServeError."""
-        return await self._for(request).infer(request)
+        return await self._for(request.model, request.version).infer(request)
 
     async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
         """The responses of a model that writes text, a piece each; other models give one. `aclose` ends the text."""
-        found = self._for(request)
+        found = self._for(request.model, request.version)
         if not found.is_text:
             yield await found.infer(request)
             return
@@ -177,11 +181,11 @@ class Server:
         """Model and version of each worker process."""
         return {pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pids}
 
-    def _for(self, request: InferRequest) -> ServedVersion:
+    def _for(self, name: str, version: str) -> ServedVersion:
         try:
-            return self._find(request.model, request.version)
+            return self._find(name, version)
         except ServeError as e:
-            self.watchers.rejected(request.model if request.model in self._models else "", "", e.kind)
+            self.watchers.rejected(name if name in self._models else "", "", e.kind)
             raise
 
     def _find(self, name: str, version: str) -> ServedVersion:

@@ -86,6 +86,7 @@ class Calls:
         headers = headers_of(scope)
         name, version = model_of(scope)
         cancel_when_lost(scope)
+        self._server.admit(name, version)
         async with self._bodies.read(scope, headers, receive) as body:
             request, wanted = read_request(
                 name, version, _header_length(headers), body, self._limits, trace_of(headers)

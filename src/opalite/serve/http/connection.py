@@ -1,20 +1,23 @@
 """A connection of uvicorn's that keeps to limits: headers in time and of a size, bodies read into their final place.
 
 uvicorn takes the class of its connections as an option. This one adds to the one that stands on httptools what a server
-needs that strangers reach: it ends connections that send no request, answers in JSON where it refuses one, and puts the
-body of a declared length where it will be used, so that a large one is copied once, not four times.
+needs that strangers reach: it ends connections that send no request, answers in JSON where it refuses one, and reads
+the body of a declared length where it will be used, past the parser (`reading`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from .limits import Limits
+from .reading import HEAD, Reader, Scratch
 
 LINK = "opalite.link"
 """The name under which a request's scope has its Link, in `extensions`."""
@@ -42,18 +45,15 @@ class Link:
         """Let go of the place, and of what would keep it in a circle of references."""
         self._place = self.cycle = None
 
-    def take(self, piece: bytes) -> bool:
-        """Put the next bytes; False where they have to go the ordinary way."""
-        if self._place is None:
-            return False
-        end = self.filled + len(piece)
-        self._place[self.filled : end] = piece
-        self.filled = end
-        return True
+    @property
+    def rest(self) -> memoryview | None:
+        """Where the next bytes go; None: the ordinary way."""
+        return None if self._place is None else self._place[self.filled :]
 
 
 def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
     """The class to give uvicorn as `http`."""
+    scratch = Scratch()
 
     class Connection(HttpToolsProtocol):
         """A connection within `limits`."""
@@ -65,9 +65,13 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
         _link: Link | None = None
         _slow_s = 0.0
         _draining: asyncio.TimerHandle | None = None
+        _left = 0  # bytes of the body that have not come, where its length is declared
+        _reader: Reader
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self._reader = Reader(self, scratch)
+            transport.set_protocol(self._reader)
             if len(self.connections) > limits.connections:
                 self._refuse(503, f"there are {limits.connections} connections already; try again later")
             else:
@@ -84,9 +88,14 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
                 if self._link.on_lost is not None:
                     self._link.on_lost()
 
-        def data_received(self, data: bytes) -> None:
+        def data_received(self, data: bytes | memoryview) -> None:
             self._began = False
-            super().data_received(data)
+            super().data_received(data)  # type: ignore[arg-type]  # httptools takes any buffer
+            if self._left and not self.transport.is_closing() and not self.parser.should_upgrade():
+                # Nothing is read until somebody says where to, or has answered without it.
+                self.flow.pause_reading()
+                self._reader.expect(self._left)
+                self._left = 0
             # One header may be of any length: the parser keeps it and calls nothing before its end.
             if self._waiting is not None and not self._began and not self.transport.is_closing():
                 self._header_bytes += len(data)
@@ -96,7 +105,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self._began = True
-            self._header_bytes = 0
+            self._header_bytes = self._left = 0
             self._wait_for_headers()
 
         def on_url(self, url: bytes) -> None:
@@ -106,6 +115,9 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
         def on_header(self, name: bytes, value: bytes) -> None:
             self._count(len(name) + len(value) + 4)
             super().on_header(name, value)
+            # The parser refuses what is no number, and a length beside an encoding of transfer.
+            if len(name) == 14 and self.headers[-1][0] == b"content-length" and value.isdigit() and len(value) < 19:
+                self._left = int(value) if int(value) >= HEAD else 0
 
         def on_headers_complete(self) -> None:
             self._stop_waiting()
@@ -115,8 +127,26 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
             self._link.cycle = self.cycle
 
         def on_body(self, body: bytes) -> None:
-            if self._link is None or self.cycle.response_complete or not self._link.take(body):
-                super().on_body(body)
+            self._left = max(0, self._left - len(body))
+            super().on_body(body)
+
+        def body_place(self) -> memoryview | None:
+            return None if self._link is None or self.cycle.response_complete else self._link.rest
+
+        def body_placed(self, size: int) -> None:
+            assert self._link is not None
+            self._link.filled += size
+
+        def body_piece(self, piece: memoryview) -> None:
+            if not self.cycle.response_complete:
+                super().on_body(bytes(piece))
+
+        def body_ended(self) -> None:
+            """Parse what follows anew: the parser still waits for the body that it has not seen."""
+            self.parser = httptools.HttpRequestParser(self)
+            with contextlib.suppress(AttributeError):  # httptools before 0.6.3
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.on_message_complete()
 
         def on_message_complete(self) -> None:
             self._stop_draining()

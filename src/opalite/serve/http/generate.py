@@ -63,6 +63,7 @@ class Generate:
     async def _request(self, scope: Scope, receive: Receive) -> InferRequest:
         headers = headers_of(scope)
         name, version = model_of(scope)
+        self._server.admit(name, version)
         async with self._bodies.read(scope, headers, receive) as body:
             found = read_object(body, self._limits)
         parameters = dict(read_parameters("the request", found))

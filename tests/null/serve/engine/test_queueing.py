@@ -107,6 +107,13 @@ def test_a_full_queue_is_busy(loop: Any) -> None:
         queue.check_room(2)
     for _ in range(8):
         queue.check_room(1)
+        queue.check_any_room()
         put(queue, loop, level=1)
     with pytest.raises(Busy, match="8 requests wait"):
         queue.check_room(1)
+    with pytest.raises(Busy):
+        queue.check_any_room()
+    without_levels = RequestQueue(None, 0, 1)
+    put(without_levels, loop)
+    with pytest.raises(Busy):
+        without_levels.check_any_room()

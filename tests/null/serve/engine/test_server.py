@@ -171,9 +171,15 @@ def test_a_full_queue_answers_at_once_and_recovers(tmp_path: Path) -> None:
         before = time.monotonic()
         with pytest.raises(Busy):
             await server.infer(request())
+        with pytest.raises(Busy):
+            server.admit("m")
         assert time.monotonic() - before < 0.05
+        assert [told[2] for told in seen.of("rejected")] == ["Busy", "Busy"]
         await asyncio.gather(*held, *waiting)
+        server.admit("m", "1")
         await server.infer(request())
+        with pytest.raises(NotFound):
+            server.admit("m", "2")
 
     served(tmp_path, test, max_queue_size=3, max_batch_size=0)
 

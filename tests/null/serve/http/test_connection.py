@@ -104,6 +104,38 @@ def test_bodies_come_in_pieces(server: Any) -> None:
     s.close()
 
 
+@pytest.mark.parametrize("size", [100, 20_000, 400_000])
+def test_a_body_that_nobody_wants_is_answered_before_it_comes(server: Any, size: int) -> None:
+    double, connect = server
+    body = SUM + b" " * size
+    whole = request("/v2/models/sums/infer", body)
+    s = connect()
+    double.refusing.add("sums")
+    for came in (len(whole) - len(body), len(whole) - len(body) // 2, len(whole)):
+        s.sendall(whole[:came])
+        status, told = answer(s)
+        assert (status, "wait for the model" in told["error"]) == (503, True)
+        s.sendall(whole[came:])
+    double.refusing.clear()
+    s.sendall(whole)
+    assert answer(s)[0] == 200, "the connection goes on behind bodies that were thrown away"
+    s.close()
+
+
+def test_a_head_and_its_body_are_told_apart_wherever_they_are_cut(server: Any) -> None:
+    _, connect = server
+    s = connect()
+    whole = request("/v2/models/sums/infer", SUM + b" " * 16_300)
+    assert len(whole) > 16 * 1024
+    head = len(whole) - len(SUM) - 16_300
+    for cut in (head - 1, head, head + 1, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, len(whole) - 1):
+        s.sendall(whole[:cut])
+        time.sleep(0.01)
+        s.sendall(whole[cut:] + whole)  # the next request comes behind it at once
+        assert [answer(s)[0] for _ in range(2)] == [200, 200]
+    s.close()
+
+
 @pytest.mark.parametrize("first", [b"", b"POST /v2 HTTP/1.1\r\nhost: x\r\n", b"GET /v2 HTTP/1.1\r\nx: "])
 def test_headers_have_to_come_in_time(server: Any, first: bytes) -> None:
     _, connect = server
