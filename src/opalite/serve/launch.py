@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -80,6 +81,8 @@ def ready_line(server: Server, fronts: Sequence[Front]) -> str:
 def run(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, in the main thread; a second signal ends the process at once."""
     keep_freed_memory()
+    gc.collect()
+    gc.freeze()  # modules stay: no collection need stop the loop to look at them
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signal(server_of, fronts, grace_s, say))
 

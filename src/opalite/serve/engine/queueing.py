@@ -19,6 +19,11 @@ _LOOKED_AT = 64
 """Requests that are looked at for a batch: those that do not fit the first one are passed over."""
 
 
+_COMING_NS = 50_000_000
+"""How long a request that was let in keeps a place while its body is read."""
+_PLAIN = QueuePolicy()
+
+
 @dataclass(eq=False)
 class Ticket:
     """A request that was accepted, until it has its answer.
@@ -55,6 +60,7 @@ class RequestQueue:
         self._levels: dict[int, deque[Ticket]] = {}
         self._counts: dict[int, int] = {}
         self._late: deque[Ticket] = deque()  # whose time is over, and who wait behind the others
+        self._coming: deque[int] = deque()  # until when requests that were let in count
         self.count = 0
 
     def level_of(self, priority: int) -> int:
@@ -71,23 +77,34 @@ class RequestQueue:
     def policy_of(self, level: int) -> QueuePolicy:
         """How requests of a level wait."""
         if self._batching is None:
-            return QueuePolicy()
+            return _PLAIN
         own: Mapping[int, QueuePolicy] = self._batching.priority_queue_policy
         return own.get(level, self._batching.default_queue_policy)
 
-    def check_room(self, level: int) -> None:
-        """Busy where no more may wait."""
+    def check_room(self, level: int, coming: int = 0) -> None:
+        """Busy where no more may wait, when `coming` others have come."""
         most = self.policy_of(level).max_queue_size or self._max_size
-        if self._counts.get(level, 0) >= most:
+        if self._counts.get(level, 0) + coming >= most:
             raise Busy(f"{most} requests wait for the model already, and no more may")
 
-    def check_any_room(self) -> None:
-        """Busy where no more may wait, whatever their priority."""
+    def admit(self, now: int) -> None:
+        """Let a request in, whatever its priority, which comes as soon as its body is read. Busy where none may wait.
+
+        Those that were let in lately and have not come count as if they waited, because many ask before the first one's
+        body is read. Not for long, or clients that are slow would keep others out.
+        """
+        while self._coming and self._coming[0] < now:
+            self._coming.popleft()
         levels = self._batching.priority_levels if self._batching is not None else 0
-        for level in range(1, levels):
-            if self._counts.get(level, 0) < (self.policy_of(level).max_queue_size or self._max_size):
-                return
-        self.check_room(levels)
+        most = (self.policy_of(level).max_queue_size or self._max_size for level in range(1, levels))
+        if all(self._counts.get(n, 0) + len(self._coming) >= room for n, room in enumerate(most, 1)):
+            self.check_room(levels, len(self._coming))
+        self._coming.append(now + _COMING_NS)
+
+    def arrive(self) -> None:
+        """A request has come: one that was let in, if there are such."""
+        if self._coming:
+            self._coming.popleft()
 
     def put(self, ticket: Ticket, first: bool = False) -> None:
         """Let it wait; first: before the others of its level, because it has had its turn."""
@@ -165,6 +182,14 @@ class RequestQueue:
     def _count(self, ticket: Ticket, change: int) -> None:
         self.count += change
         self._counts[ticket.level] = self._counts.get(ticket.level, 0) + change
+
+
+def timeout_of(request: InferRequest, policy: QueuePolicy) -> float:
+    """How long a request may wait, in seconds; 0 for any time. A request may ask for less than the policy allows."""
+    asked, most = request.timeout_s, policy.default_timeout_microseconds * 1e-6
+    if not asked or not policy.allow_timeout_override:
+        return most
+    return min(asked, most) if most else asked
 
 
 def _has_first(line: deque[Ticket]) -> bool:

@@ -19,7 +19,7 @@ from .config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
 from .crew import Crew, Place, places_on
 from .device_list import Device
 from .processes import Job, WorkerProcess
-from .queueing import RequestQueue, Ticket
+from .queueing import RequestQueue, Ticket, timeout_of
 from .repository import Source
 from .tally import Tally, parts_of
 from .watcher import RequestTrace, Watchers
@@ -89,18 +89,19 @@ class ServedVersion:
         """Whether a request may come at all, of which no more is known yet. Busy, NotReady."""
         try:
             self._check_ready()
-            self._queue.check_any_room()
+            self._queue.admit(time.monotonic_ns())
         except ServeError as e:
             self._watchers.rejected(self.name, self.version, e.kind)
             raise
 
     def enqueue(self, request: InferRequest, on_piece: Callable[[str], None] | None = None) -> Ticket:
         """Accept a request. Invalid, TooLarge, Busy, NotReady."""
+        self._queue.arrive()
         try:
             size, key, nbytes = self._checker.check(request)
             level = self._queue.level_of(request.priority)
             policy = self._queue.policy_of(level)
-            timeout_s = _timeout_of(request, policy)
+            timeout_s = timeout_of(request, policy)
             self._check_ready()
             self._queue.check_room(level)
         except ServeError as e:
@@ -385,14 +386,6 @@ def _default_batching(settings: ServerSettings, most: int) -> DynamicBatching:
     policy = QueuePolicy(default_timeout_microseconds=settings.default_timeout_microseconds)
     preferred = tuple(s for s in settings.preferred_batch_size if s <= most)
     return DynamicBatching(preferred, settings.max_queue_delay_microseconds, default_queue_policy=policy)
-
-
-def _timeout_of(request: InferRequest, policy: QueuePolicy) -> float:
-    """How long a request may wait, in seconds; 0 for any time. A request may ask for less than the policy allows."""
-    asked, most = request.timeout_s, policy.default_timeout_microseconds * 1e-6
-    if not asked or not policy.allow_timeout_override:
-        return most
-    return min(asked, most) if most else asked
 
 
 def _text(text: str, request: InferRequest) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 HEAD = 16 * 1024
 """Bytes that are read where a request begins: its head, and with it a body that is small."""
-_PIECE = 64 * 1024
+_PIECE = 256 * 1024
 
 
 class Parsed(Protocol):

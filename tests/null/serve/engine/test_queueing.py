@@ -107,13 +107,25 @@ def test_a_full_queue_is_busy(loop: Any) -> None:
         queue.check_room(2)
     for _ in range(8):
         queue.check_room(1)
-        queue.check_any_room()
+        queue.admit(0)
+        queue.arrive()
         put(queue, loop, level=1)
     with pytest.raises(Busy, match="8 requests wait"):
         queue.check_room(1)
     with pytest.raises(Busy):
-        queue.check_any_room()
-    without_levels = RequestQueue(None, 0, 1)
-    put(without_levels, loop)
+        queue.admit(0)
+
+
+def test_requests_that_were_let_in_keep_their_places_for_a_time(loop: Any) -> None:
+    queue = RequestQueue(None, 0, 2)
+    put(queue, loop)
+    queue.admit(0)
     with pytest.raises(Busy):
-        without_levels.check_any_room()
+        queue.admit(49 * MS)
+    queue.admit(51 * MS)  # the first one's client is slow
+    queue.arrive()
+    queue.admit(51 * MS)
+    put(queue, loop)
+    queue.arrive()
+    with pytest.raises(Busy):
+        queue.admit(200 * MS)
