@@ -121,6 +121,7 @@ class Addresses:
         """program: one of plan/step_text.py. constants: buffers whose addresses are wanted again and again."""
         self._rt, self._program = rt, program
         self._found: dict[int, tuple[Buffer, int]] = {}  # by id of the buffer, which is kept for that
+        self._launch: PreparedLaunch | None = None
         self._ask({id(m): m for m in constants}.values())
         self._constant = dict(self._found)
 
@@ -128,7 +129,7 @@ class Addresses:
         """The same for another thread, which asks for other buffers but the constants."""
         other = object.__new__(Addresses)
         other._rt, other._program, other._constant = self._rt, self._program, self._constant
-        other._found = dict(self._constant)
+        other._found, other._launch = dict(self._constant), None
         return other
 
     def of(self, memory: Sequence[Buffer]) -> list[int]:
@@ -146,14 +147,17 @@ class Addresses:
         if not memory:
             return
         rt, found = self._rt, self._rt.allocate(8 * len(memory))
-        launch = None
+        launch = self._launch  # kept, for making one takes a millisecond
         for i, m in enumerate(memory):
+            args: list[StepArgument] = [m, found, np.uint32(i)]
             if launch is None:
-                launch = rt.prepare(self._program, "address", [m, found, np.uint32(i)], (1,), (1,))
-            launch.update([m, found, np.uint32(i)], (1,), (1,))
+                launch = self._launch = rt.prepare(self._program, "address", args, (1,), (1,))
+            launch.update(args, (1,), (1,))
             launch.enqueue(rt.queue)
         addresses = np.empty(len(memory), np.uint64)
         rt.read(found, addresses)
+        if launch is not None:
+            launch.let_go()
         self._found.update((id(m), (m, int(a))) for m, a in zip(memory, addresses, strict=True))
 
 

@@ -45,6 +45,7 @@ MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
 SHORT_S = (
     4.5e-3  # of a run by its least time: the caller may be on a worker's core for some ms, so longer ones are launched
 )
+STILL_SHORT_S = 4 * SHORT_S  # of a run by a loop that is there: making another takes many runs, each longer than that
 MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
 
 
@@ -79,7 +80,8 @@ class LoopBuilder:
         for mine, its in zip(self._program.steps, program.steps, strict=True):
             if mine is not its and not _is_alike(mine, its):
                 return False
-        return self._is_short is (least_seconds(_working_steps(program), self._rt) < SHORT_S)
+        most = STILL_SHORT_S if self._is_short else SHORT_S
+        return self._is_short is (least_seconds(_working_steps(program), self._rt) < most)
 
     def count(self, runs: int) -> None:
         """So many runs were made without asking."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,29 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     (executable,) = session._ran.executables
     assert executable._loop_builder.is_over
     assert executable._loop is not None
+
+
+def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
+    linking: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
+    session.run(None, {"x": noise(1, 3, 12, 10)})
+    (executable,) = session._ran.executables
+    program = executable.program
+    other = replace(program)  # the same steps for another size
+    short = loop_builder.SHORT_S
+
+    def serves(made_for: float, runs: float) -> bool:
+        monkeypatch.setattr(loop_builder, "least_seconds", lambda steps, rt: made_for)
+        builder = loop_builder.LoopBuilder(linking, program)
+        monkeypatch.setattr(loop_builder, "least_seconds", lambda steps, rt: runs)
+        return builder.serves(other)
+
+    assert serves(0.9 * short, 0.1 * short)
+    assert serves(0.9 * short, 3.0 * short)
+    assert not serves(0.9 * short, 5.0 * short)
+    assert serves(1.1 * short, 5.0 * short)
+    assert not serves(1.1 * short, 0.9 * short)
 
 
 @pytest.mark.parametrize("is_long", [False, True])
