@@ -20,6 +20,7 @@ from ..cache.keys import digest
 from ..ir.device import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ..ir.device_family import (
     ADDRESSES,
+    BLOCK_LOADS,
     BYTE_FOURS,
     BYTE_PAIRS,
     FP16_UNLISTED,
@@ -129,6 +130,16 @@ kernel void trial(global float *x) {
 """
 
 
+_BLOCK_LOADS_TRIAL = """
+kernel void trial(global float4 *x, global const float *a) {
+    const float2 two = as_float2(intel_sub_group_block_read2((global const uint *)a));
+    const float8 eight = as_float8(intel_sub_group_block_read8((global const uint *)a));
+    const uint at = get_sub_group_id() * get_max_sub_group_size() * 4;
+    x[get_global_id(0)] = as_float4(intel_sub_group_block_read4((global const uint *)a + at)) + two.xyxy + eight.lo;
+}
+"""
+
+
 def describe(device: cl.Device) -> DeviceInfo:
     """What the driver reports of `device`, a query that fails giving the default. Half by extension list only."""
     none = DeviceInfo()
@@ -189,7 +200,8 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions build; and,
+    inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions and block loads
+    build; and,
     where sub-buffers are slow, arguments by address. On CPUs with wide vectors, sums of products of bytes, which
     PoCL's compiler is known to take: what it builds costs every new process a quarter of a second.
     """
@@ -224,6 +236,8 @@ def _trials_on_gpus(info: DeviceInfo) -> dict[str, str]:
             trials[PTX_WGMMA] = ""
     if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
         trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
+    if info.has("cl_intel_subgroups"):
+        trials[BLOCK_LOADS] = _BLOCK_LOADS_TRIAL
     if SLOW_SUB_BUFFERS in info.quirks:
         trials[ADDRESSES] = ""
     return trials

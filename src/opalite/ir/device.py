@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .device_family import BYTE_FOURS, BYTE_PAIRS, HALF_TYPES, HALF_VECTORS, PLAIN_BUILDS, PTX_DOT, SUB_GROUPS
+from .device_family import (
+    BLOCK_LOADS,
+    BYTE_FOURS,
+    BYTE_PAIRS,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PLAIN_BUILDS,
+    PTX_DOT,
+    SUB_GROUPS,
+)
 
 SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
 """Extensions with reductions over sub-groups."""
@@ -124,6 +133,11 @@ class DeviceInfo:
     def sub_groups(self) -> bool:
         """Whether kernels may reduce by sub-groups: extensions list them, and a trial program of theirs builds."""
         return SUB_GROUPS in self.quirks and any(self.has(e) for e in SUB_GROUP_EXTENSIONS)
+
+    @property
+    def block_loads(self) -> bool:
+        """Whether sub-groups may read blocks of memory by one instruction (cl_intel_subgroups), found likewise."""
+        return self.sub_groups and BLOCK_LOADS in self.quirks and self.has("cl_intel_subgroups")
 
     @property
     def command_buffer(self) -> bool:

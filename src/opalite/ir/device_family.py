@@ -26,6 +26,7 @@ SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of 
 UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 SUB_GROUPS = "sub_groups"  # sub_group_reduce_add and its like build, found by a trial where extensions list them
+BLOCK_LOADS = "block_loads"  # intel_sub_group_block_read and its like build, found likewise
 PTX_WGMMA = "ptx_wgmma"  # PTX with wgmma and much local memory is taken for binaries (Hopper), found by a trial run
 PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
 BYTE_PAIRS = "byte_pairs"  # vpmaddubsw and vpmaddwd (AVX2, AVX-512) build by Clang's names, found by a trial

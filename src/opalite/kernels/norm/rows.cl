@@ -33,6 +33,9 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
 #else
     ACCV sums = (ACCV)0;
     int j = first * PACK;
+#ifdef BLOCK_LOAD
+    for (int at = 0; BLOCKS_FIT && at + WG * PACK <= end; at += WG * PACK, j += WG * PACK) sums += BLOCK_LOAD(x + at);
+#endif
     for (; j + PACK <= end; j += WG * PACK) sums += LOADV(x, j);
     if (j < end) sums += load_part(x, j, end, 0);
     ACC mean = SUM_LANES(sums);
@@ -42,6 +45,12 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
 
     ACCV squares = (ACCV)0;
     int i = first * PACK;
+#ifdef BLOCK_LOAD
+    for (int at = 0; BLOCKS_FIT && at + WG * PACK <= end; at += WG * PACK, i += WG * PACK) {
+        const ACCV d = BLOCK_LOAD(x + at) - mean;
+        squares += d * d;
+    }
+#endif
     for (; i + PACK <= end; i += WG * PACK) {
         const ACCV d = LOADV(x, i) - mean;
         squares += d * d;

@@ -50,9 +50,13 @@ def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
 
 
 def row_prelude(device: DeviceInfo) -> str:
-    """Sources that kernels on rows are put after; where the device has sub-groups, these fold sums and maxima."""
+    """Sources that kernels on rows are put after; where the device has sub-groups, these fold sums and maxima, and read
+    rows in blocks where it has an instruction for that.
+    """
     text = read_source("include/reduce_lanes.cl") + read_source("reduce/row_groups.cl")
-    return text + read_source("reduce/sub_groups.cl") if device.sub_groups else text
+    if device.sub_groups:
+        text += read_source("reduce/sub_groups.cl")
+    return text + read_source("reduce/block_loads.cl") if device.block_loads else text
 
 
 def _power(n: int) -> int:

@@ -8,6 +8,17 @@
 static inline ACCV own_columns(global const SOURCE *x, int columns) {
     ACCV total = (ACCV)START;
     int i = get_local_id(0) * PACK;
+#if defined(BLOCK_LOAD) && FIRST_PASS
+    for (int at = 0; BLOCKS_FIT && at + WG * PACK <= columns;) {
+        ACCV a = (ACCV)START;
+        const int stop = min(columns, at + BLOCK * WG * PACK);
+        for (; at + WG * PACK <= stop; at += WG * PACK, i += WG * PACK) {
+            const ACCV u = MAP(BLOCK_LOAD(x + at));
+            a = JOIN(a, u);
+        }
+        total = JOIN(total, a);
+    }
+#endif
     while (i + PACK <= columns) {
         ACCV a = (ACCV)START, b = (ACCV)START;
         const int stop = min(columns, i + 2 * BLOCK * WG * PACK);

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import SUB_GROUPS
+from opalite.ir.device_family import BLOCK_LOADS, SUB_GROUPS
 from opalite.ir.dtype import DType
 from opalite.kernels.reduce import row_groups
 from opalite.run.execute.node import make_node, run_node
@@ -43,6 +43,25 @@ static float __attribute__((overloadable)) sub_group_reduce_max(float v) { retur
 static uint get_sub_group_id(void) { return get_local_id(0); }
 static uint get_num_sub_groups(void) { return get_local_size(0); }
 static uint get_sub_group_local_id(void) { return 0; }
+"""
+FOURS = """
+static uint get_sub_group_id(void) { return get_local_id(0) / 4; }
+static uint get_max_sub_group_size(void) { return 4; }
+#define BLOCK_AT(k) p[get_local_id(0) % 4 + 4 * (k)]
+"""
+SINGLES = """
+static uint get_max_sub_group_size(void) { return 1; }
+#define BLOCK_AT(k) p[k]
+"""
+BLOCKS = """
+static uint2 intel_sub_group_block_read2(global const uint *p) { return (uint2)(BLOCK_AT(0), BLOCK_AT(1)); }
+static uint4 intel_sub_group_block_read4(global const uint *p) {
+    return (uint4)(BLOCK_AT(0), BLOCK_AT(1), BLOCK_AT(2), BLOCK_AT(3));
+}
+static uint8 intel_sub_group_block_read8(global const uint *p) {
+    return (uint8)(BLOCK_AT(0), BLOCK_AT(1), BLOCK_AT(2), BLOCK_AT(3),
+                   BLOCK_AT(4), BLOCK_AT(5), BLOCK_AT(6), BLOCK_AT(7));
+}
 """
 NORM = {"epsilon": 1e-5, "axis": -1, "num_groups": 0}
 NODES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {  # operator, kernel, attributes, shape
@@ -105,6 +124,56 @@ def test_folds(
     np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
 
 
+@pytest.mark.parametrize(
+    "double, wg, pack, columns, precision",
+    [
+        ("fours", 16, 2, 131, None),
+        ("fours", 8, 8, 197, None),
+        ("fours", 16, 4, 5, None),
+        ("fours", 2, 2, 67, None),
+        ("ones", 16, 4, 260, None),
+        ("ones", 16, 2, 131, DType.FLOAT16),
+    ],
+)
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "l2", "logsumexp", "layer"])
+def test_rows_are_read_in_blocks(
+    rt: Runtime,
+    name: str,
+    double: str,
+    wg: int,
+    pack: int,
+    columns: int,
+    precision: DType | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By sub-groups of four work-items, which two of a group do not fill, and of one."""
+    op, kernel_name, attrs, _ = NODES[name]
+    read = row_groups.read_source
+    doubles = {
+        "reduce/sub_groups.cl": DOUBLE if double == "fours" else ONES,
+        "reduce/block_loads.cl": (FOURS if double == "fours" else SINGLES) + BLOCKS,
+    }
+    asked = []
+
+    def read_source(path: str) -> str:
+        asked.append(path)
+        return doubles.get(path, "") + read(path)
+
+    monkeypatch.setattr(row_groups, "read_source", read_source)
+    own = with_sub_groups(rt)
+    extensions, quirks = (*own.info.extensions, "cl_intel_subgroups"), (*own.info.quirks, BLOCK_LOADS)
+    own.info = dataclasses.replace(own.info, extensions=extensions, quirks=quirks)
+    kernel = find_kernel(op, kernel_name)
+    x = np.random.default_rng(1).standard_normal((7, columns)).astype(np.float32)
+    plain = make_node(op, attrs, [x], precision=precision)
+    node = make_node(op, attrs, [x], binding=kernel.bindings(kernel.problem(plain, own.info))[0], precision=precision)
+    params = {**kernel.defaults(kernel.problem(node, own.info)), "WG": wg, "ROWS": 1, "PACK": pack}
+    (got,) = run_node(own, kernel, node, [x], params)
+    (want,) = node.op.reference([x])
+    assert "reduce/block_loads.cl" in asked
+    np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
+
+
 def test_others_fold_as_before(rt: Runtime) -> None:
     """Neither an extension without the trial nor a trial without the extension is enough."""
     listed = dataclasses.replace(rt.info, extensions=("cl_khr_subgroups",), quirks=())
@@ -113,3 +182,8 @@ def test_others_fold_as_before(rt: Runtime) -> None:
     assert row_groups.row_prelude(listed) == row_groups.row_prelude(found)
     assert "sub_group_reduce_" in row_groups.row_prelude(both)
     assert "sub_group_reduce_" not in row_groups.row_prelude(listed)
+    intel = dataclasses.replace(both, extensions=("cl_intel_subgroups",))
+    blocks = dataclasses.replace(intel, quirks=(SUB_GROUPS, BLOCK_LOADS))
+    assert "intel_sub_group_block_read" in row_groups.row_prelude(blocks)
+    for without in (intel, dataclasses.replace(blocks, quirks=(BLOCK_LOADS,)), both):
+        assert "intel_sub_group_block_read" not in row_groups.row_prelude(without)
