@@ -52,6 +52,7 @@ class Shape:
 
 LLAMA_TINY = Shape(layers=2, width=64, heads=4, kv_heads=2, inner=160, words=96, positions=256)
 LLAMA_110M = Shape(layers=12, width=768, heads=12, kv_heads=12, inner=2048, words=32000)
+LLAMA_1B = Shape(layers=16, width=2048, heads=32, kv_heads=8, inner=8192, words=32000, positions=4096)
 QWEN2_0_5B = Shape(
     layers=24, width=896, heads=14, kv_heads=2, inner=4864, words=151936, tied=True, bias=True, theta=1e6
 )

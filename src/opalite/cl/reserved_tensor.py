@@ -18,21 +18,34 @@ Array = np.ndarray[Any, Any]
 
 
 class ReservedTensor:
-    """`length` positions of `capacity` along `axis` count; `shape` is with those. Nothing may run on it meanwhile."""
+    """`length` positions of `capacity` along `axis` count; `shape` is with those. Nothing may run on it meanwhile.
+
+    dtype: of its arrays. stored: of its memory, which is float16 where a program keeps float32 in halves. is_own: the
+    memory is its own, so that it may be stored otherwise.
+    """
 
     def __init__(
-        self, rt: Runtime, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int, length: int = 0
+        self,
+        rt: Runtime,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        axis: int,
+        capacity: int,
+        length: int = 0,
+        stored: np.dtype[Any] | None = None,
     ) -> None:
         """shape: its size along the axis does not count. DeviceMemoryError if there is no room."""
         self.rt, self.dtype, self.axis, self.capacity, self.length = rt, dtype, axis, capacity, length
+        self.stored, self.is_own = dtype if stored is None else stored, True
         self._sizes = tuple(shape)
-        self.tensor = DeviceTensor(rt, self._with(capacity), dtype)
+        self.tensor = DeviceTensor(rt, self._with(capacity), self.stored)
 
     @classmethod
     def filling(cls, tensor: DeviceTensor) -> ReservedTensor:
         """`tensor` itself, all of it."""
         made = cls.__new__(cls)
         made.rt, made.dtype, made.axis, made.tensor = tensor.rt, tensor.dtype, max(tensor.ndim - 2, 0), tensor
+        made.stored, made.is_own = tensor.dtype, False
         made._sizes = tensor.shape
         made.capacity = made.length = tensor.shape[made.axis]
         return made
@@ -53,7 +66,21 @@ class ReservedTensor:
     @property
     def _line(self) -> int:
         """Bytes of a position with all that lies behind the axis."""
-        return math.prod(self._sizes[self.axis + 1 :]) * self.dtype.itemsize
+        return math.prod(self._sizes[self.axis + 1 :]) * self.stored.itemsize
+
+    def store(self, stored: np.dtype[Any]) -> None:
+        """Have it lie in memory as `stored`, what counts with it. DeviceMemoryError if there is no room, OverflowError,
+        and nothing has changed, where finite values would become infinite."""
+        if stored == self.stored:
+            return
+        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, self.capacity, stored=stored)
+        if self.length:
+            values = self.numpy()
+            with np.errstate(over="ignore"):
+                made.write(values)
+                if (np.isinf(values.astype(stored)) & ~np.isinf(values)).any():
+                    raise OverflowError(f"{stored} does not hold the values of a cache")
+        self.stored, self.tensor = stored, made.tensor
 
     def follow(self, source: ReservedTensor) -> None:
         """Take the positions that have been added to `source` since this was copied of it."""
@@ -64,7 +91,7 @@ class ReservedTensor:
         """Take what counts of `source`: where the host has both, by the host, which waits for no command; from position
         `first` on."""
         kept = (slice(None),) * self.axis + (slice(first, self.length),)
-        views = [t.crossing.shared(self.dtype, t.shape) for t in (self.tensor, source.tensor)]
+        views = [t.crossing.shared(self.stored, t.shape) for t in (self.tensor, source.tensor)]
         if views[0] is not None and views[1] is not None:
             views[0][kept] = views[1][kept]
             return
@@ -76,32 +103,32 @@ class ReservedTensor:
     def copy(self, capacity: int | None = None) -> ReservedTensor:
         """The same in memory of its own, perhaps of another capacity."""
         size = self.capacity if capacity is None else capacity
-        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length)
+        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length, self.stored)
         made._fill(self)
         return made
 
     def picked(self, indices: Sequence[int], batch: int) -> ReservedTensor:
         """Entries `indices` along the axis `batch`, in memory of its own."""
         sizes = tuple(len(indices) if i == batch else d for i, d in enumerate(self._sizes))
-        made = ReservedTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length)
+        made = ReservedTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length, self.stored)
         made.write(np.take(self.numpy(), indices, batch))
         return made
 
     def numpy(self) -> Array:
         """What counts, as an array of its own."""
         kept = (slice(None),) * self.axis + (slice(self.length),)
-        shared = self.tensor.crossing.shared(self.dtype, self.tensor.shape)
+        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
         whole = self.tensor.numpy() if shared is None else shared
-        return np.ascontiguousarray(whole[kept]) if shared is None else whole[kept].copy()
+        return whole[kept].astype(self.dtype, order="C", copy=shared is not None)
 
     def write(self, array: Array) -> None:
         """Take the contents of `array`, as many positions as there are room for at most."""
         self.length = array.shape[self.axis]
         kept = (slice(None),) * self.axis + (slice(self.length),)
-        shared = self.tensor.crossing.shared(self.dtype, self.tensor.shape)
+        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
         if shared is not None:
             shared[kept] = array
             return
-        whole = np.zeros(self.tensor.shape, self.dtype)
+        whole = np.zeros(self.tensor.shape, self.stored)
         whole[kept] = array
         self.tensor.write(whole)

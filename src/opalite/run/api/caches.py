@@ -14,6 +14,7 @@ from ...errors import DeviceMemoryError
 from ..model.appending import AppendingRuns
 from ..model.cached_model import CachedModel
 from ..model.onnx_model import OnnxModel
+from ..precision.auto_model import AutoModel
 from .state_pairs import Pair
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Caches:
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
-        elif not isinstance(session._model, CachedModel | OnnxModel):  # imported when it is run
-            self.refusal = "it is run from a bundle, or with a precision that is still to be chosen"
+        elif not isinstance(session._model, AutoModel | CachedModel | OnnxModel):  # imported when it is run
+            self.refusal = "it is run from a bundle"
 
     def narrow(self) -> bool:
         """Leave out what does not grow, after it was seen not to be written into alone; whether there is a rest."""
@@ -120,7 +121,7 @@ class Caches:
     def _moved(self, name: str, cache: ReservedTensor, capacity: int) -> ReservedTensor:
         """The cache in memory for more, which may have been prepared."""
         old, new = self._larger.pop(name, (None, None))
-        if old is not cache or new is None or new.capacity != capacity:
+        if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
         new.follow(cache)
         return new
@@ -160,8 +161,10 @@ class Caches:
 
 
 def imported_model(session: InferenceSession) -> OnnxModel | None:
-    """The session's model as it is imported; None where it is none, or its precision is still to be chosen."""
+    """The session's model as it is imported; None where it is none. Of precision 'auto' it is what was chosen so far."""
     model = session._model
+    if isinstance(model, AutoModel):
+        model = model.settled()
     found = model.imported() if isinstance(model, CachedModel) else model
     return found if isinstance(found, OnnxModel) else None
 

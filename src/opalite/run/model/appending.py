@@ -15,10 +15,12 @@ from ...importer.walk.importing import ModelImporter, Run
 from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
 from ...ir.reserved import Reserved
+from ...plan.program import Program
 from ..execute.trace import Ran, RunTrace
 from .executables import Compiled, SizedProgram
 from .growing import Growing, find_moving
 from .onnx_model import OnnxModel, kept_outputs
+from .overflow import recover
 from .request import RunRequest
 from .turn import Turn
 
@@ -91,7 +93,34 @@ class AppendingRuns:
             compiled, at = self._compiled(segment, sizes, trace, request)
             beside.close()
             turn.take()
-            outputs = self._execute(run, segment, compiled, at, trace, request)
+
+            def run_on_caches(which: Compiled) -> tuple[list[Any], RunTrace]:
+                return self._execute(run, segment, which, sizes, request)
+
+            outputs, spent = run_on_caches(compiled)
+            trace.add(spent)
+            # What was appended by a run that is not believed is written again: lengths are as before.
+            model = self._model
+            believed, outputs = recover(
+                model.compiler,
+                compiled,
+                segment.graph,
+                sizes,
+                run_on_caches,
+                outputs,
+                trace,
+                request,
+                turn,
+                waits=True,
+                told=model.told,
+            )
+            believed.is_proven = True
+            if believed is not compiled:
+                compiled = model.executables.keep(segment, believed, instead_of=compiled)
+                at = compiled.at(sizes) or at
+            assert trace.ran is not None
+            trace.ran.add(compiled.executable)
+            trace.ran.note(*compiled.notes, *compiled.lasting, *at.notes)
             for name, length in lengths.items():
                 self.caches[name].length = length
         self._grow(run, segment, compiled, sizes, max(lengths.values()))
@@ -119,42 +148,50 @@ class AppendingRuns:
         def make() -> Compiled:
             return model.compiler.compile(segment.graph, trace, request.tuning, sizes=sizes)
 
-        compiled, at = model.executables.find_or_make(segment, sizes, make)
-        if compiled.may_overflow:
-            raise NotAppendedError("halves may overflow, so that a run may have to be made again")
-        for port, (number, _) in zip(at.program.reserved, segment.graph.reserved, strict=True):
-            if port.dtype is not DType.of(self.caches[segment.inputs[number]].dtype):
-                raise NotAppendedError(f"the program stores the caches as {port.dtype}")
-        return compiled, at
+        return model.executables.find_or_make(segment, sizes, make)
 
     def _execute(
-        self, run: Run, segment: Segment, compiled: Compiled, at: SizedProgram, trace: RunTrace, request: RunRequest
-    ) -> Sequence[Any]:
-        """Outputs of the segment's graph, None for those that are caches."""
+        self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], request: RunRequest
+    ) -> tuple[list[Any], RunTrace]:
+        """Outputs of the segment's graph, None for those that are caches, which are as long as before; and the trace."""
+        at = compiled.at(sizes)
+        assert at is not None
         executable, reserved = compiled.executable, segment.graph.reserved
-        ports = zip(at.program.reserved, reserved, strict=True)
-        memory = {port.slot: self.caches[segment.inputs[i]].tensor.buffer for port, (i, _) in ports}
         lasting = {i for i, _ in reserved}
         arrays = [v for i, v in enumerate(run.feeds) if i not in lasting]
         made = {o for _, o in reserved}
         others = [o for o in range(len(segment.graph.outputs)) if o not in made]
-        targets = kept_outputs(segment, request.targets) if request.targets else {}
+        # Halves that may overflow are looked at until a first run has proved them, as in other runs.
+        keeps = request.targets and (compiled.is_proven or not compiled.may_overflow)
+        targets = kept_outputs(segment, request.targets) if keeps else {}
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
         with executable.lock:
             started = time.perf_counter()
-            executable.lie_in(memory)
+            executable.lie_in(self._memory(segment, at.program))
             if executable.program is not at.program:
                 executable.resize(at.program)
-            trace.build_s += time.perf_counter() - started
+            ready_s = time.perf_counter() - started
             found, spent = executable.run(arrays, kept)
-        trace.add(spent)
-        assert trace.ran is not None
-        trace.ran.add(executable)
-        trace.ran.note(*compiled.notes, *compiled.lasting, *at.notes)
+        spent.build_s += ready_s
         outputs: list[Any] = [None] * len(segment.graph.outputs)
         for number, value in zip(others, found, strict=True):
             outputs[number] = value
-        return outputs
+        return outputs, spent
+
+    def _memory(self, segment: Segment, program: Program) -> dict[int, Any]:
+        """Where the caches lie, by slot, stored as the program has them."""
+        memory = {}
+        for port, (number, _) in zip(program.reserved, segment.graph.reserved, strict=True):
+            cache = self.caches[segment.inputs[number]]
+            if port.dtype is not DType.of(cache.stored):
+                if not cache.is_own:
+                    raise NotAppendedError(f"the program stores the caches as {port.dtype}")
+                try:
+                    cache.store(port.dtype.np)
+                except OverflowError as e:
+                    raise NotAppendedError(str(e)) from e
+            memory[port.slot] = cache.tensor.buffer
+        return memory
 
     def _grow(self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], length: int) -> None:
         """Be ready for the next run, if it goes on from this one as this one did from the last."""

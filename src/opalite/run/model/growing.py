@@ -19,6 +19,7 @@ from ..execute.trace import Ran, RunTrace
 from .executables import Compiled
 from .imported import record_of
 from .onnx_model import OnnxModel, kept_outputs
+from .overflow import is_finite
 
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
@@ -90,6 +91,10 @@ class Growing:
         self._read = [n for i, n in enumerate(segment.inputs) if i not in inputs]
         ports = zip(runs.moving.program.reserved, graph.reserved, strict=True)
         self._memory = [(port.slot, segment.inputs[i]) for port, (i, _) in ports]
+        self._stored = {
+            segment.inputs[i]: port.dtype.np
+            for port, (i, _) in zip(runs.moving.program.reserved, graph.reserved, strict=True)
+        }
         made = [o for o in range(len(graph.outputs)) if o not in outputs]
         self._places = places = {o: k for k, o in enumerate(made)}
         exports = {n: segment.exports.get(n, Same(n)) for n in model.imported.importer.outputs}
@@ -138,7 +143,7 @@ class Growing:
         same = len(values) == len(self._known) and all(map(_is, values, self._known))
         for name, cache in (next(iter(caches.items())),) if same else caches.items():
             axes = self._caches.get(name)
-            if axes is None:
+            if axes is None or cache.stored != self._stored[name]:
                 return False
             for axis, number in _numbered(axes):
                 size = cache.shape[axis]
@@ -169,6 +174,8 @@ class Growing:
                 return None
             executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
             found, trace = self._runs.run(values, arrays, kept)
+        if self._compiled.may_overflow and not is_finite(found):
+            return None  # lengths are as before, and what it appended is written again
         trace.ran = Ran()
         trace.ran.add(executable)
         trace.ran.note(*self._compiled.notes, *self._compiled.lasting)

@@ -55,7 +55,7 @@ class OnnxModel:
         self.repeats, self.draws = imported.repeats, imported.draws
         self.inputs, self.outputs, self.overridable = imported.inputs, imported.outputs, imported.overridable
         self.opset, self.meta = imported.opset, imported.meta
-        self._told: set[str] = set()
+        self.told: set[str] = set()
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -207,8 +207,8 @@ class OnnxModel:
                     compiled,
                     segment.graph,
                     sizes,
-                    lambda r=run: r.feeds,  # type: ignore[misc]
-                    *(outputs, trace, request, turn, request.waits or made is None, self._told),
+                    lambda c, r=run: c.executable.run(r.feeds, recorder=request.recorder),  # type: ignore[misc]
+                    *(outputs, trace, request, turn, request.waits or made is None, self.told),
                 )
                 found.is_proven = True
                 if found is not compiled:

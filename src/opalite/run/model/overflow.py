@@ -44,7 +44,7 @@ def recover(
     compiled: Compiled,
     graph: Graph,
     sizes: tuple[int, ...],
-    feeds: Callable[[], Sequence[Any]],
+    run: Callable[[Compiled], tuple[list[Any], RunTrace]],
     outputs: list[Any],
     trace: RunTrace,
     request: RunRequest,
@@ -54,9 +54,9 @@ def recover(
 ) -> tuple[Compiled, list[Any]]:
     """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs` at `sizes`.
 
-    feeds: gives the graph's inputs, which lie elsewhere once `turn` has been left for compiling. waits: for programs
-    made for the graph; else general ones may serve, and the `job` of what is given back makes the others. told: what
-    the log has had already.
+    run: gives the outputs of what takes its place on the same inputs, and what that took. waits: for programs made for
+    the graph; else general ones may serve, and the `job` of what is given back makes the others. told: what the log has
+    had already.
     Where float32 is not finite either, infinities are the model's own: half stays, and is not asked again.
     """
     if not compiled.may_overflow or is_finite(outputs):
@@ -66,7 +66,7 @@ def recover(
     for compile_ in (compiler.compile,) if waits else (compiler.compile_soon, compiler.compile):
         wide = compile_(graph, trace, request.tuning, sizes=sizes, policy=PrecisionPolicy(Precision.WIDE))
         turn.take()
-        again, spent = wide.executable.run(feeds(), recorder=request.recorder)
+        again, spent = run(wide)
         trace.add(spent)
         if is_finite(again) or not wide.may_overflow:
             break

@@ -100,6 +100,12 @@ class AutoModel:
             self._adopt()
             return FP32 if self._choice is None else self._choice.policy
 
+    def settled(self) -> Model:
+        """What runs go through that are never checked, as those of a state: by the choice there is, else in float32."""
+        with self._lock:
+            self._adopt()
+            return self._active()
+
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as arrays; InputError says what does not fit."""
         return self._active().check_feeds(feeds)

@@ -1,0 +1,228 @@
+"""A decoder of 1 billion parameters on a GPU beside PyTorch's CUDA graphs: tokens one by one, and a prefill.
+
+    python -m benchmarks.gpu_decoding --bits 0 4 --json decoding.json
+    python -m benchmarks.gpu_decoding --model llama_tiny --device cpu --prompt 24 --prefill 96    # a try without a GPU
+
+The weights are random, the same for both (benchmarks/models/llama.py); PyTorch has those of 4 bits widened. Opalite
+decodes by a state that grows in place, in precision `--precision`, PyTorch in halves on caches of a fixed length. A
+step is wall clock from the token to its logits on the host; the prefill leaves its logits on the device. `error` is
+the largest difference of a step's logits to PyTorch's in float32, over the largest of them. `share` is that of the
+device's measured bandwidth that the bytes of weights and cache took, by the time of a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import onnx
+import opalite
+from onnx import numpy_helper
+from opalite.run.report.peaks import measure_bandwidth
+
+from .decoders import cache_bytes, weight_bytes
+from .models.llama import LLAMA_1B, LLAMA_TINY, Shape, decoder, save, step_feeds
+
+SHAPES = {"llama_1b": LLAMA_1B, "llama_tiny": LLAMA_TINY}
+BLOCK = 32
+WARM = 40
+"""Steps that do not count: plans and kernels are made, and launches settle, in these."""
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SHAPES, default="llama_1b")
+    parser.add_argument("--bits", type=int, nargs="+", default=[0, 4], help="of the weights; 0 for floats")
+    parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=128, help="tokens that are decoded one by one")
+    parser.add_argument("--prefill", type=int, default=2048)
+    parser.add_argument("--repeats", type=int, default=9, help="of the prefill")
+    parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N dearest launches of a step")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def feeds_of(ids: Any, held: int) -> dict[str, Any]:
+    """Inputs besides the caches."""
+    count = ids.shape[1]
+    mask, positions = np.ones((1, held + count), np.int64), np.arange(held, held + count)[None]
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+
+
+def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Figures, and the logits of every counted step."""
+    begun = time.perf_counter()
+    session = opalite.InferenceSession(str(path), device=options.device, precision=options.precision)
+    state = session.state(reserve=options.prompt + WARM + options.steps + 8)
+    state.run(feeds_of(tokens[:, : options.prompt], 0))
+    first_s = time.perf_counter() - begun
+    times, launch_times, logits = [], [], []
+    for i in range(WARM + options.steps):
+        if i == WARM // 2 or i == WARM - 4:
+            session.settle()
+        at = options.prompt + i
+        started = time.perf_counter()
+        found = state.run(feeds_of(tokens[:, at : at + 1], at))[0]
+        times.append(1e3 * (time.perf_counter() - started))
+        launch_times.append(1e3 * session.last_timing.compute_s)
+        logits.append(found[0, -1].astype(np.float32))
+    figures: dict[str, Any] = {
+        "first_s": first_s,
+        "token_ms": median(times[WARM:]),
+        "longest_ms": max(times[WARM:]),
+        "launches_ms": median(launch_times[WARM:]),
+        "copies": state.copies,
+    }
+    if options.profile:
+        figures["profile"] = dearest(session, SHAPES[options.model], options)
+    bandwidth = measure_bandwidth(session.runtime)
+    figures["bandwidth_gb_s"] = bandwidth / 1e9
+    if options.prefill:
+        ids = np.resize(tokens, (1, options.prefill))
+        times = []
+        long = session.state(reserve=options.prefill + 8)
+        for _ in range(2 + options.repeats):
+            long.reset()
+            started = time.perf_counter()
+            long.run(feeds_of(ids, 0), on_device=True)
+            times.append(1e3 * (time.perf_counter() - started))
+        figures |= {"prefill_ms": median(times[2:]), "prefill_copies": long.copies}
+    return figures, logits[WARM:]
+
+
+def dearest(session: Any, shape: Shape, options: argparse.Namespace) -> list[str]:
+    """The launches that take most of a step on caches that are fed, by kernel and by node."""
+    profile = session.profile(step_feeds(shape, options.prompt, 1), 3)
+    kernels = [f"{r.name}: {r.launches} launches, {1e6 * r.seconds:.1f} us" for r in profile.by_kernel()]
+    nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
+    return [*kernels, *(f"{r.name}: {1e6 * r.seconds:.1f} us" for r in nodes)]
+
+
+class Weights:
+    """A decoder's weights in the order in which its layers take them, those of few bits widened."""
+
+    def __init__(self, path: Path, shape: Shape) -> None:
+        model = onnx.load(path)
+        self._shape = shape
+        self._arrays = {w.name: w for w in model.graph.initializer}
+        self.scales = [self._array(n) for n in self._arrays if n.startswith("scale") and not n.startswith("scales")]
+        self.embedding = self._array("embedding")
+        self.products = [
+            self._product(node) for node in model.graph.node if node.op_type in ("MatMul", "MatMulNBits")
+        ]
+        self.products = [p for p in self.products if p is not None]
+
+    def _array(self, name: str) -> Any:
+        return numpy_helper.to_array(self._arrays[name])
+
+    def _product(self, node: Any) -> Any:
+        """[K,N]; None for a product of two activations."""
+        if node.op_type == "MatMul":
+            return self._array(node.input[1]) if node.input[1] in self._arrays else None
+        packed, scales = self._array(node.input[1]), self._array(node.input[2])
+        values = np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:2], -1).astype(np.float32)
+        sizes = {a.name: a.i for a in node.attribute}
+        wide = (values - 8) * scales.reshape(*packed.shape[:2], 1)
+        return np.ascontiguousarray(wide.reshape(sizes["N"], -1)[:, : sizes["K"]].T)
+
+
+def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Figures of PyTorch in halves, and the logits of the counted steps in float32."""
+    import torch
+
+    from .torch_llama import Llama, capture
+
+    weights = Weights(path, shape)
+    length = options.prompt + WARM + options.steps
+    given = torch.as_tensor(tokens, device="cuda")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.inference_mode():
+        wide = Llama(weights, shape, length, torch.float32)
+        logits = wide(given[:, :length], torch.arange(length, device="cuda"), True)[0].float().cpu().numpy()
+        wanted = list(logits[options.prompt + WARM :])
+        del wide
+        torch.cuda.empty_cache()
+        net = Llama(weights, shape, length, torch.float16)
+        net(given[:, : options.prompt], torch.arange(options.prompt, device="cuda"), True)
+        ids, position = given[:, :1].clone(), torch.tensor([options.prompt], device="cuda")
+        step, found = capture(lambda: net(ids, position, False))
+        times: list[float] = []
+        for i in range(WARM + options.steps):
+            at = options.prompt + i
+            started = time.perf_counter()
+            ids.copy_(given[:, at : at + 1])
+            position.fill_(at)
+            step()
+            found.cpu()
+            times.append(1e3 * (time.perf_counter() - started))
+        figures = {"torch_token_ms": median(times[WARM:])}
+        if options.prefill:
+            del net
+            torch.cuda.empty_cache()
+            net = Llama(weights, shape, options.prefill, torch.float16)
+            ids = torch.as_tensor(np.resize(tokens, (1, options.prefill)), device="cuda")
+            positions = torch.arange(options.prefill, device="cuda")
+            run, _ = capture(lambda: net(ids, positions, True))
+            figures["torch_prefill_ms"] = timed(run, torch.cuda.synchronize, options.repeats)
+    return figures, wanted
+
+
+def timed(run: Callable[[], Any], finish: Callable[[], Any], repeats: int) -> float:
+    """Median milliseconds until it has finished."""
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        run()
+        finish()
+        times.append(1e3 * (time.perf_counter() - started))
+    return median(times)
+
+
+def measure(bits: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One width of weights."""
+    shape = SHAPES[options.model]
+    path = save(decoder(shape, bits=bits, block=BLOCK), folder / "model.onnx")
+    total = options.prompt + WARM + options.steps + 1
+    tokens = np.random.default_rng(3).integers(0, shape.words, (1, total))
+    figures, found = opalite_times(path, options, tokens)
+    gc.collect()
+    halves = 0.5 if options.precision.startswith("fp16") else 1.0
+    read = weight_bytes(shape, bits, BLOCK) * (1.0 if bits else halves)
+    read += cache_bytes(shape, options.prompt + WARM + options.steps // 2) * halves
+    figures["read_mb"] = read / 1e6
+    figures["share"] = read / (1e6 * figures["token_ms"]) / figures["bandwidth_gb_s"]
+    if find_spec("torch") is not None and options.device != "cpu":
+        times, wanted = torch_times(path, shape, options, tokens)
+        figures |= times
+        figures["error"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, wanted, strict=True))
+        figures["ratio"] = figures["token_ms"] / figures["torch_token_ms"]
+    return {"model": options.model, "bits": bits or 16, **figures}
+
+
+def main() -> None:
+    """See the module's docstring."""
+    options = parse_options()
+    rows = []
+    for bits in options.bits:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(measure(bits, options, Path(folder)))
+        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
