@@ -119,10 +119,8 @@ class Weights:
         self._shape = shape
         self._arrays = {w.name: w for w in model.graph.initializer}
         self.scales = [self._array(n) for n in self._arrays if n.startswith("scale") and not n.startswith("scales")]
-        self.embedding = self._array("embedding")
-        self.products = [
-            self._product(node) for node in model.graph.node if node.op_type in ("MatMul", "MatMulNBits")
-        ]
+        self.embedding = self._array(next(n for n in self._arrays if n.startswith("embedding")))
+        self.products = [self._product(node) for node in model.graph.node if node.op_type in ("MatMul", "MatMulNBits")]
         self.products = [p for p in self.products if p is not None]
 
     def _array(self, name: str) -> Any:
@@ -219,7 +217,8 @@ def main() -> None:
     for bits in options.bits:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(bits, options, Path(folder)))
-        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()), flush=True)
+        shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
+        print("  ".join(shown), flush=True)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
 

@@ -1,4 +1,4 @@
-"""The decoders of benchmarks/models/llama.py in PyTorch, with caches of a fixed length, and their runs as CUDA graphs."""
+"""The decoders of benchmarks/models/llama.py in PyTorch, with caches of a fixed length, run as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Llama:
         """length: positions that the caches hold."""
 
         def put(array: Any) -> Any:
-            return torch.as_tensor(array).to("cuda", dtype)
+            return torch.tensor(array).to("cuda", dtype)
 
         self.shape = shape
         self.embedding = put(weights.embedding)

@@ -161,7 +161,7 @@ class Caches:
 
 
 def imported_model(session: InferenceSession) -> OnnxModel | None:
-    """The session's model as it is imported; None where it is none. Of precision 'auto' it is what was chosen so far."""
+    """The session's model as it is imported, of precision 'auto' what was chosen so far; None where it is none."""
     model = session._model
     if isinstance(model, AutoModel):
         model = model.settled()

@@ -153,7 +153,7 @@ class AppendingRuns:
     def _execute(
         self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], request: RunRequest
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs of the segment's graph, None for those that are caches, which are as long as before; and the trace."""
+        """Outputs of the segment's graph, None for those that are caches, which stay as they were; and the trace."""
         at = compiled.at(sizes)
         assert at is not None
         executable, reserved = compiled.executable, segment.graph.reserved
