@@ -48,6 +48,7 @@ from opalite.run.execute.one_node import OneNode
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
 HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot", "MatmulWarpgroup")
+HELD += ("ConvWarpgroup", "ConvTransposeStaged", "ConvTransposePacked")
 PLAIN = ("ConvLocal", "ConvSplit", "ConvWinograd", "MatmulTile", "MatmulSkinny")
 """What else is held where nothing goes to matrix units."""
 F32 = DType.FLOAT32
@@ -64,12 +65,17 @@ class Layer:
     batch: int = 1
     residual: bool = False
     gelu: bool = False
+    dilation: int = 1
 
     def node(self, batch: int, *, filled: bool = True, half: bool = True) -> tuple[Node, list[Any]]:
         """The layer on random inputs, stored in halves or floats, and its arrays; not `filled`: without memory."""
         make = {"Conv": self._conv, "Depthwise": self._conv, "Pool": self._pool, "MatMul": self._product}
         make |= {"NormalizedMatMul": self._product, "IntegerMatMul": self._integer_product}
-        make |= {"IntegerConv": self._integer_conv, "IntegerDepthwise": self._integer_conv}
+        make |= {
+            "ConvTranspose": self._transposed,
+            "IntegerConv": self._integer_conv,
+            "IntegerDepthwise": self._integer_conv,
+        }
         node, arrays = make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
         return (node, arrays) if half else (as_floats(node), arrays)
 
@@ -79,7 +85,8 @@ class Layer:
         out, pad = ceil_div(size, stride), k // 2
         fan_in = k * k * c // group
         arrays = [_random(rng, batch, c, size, size), _random(rng, m, c // group, k, k) / fan_in**0.5, _random(rng, m)]
-        attrs: dict[str, Any] = {"strides": (stride,) * 2, "pads": (pad,) * 4, "dilations": (1, 1), "group": group}
+        attrs: dict[str, Any] = {"strides": (stride,) * 2, "pads": (pad * self.dilation,) * 4, "group": group}
+        attrs["dilations"] = (self.dilation,) * 2
         y = packed(4)
         layouts: list[Any] = [y, None, None]
         attrs["epilogue"] = parse_expr("max($0, 0)", [F32])
@@ -89,6 +96,13 @@ class Layer:
             layouts.append(y)
         binding = Binding(tuple(layouts), (y,))
         return make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16), arrays
+
+    def _transposed(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
+        c, m, size, k, stride = self.sizes
+        arrays = [_random(rng, batch, c, size, size), _random(rng, c, m, k, k) / c**0.5, _random(rng, m)]
+        attrs = {"strides": (stride,) * 2, "pads": (0,) * 4, "dilations": (1, 1), "group": 1, "output_padding": (0, 0)}
+        binding = Binding((packed(4), None, None), (packed(4),))
+        return make_node("ConvTranspose", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16), arrays
 
     def _integer_conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
         """uint8 by int8 to uint8, as quantised networks have it."""
@@ -209,6 +223,23 @@ LAYERS = (
     Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
     Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
     Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
+    Layer("deeplab 2048 far", "Conv", (2048, 256, 65, 3, 1), dilation=36),
+    Layer("deeplab 2048 near", "Conv", (2048, 256, 65, 3, 1), dilation=12),
+    Layer("deeplab 512 dilated", "Conv", (512, 512, 65, 3, 1), dilation=4),
+    Layer("deeplab 256 dilated", "Conv", (256, 256, 65, 3, 1), dilation=2),
+    Layer("deeplab 512 expand", "Conv", (512, 2048, 65, 1, 1), 1, True),
+    Layer("deeplab 2048 reduce", "Conv", (2048, 512, 65, 1, 1)),
+    Layer("deeplab 256 expand", "Conv", (256, 1024, 65, 1, 1), 1, True),
+    Layer("deeplab 1024 reduce", "Conv", (1024, 256, 65, 1, 1)),
+    Layer("unet 64 to 32 at 512", "Conv", (64, 32, 512, 3, 1)),
+    Layer("unet 128 to 64 at 256", "Conv", (128, 64, 256, 3, 1)),
+    Layer("unet 64 at 256", "Conv", (64, 64, 256, 3, 1)),
+    Layer("unet 256 to 128 at 128", "Conv", (256, 128, 128, 3, 1)),
+    Layer("unet 512 to 256 at 64", "Conv", (512, 256, 64, 3, 1)),
+    Layer("unet up 512 at 32", "ConvTranspose", (512, 256, 32, 2, 2)),
+    Layer("unet up 64 at 256", "ConvTranspose", (64, 32, 256, 2, 2)),
+    Layer("resnet b32 layer3 expand", "Conv", (256, 1024, 14, 1, 1), 32, True),
+    Layer("resnet b32 layer2 3x3", "Conv", (128, 128, 28, 3, 1), 32),
     Layer("vit b8 products", "MatMul", (197, 768, 2304), 8),
     Layer("vit b8 output", "MatMul", (197, 768, 768), 8, True),
     Layer("vit b8 mlp out", "MatMul", (197, 3072, 768), 8, True),
@@ -258,14 +289,14 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         points = [p for p in fma.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
         return [(fma.tile_cycles(p, _sums(node), rt.info), p) for p in points]
     tiled = ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma")
-    if kernel.name not in (*tiled, "MatmulWarpgroup"):
+    if kernel.name not in (*tiled, "ConvWarpgroup", "MatmulWarpgroup"):
         return []
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
         sizes = (y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4))
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
-    if kernel.name == "MatmulWarpgroup":
+    if kernel.name.endswith("Warpgroup"):
         return [(warpgroup.tile_cycles(p, *sizes, rt.info), p) for p in warpgroup.legal_tiles()]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
@@ -294,7 +325,7 @@ def reference(node: Node, arrays: list[Any]) -> Any:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         x, w, b = (torch.from_numpy(a).to(device) for a in arrays[:3])
         op = node.as_(Convolution)
-        y = torch.nn.functional.conv2d(x, w, b, op.strides, op.pads[:2], 1, op.group).cpu().numpy()
+        y = torch.nn.functional.conv2d(x, w, b, op.strides, op.pads[:2], op.dilations, op.group).cpu().numpy()
     else:
         y = node.op.reference(arrays[: node.op.arity])[0]
     if node.op.name.endswith("MatMul"):

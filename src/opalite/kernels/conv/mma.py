@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import packed_epilogue
-from ..mma.conv import PACK, MmaConv, conv_sizes, filter_quads
+from ..mma.conv import PACK, MmaConv, conv_product, filter_quads
 from ..mma.tiles import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from ..registry import register
 from ..sources import STORAGE
@@ -25,13 +25,13 @@ class ConvMma(MmaConv):
         return tile_illegal(params, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        positions, channels, quads = conv_sizes(p.node)
+        positions, channels, quads = conv_product(p).sizes
         return find_tile(positions, channels, ceil_div(quads, QUADS), p.device)
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
         x, bias, y, win = node.x, node.get(2), node.y, p.window
-        positions, channels, quads = conv_sizes(node)
+        positions, channels, quads = conv_product(p).sizes
         blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
         epilogue = packed_epilogue(node, p.device)
         args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}

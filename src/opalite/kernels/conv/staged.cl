@@ -9,13 +9,7 @@
 #ifndef PAIR
 #define PAIR 1
 #endif
-#define TAPS (KD * KH * KW)
-#if WIDE
-#define TAP_SET ulong
-#else
-#define TAP_SET uint
-#endif
-#include "conv/finish.cl"
+#include "conv/positions.cl"
 #include "include/aligned_blocks.cl"
 #include "mma/stages.cl"
 
@@ -61,39 +55,17 @@ static inline uint4 quads_of(local const uint4 *stage, int u, int position) {
 }
 #define INPUT(stage, u, position) quads_of(stage, u, position)
 
-// Tiles reach past the last position and block; what is computed there is not stored.
-static inline ACCV finish_tile(ACCV v, int p, int block, int positions, int spatial, int ob, BIAS_PARAM int m EPILOGUE_PARAMS) {
-    p = min(p, positions - 1), block = min(block, ob - 1);
-    const int n = p / spatial;
-    return finish(v, n, block, p - n * spatial, ob, spatial, BIAS_ARG m EPILOGUE_ARGS);
-}
-#define FINISH(v, p, block) finish_tile(v, p, block, positions, spatial, ob, BIAS_ARG m EPILOGUE_ARGS)
-#define PUT(v, p, block) do { \
-        const int n_ = (p) / spatial, s_ = (p) - n_ * spatial; \
-        if ((p) < positions && (block) < ob) STOREV(y, (((size_t)n_ * ob + (block)) * spatial + s_) * PACK, v); \
-    } while (0)
-
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void conv_staged(global const REAL *restrict x, global const uint4 *restrict weights, BIAS_PARAM global REAL *restrict y,
                         global const int2 *restrict quads, int positions, int tiles, int steps, int turns, int ib, int ob, int m,
-                        int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw EPILOGUE_PARAMS) {
+                        int id, int ih, int iw, int od, int oh, int ow, int pd, int ph, int pw SPREAD_PARAM EPILOGUE_PARAMS) {
     STAGES_LOCAL;
     UNITS;
-    const int spatial = od * oh * ow;
     Places places;
     UNROLLED
-    for (int i = 0; i < OWN; ++i) {
-        const int p = get_group_id(0) * BM + (SPOT + i * GROUP) * PAIR, n = p / spatial, s = p - n * spatial;
-        const int row = s / ow, oz = row / oh, cx = (s - row * ow) * SW - pw, cy = (row - oz * oh) * SH - ph, cz = oz * SD - pd;
-        places.base[i] = n * ib * (id * ih * iw) + (cz * ih + cy) * iw + cx;
-        TAP_SET inside = 0;
-        for (int k = 0; k < TAPS; ++k) {
-            const int vx = cx + k % KW * DW, vy = cy + k / KW % KH * DH, vz = cz + k / (KW * KH) * DD;
-            const bool exists = vx >= 0 && vx < iw && vy >= 0 && vy < ih && vz >= 0 && vz < id;
-            inside |= (TAP_SET)exists << k;
-        }
-        places.taps[i] = p < positions ? inside : 0;
-    }
+    for (int i = 0; i < OWN; ++i)
+        places.taps[i] = find_taps(get_group_id(0) * BM + (SPOT + i * GROUP) * PAIR, positions, places.base + i, ib, id, ih, iw, od,
+                                   oh, ow, pd, ph, pw);
     float sum[WM][WN][2][4];
     UNROLLED
     for (int i = 0; i < WM * WN * 8; ++i) sum[i / (WN * 8)][i / 8 % WN][i / 4 % 2][i % 4] = ZERO;

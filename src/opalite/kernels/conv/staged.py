@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import packed_epilogue
-from ..mma.conv import PACK, MmaConv, conv_sizes, filter_quads
+from ..mma.conv import PACK, MmaConv, conv_product
 from ..mma.cost import FEWEST_POSITIONS, copies_pair
 from ..mma.stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from ..registry import register
@@ -31,11 +31,11 @@ class ConvStaged(MmaConv):
     def refuse(self, p: ConvProblem) -> str | None:
         if why := super().refuse(p):
             return why
-        taps, positions = math.prod(p.node.input(1).shape[2:]), conv_sizes(p.node)[0]
-        if taps > MOST_TAPS:
+        product = conv_product(p)
+        if (taps := math.prod(product.window.kernel)) > MOST_TAPS:
             return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
-        if positions < FEWEST_POSITIONS:
-            return f"{positions} positions would leave most of a stage empty"
+        if product.positions < FEWEST_POSITIONS:
+            return f"{product.positions} positions would leave most of a stage empty"
         if next(legal_tiles(p.device), None) is None:
             return f"no stages fit the {p.device.local_mem} bytes of local memory"
         return None
@@ -44,33 +44,43 @@ class ConvStaged(MmaConv):
         return tile_illegal(params, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        return find_tile(*conv_sizes(p.node), p.device, paired=copies_pair(p.window))
+        product = conv_product(p)
+        return find_tile(*product.sizes, p.device, paired=copies_pair(product.window))
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
-        node = p.node
-        x, bias, y, win = node.x, node.get(2), node.y, p.window
-        positions, channels, quads = conv_sizes(node)
-        blocks, in_blocks, slabs = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), params["SL"]
+        node, product = p.node, conv_product(p)
+        x, bias, y, win = node.x, node.get(2), node.y, product.window
+        positions, channels, quads = product.sizes
+        in_blocks, slabs = ceil_div(x.shape[1], PACK), params["SL"]
         taps = math.prod(win.kernel)
         turns = ceil_div(quads, SLAB * slabs)
         epilogue = packed_epilogue(node, p.device)
 
         def pack(data: Array) -> Array:
-            return pack_stages(filter_quads(data), slabs)
+            return pack_stages(product.filters(data), slabs)
 
-        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), f"filter stages of {slabs}", pack), "y": y}
+        weights = Weight(node.input(1), f"{product.form} stages of {slabs}", pack)
+        args: dict[str, Arg] = {"x": x, "weights": weights, "y": y}
         args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
-        args["quads"] = _quad_table(win, in_blocks, turns * SLAB * slabs)
+        args["quads"] = quad_table(win, in_blocks, turns * SLAB * slabs)
         args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": turns * 2 * slabs, "turns": turns}
-        args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args(), **epilogue.args}
+        args |= {"ib": in_blocks, "ob": ceil_div(y.shape[1], PACK), "m": y.shape[1]}
+        args |= {**win.args(), **product.args, **epilogue.args}
         defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
-        defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": taps > 31}
-        defines["PAIR"] = 2 if copies_pair(win) else 1
+        defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % PACK != 0, "WIDE": taps > 31}
+        defines |= {"PAIR": 2 if copies_pair(win) else 1, **product.defines}
         grid, group = tile_grid(params, positions, channels)
         return [Launch("conv_staged", args, grid, group, defines, epilogue.prelude)]
 
 
-def _quad_table(win: Window, in_blocks: int, count: int) -> Array:
+@register
+class ConvTransposeStaged(ConvStaged):
+    """Transposed convolutions as the products that they are."""
+
+    op = "ConvTranspose"
+
+
+def quad_table(win: Window, in_blocks: int, count: int) -> Array:
     """int32[count, 2]: distance in blocks and tap of each quad; the tap after the last past the end."""
     (_, h, w), taps = win.size, math.prod(win.kernel)
     kd, kh, kw = win.kernel

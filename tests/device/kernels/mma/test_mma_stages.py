@@ -13,11 +13,14 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.text import parse_expr
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
+from opalite.ir.place import packed
+from opalite.kernels.base import Binding
 from opalite.kernels.mma.stages import SPACE, legal_tiles
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 
 from ..conv.test_conv_packed import check, make_case
+from ..conv.test_conv_transpose_packed import make_case as transposed_case
 from ..conv_checks import check_kernel, find_kernel
 
 TILES = [
@@ -69,6 +72,36 @@ def test_neighbours_move_together(units: Runtime, values: tuple[int, ...]) -> No
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((3, 70, 6, 7), (53, 70, 1, 1), (53,))]
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
     check(units, "ConvStaged", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+
+
+@pytest.mark.parametrize("name", ["2x2", "4x4", "extending", "sparse", "rank 1"])
+def test_transposed_convolution(units: Runtime, name: str) -> None:
+    check_transposed(units, *transposed_case(name), **tile((1, 2, 2, 1, 1, 1, 3)))
+
+
+def test_transposed_convolution_epilogue(units: Runtime) -> None:
+    """Of as many positions as the input, so that neighbours move together."""
+    attrs, (x, w, b) = transposed_case("2x2")
+    x = x[:, :, :6]
+    shape = make_node("ConvTranspose", attrs, [x, w, b]).y.shape
+    residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
+    check_transposed(units, {**attrs, "epilogue": expr}, [x, w, b, residual], **tile(TILES[2]))
+
+
+def test_transposed_convolutions_that_are_left_to_others(units: Runtime) -> None:
+    kernel = find_kernel("ConvTranspose", "ConvTransposeStaged")
+    for name, why in (("odd", "dilated"), ("whole groups", "groups")):
+        attrs, arrays = transposed_case(name)
+        node = make_node("ConvTranspose", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
+        assert why in (kernel.refuse(kernel.problem(node, units.info)) or "")
+
+
+def check_transposed(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], **params: int) -> None:
+    layout = packed(4)
+    binding = Binding((layout, None, None, *(layout for _ in arrays[3:])), (layout,))
+    node = make_node("ConvTranspose", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16)
+    check_kernel(rt, find_kernel("ConvTranspose", "ConvTransposeStaged"), node, arrays, params)
 
 
 def test_convolution_of_many_taps(units: Runtime) -> None:
