@@ -1,5 +1,6 @@
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each row of x[rows, segments * run], or with RMS
 // y = x / sqrt(mean(x^2) + epsilon) * scale + bias. WG work-items share a row, PACK elements at a time (reduce/row_groups.cl).
+//   ALIGNED       1: PACK divides run, so that vectors lie at multiples of PACK elements
 //   SCALE, BIAS   0: none; 1: one for each segment of each of `period` rows; 2: one for each column (one segment)
 // The variance is the mean of squared differences, in a pass after the mean's.
 // Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
@@ -7,16 +8,19 @@
 #define HAS_SCALE SCALE
 #define HAS_BIAS BIAS
 #include "include/scale_bias.cl"
-// Scale and bias at column `i` of the segment, N elements.
+#if ALIGNED
+#include "include/aligned_blocks.cl"
+#endif
+// Scale and bias at column `i` of the segment, read by LOADV or LOAD.
 #if SCALE == 2
-#define SCALED(N, v, i) ((v) * LOADN(N, scale, i))
+#define SCALED(READ, v, i) ((v) * READ(scale, i))
 #else
-#define SCALED(N, v, i) (v)
+#define SCALED(READ, v, i) (v)
 #endif
 #if BIAS == 2
-#define BIASED(N, v, i) ((v) + LOADN(N, bias, i))
+#define BIASED(READ, v, i) ((v) + READ(bias, i))
 #else
-#define BIASED(N, v, i) ((v) + shift)
+#define BIASED(READ, v, i) ((v) + shift)
 #endif
 
 kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARAM global REAL *y, int rows, int segments,
@@ -76,13 +80,13 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
         for (int k = first; k < vectors; k += WG) {
             const int i = k * PACK;
             ACCV v = (LOADV(x, i) - mean) * factor;
-            v = BIASED(PACK, SCALED(PACK, v, i), i);
+            v = BIASED(LOADV, SCALED(LOADV, v, i), i);
             v = EPILOGUE(v, line, i, rows * segments, run);
             STOREV(y, i, v);
         }
         for (int i = vectors * PACK + first; i < run; i += WG) {
             ACC v = (LOAD(x, i) - mean) * factor;
-            v = BIASED(1, SCALED(1, v, i), i);
+            v = BIASED(LOAD, SCALED(LOAD, v, i), i);
             v = EPILOGUE1(v, line, i, rows * segments, run);
             STORE(y, i, v);
         }

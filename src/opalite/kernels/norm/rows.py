@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
+from ...ir.symbols import may_leave_rest
 from ...ops.base import Cost
 from ...ops.normalize import TRAILING, Normalize
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight
@@ -20,6 +21,7 @@ from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_pre
 from ..registry import register
 from ..sources import STORAGE
 
+VECTOR = 4  # elements that a GPU's work-item takes at once
 NONE, BY_SEGMENT, BY_COLUMN = 0, 1, 2
 
 
@@ -83,7 +85,8 @@ class NormalizeRows(Kernel):
 
     def defaults(self, p: Problem) -> dict[str, Any]:
         view = RowView.of(p.node)
-        return {"PACK": row_width(view.columns, p.device), **row_group(view.columns, view.rows, p.device)}
+        pack = VECTOR if not p.device.is_cpu and _is_aligned(view, VECTOR) else row_width(view.columns, p.device)
+        return {"PACK": pack, **row_group(view.columns, view.rows, p.device)}
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         """Few rows leave most of the device idle."""
@@ -99,6 +102,7 @@ class NormalizeRows(Kernel):
             **params,
             "STORAGE": STORAGE[node.x.type.storage],
             "RMS": node.as_(Normalize).kind == "rms",
+            "ALIGNED": params["PACK"] == VECTOR and _is_aligned(view, VECTOR) and not p.device.is_cpu,
             "SCALE": forms[0],
             "BIAS": forms[1],
         }
@@ -109,6 +113,11 @@ class NormalizeRows(Kernel):
         group = (params["WG"], params["ROWS"])
         prelude = row_prelude(p.device) + epilogue.prelude
         return [Launch("normalize_rows", args, (group[0], view.rows), group, defines, prelude)]
+
+
+def _is_aligned(view: RowView, width: int) -> bool:
+    """Whether vectors of `width` elements fill every segment."""
+    return not may_leave_rest(view.run, width)
 
 
 def _form(node: Node, v: Value) -> int | None:
