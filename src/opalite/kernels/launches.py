@@ -56,8 +56,12 @@ def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:
         and node.precision is Precision.FP16_FAST
         and node.y.dtype is DType.FLOAT32
         and node.y.type.storage is DType.FLOAT16
-        and (device.has("cl_khr_fp16") or not node.y.type.layout.is_image)
+        and (device.has("cl_khr_fp16") or not _has_images(node))
     )
+
+
+def _has_images(node: Node) -> bool:
+    return any(v is not None and v.type.layout.is_image for v in (*node.inputs, *node.outputs))
 
 
 def _holds_half(launch: Launch, node: Node) -> bool:

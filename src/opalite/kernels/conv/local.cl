@@ -171,16 +171,5 @@ kernel void conv_local(global const REAL *restrict x, global const REAL *restric
 }
 
 #if PARTS > 1
-// The sums of all parts. Grid: positions, blocks of all groups.
-kernel void conv_parts(global const ACC *restrict parts, BIAS_PARAM global REAL *restrict y, int positions, int blocks, int m,
-                       int spatial EPILOGUE_PARAMS) {
-    const int p = get_global_id(0), block = get_global_id(1), n = p / spatial, s = p - n * spatial;
-    if (p >= positions || block >= blocks) return;
-    ACCV sum = (ACCV)0;
-    UNROLLED
-    for (int k = 0; k < PARTS; ++k)
-        sum += *(global const ACCV *)(parts + (((size_t)k * blocks + block) * positions + p) * PACK);
-    const ACCV out = finish(sum, n, block, s, blocks, spatial, BIAS_ARG m EPILOGUE_ARGS);
-    STOREV(y, (((size_t)n * blocks + block) * spatial + s) * PACK, out);
-}
+#include "conv/parts.cl"
 #endif

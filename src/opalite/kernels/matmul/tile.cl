@@ -178,15 +178,5 @@ kernel void matmul_tile(global const REAL *restrict a, global const REAL *restri
 }
 
 #if PARTS > 1
-// The sums of all parts; needs PACK | N. Grid: N / PACK, batches * M.
-kernel void matmul_parts(global const ACC *restrict parts, global REAL *restrict y, int rows, int N EPILOGUE_PARAMS) {
-    const int n = get_global_id(0) * PACK, r = get_global_id(1);
-    if (n >= N || r >= rows) return;
-    const size_t at = (size_t)r * N + n;
-    ACCV sum = *(global const ACCV *)(parts + at);
-    UNROLLED
-    for (int p = 1; p < PARTS; ++p) sum += *(global const ACCV *)(parts + (size_t)p * rows * N + at);
-    const ACCV out = EPILOGUE(sum, r, n, rows, N);
-    STOREV(y, at, out);
-}
+#include "matmul/parts.cl"
 #endif

@@ -21,8 +21,9 @@ from opalite.run.execute import loop_builder
 
 from ....helpers.small_models import classifier, make_model, noise, port
 
-MOST_FILES = 8
+MOST_FILES = 8  # and those of copies where the device's memory is its own
 MOST_CALLS = 30  # of models with one input, one output and one stretch of launches
+COPIES = {"cl/transfer.py", "cl/addresses.py"}
 PACKAGE = os.path.dirname(opalite.__file__) + os.sep
 X = {"x": noise(1, 3, 8, 8)}
 Open = Callable[..., opalite.InferenceSession]
@@ -48,8 +49,9 @@ def check_short(session: opalite.InferenceSession, feeds: Mapping[str, Any]) -> 
     with called() as files:
         session.run(None, feeds)
     path = " > ".join(dict.fromkeys(files))
-    assert len(set(files)) <= MOST_FILES, path
-    assert len(files) <= MOST_CALLS, f"{len(files)} calls: {path}"
+    assert len(set(files) - COPIES) <= MOST_FILES, path
+    calls = sum(f not in COPIES for f in files)
+    assert calls <= MOST_CALLS, f"{calls} calls: {path}"
 
 
 @pytest.fixture
@@ -64,6 +66,7 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Open:
 def test_by_launches(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
     monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     session = open_session(classifier())
     want = session.run(None, X)[0]
     session.run(None, X)
@@ -104,6 +107,7 @@ def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
 
 def test_of_a_bundle(open_session: Open, rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     source, path = tmp_path / "m.onnx", tmp_path / "m.opal"
     source.write_bytes(classifier().SerializeToString())
     opalite.compile(source, path, device=rt.info.id, shapes={"x": (1, 3, 8, 8)}, precision="fp32")
