@@ -36,6 +36,7 @@ class WeightStore:
         """`upload(array, as_image)` puts an array on the device."""
         self._upload = upload
         self._held: weakref.WeakValueDictionary[tuple[str, bool], SharedWeight] = weakref.WeakValueDictionary()
+        self._wrapped: weakref.WeakValueDictionary[int, SharedWeight] = weakref.WeakValueDictionary()  # by its array
         self._lock = threading.Lock()
         self.hits = 0
 
@@ -44,6 +45,12 @@ class WeightStore:
 
         `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
         """
+        with self._lock:
+            known = None if image else self._wrapped.get(id(array))
+            if known is not None and known.array is array:
+                note("weights", True)
+                self.hits += 1
+                return known
         name = (key or content_key(array, side_by_side), image)
         with self._lock:
             found = self._held.get(name)
@@ -53,6 +60,8 @@ class WeightStore:
                 return found
             made = self._upload(array, image)
             self._held[name] = made
+            if made.array is array:
+                self._wrapped[id(array)] = made
             return made
 
     def __len__(self) -> int:

@@ -33,6 +33,7 @@ from ..ops.host import HostOp
 from ..ops.movement import Concat
 from ..place.casts import stored_array
 from .lifetimes import Lifetime, assign_memory
+from .made_weights import made_of
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
     DownloadStep,
@@ -159,12 +160,15 @@ class Emitter:
         key = (weight.value, weight.form)
         if self.forms is not None and key in self.forms:
             return self.forms[key]
-        held = weight.value.held if weight.by_slices else weight.value.data  # once: it may lie in the model's file
-        assert held is not None
-        made: Array = weight.fn(held)
+        made = made_of(weight.value.held, weight.form, lambda: self._make(weight))
         if self.forms is not None:
             self.forms[key] = made
         return made
+
+    def _make(self, weight: Weight) -> Array:
+        held = weight.value.held if weight.by_slices else weight.value.data  # once: it may lie in the model's file
+        assert held is not None
+        return at_page(page_contiguous(weight.fn(held)))
 
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""

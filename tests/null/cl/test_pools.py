@@ -104,6 +104,16 @@ def test_a_key_spares_hashing_and_tells_contents_apart() -> None:
     assert store.get(a, key="model:1") is not first
 
 
+def test_what_the_device_works_on_is_known_without_its_contents() -> None:
+    store = WeightStore(lambda array, image: SharedWeight(Memory(array.nbytes, image), array))
+    a = np.zeros(4, np.float32)
+    first = store.get(a)
+    a[0] = 1  # nobody does that: it shows that nothing was digested
+    assert store.get(a) is first
+    assert store.get(a, image=True) is not first
+    assert store.get(a.copy()) is not first
+
+
 def test_content_keys_tell_types_shapes_and_layouts_apart() -> None:
     a = np.arange(6, dtype=np.int32).reshape(2, 3)
     keys = {

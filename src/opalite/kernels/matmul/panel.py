@@ -109,8 +109,12 @@ class MatmulPanel(Kernel):
         large = s.m >= PACKING_ROWS and s.k * s.n >= PACKING_SIZE
         form = "panels" if p.node.input(1).is_const or s.trans_b or s.n < p.device.pack or large else "rows"
         vectors = 2 if s.n >= 2 * p.device.pack or (form == "panels" and s.n > p.device.pack) else 1
-        if form == "panels" and rows >= 5 and p.device.pack >= 16 and s.n % (3 * p.device.pack) == 0:
-            vectors = 3  # fewer loads for each multiply-add, where no columns are wasted
+        # Fewer loads for each multiply-add, where no columns are wasted. Few rows have nothing of that: they read the
+        # panels that many rows want, so that a decoder holds its weights once, where all cores get some.
+        wide = 3 * p.device.pack
+        pays = rows >= 5 or s.n >= wide * ITEMS_A_CORE * p.device.compute_units
+        if form == "panels" and p.device.pack >= 16 and s.n % wide == 0 and pays:
+            vectors = 3
         if rows == 1 and form == "rows" and s.n >= 4 * p.device.pack:
             vectors = 4
         tile = rows * vectors

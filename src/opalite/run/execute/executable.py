@@ -68,9 +68,9 @@ class Executable:
     """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
     launches: by number of their step. build_s: seconds that all this took. runs_apart: how many there were whose
-    launches were not joined. is_twin: it has memory of its own beside
-    another's weights and step loops. is_released: it has let go of its memory, so
-    that it does not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
+    launches were not joined. moves: how often what lasts from run to run has come to lie elsewhere. is_twin: it has
+    memory of its own beside another's weights and step loops. is_released: it has let go of its memory, so that it does
+    not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Executable:
         self._loop: Loop | None
         self._repeat: Repeat | None
         self.tier = tier
-        self.runs_apart = 0
+        self.runs_apart = self.moves = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([s.parts for s in program.sources], tell, tally)
@@ -128,7 +128,7 @@ class Executable:
         other = object.__new__(Executable)
         keep_in_children(other)
         other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
-        other.runs_apart = 0
+        other.runs_apart = other.moves = 0
         other.lock = threading.Lock()
         other.is_released, other.is_twin = False, True
         other.memory = self.memory.twin(program)
@@ -205,13 +205,16 @@ class Executable:
         self._enter(sized)
 
     def lie_in(self, memory: Mapping[int, Any]) -> None:
-        """Have what lasts from run to run lie in `memory`, buffers by slot; `resize` has to follow."""
-        held, found = self.memory.reserved, memory
-        if all(held[slot] is m for slot, m in found.items()):
+        """Have what lasts from run to run lie in `memory`, buffers by slot. Nothing but addresses changes."""
+        held = self.memory.reserved
+        moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
+        if not moved:
             return
-        held.update(found)
-        self._kept.clear()
-        self._launched, self.program = None, _NOTHING
+        held.update(moved)
+        for sized in self._kept.values():
+            sized.move(moved)
+        self._launched = self._owner = self._loop = self._repeat = None
+        self.moves += 1
 
     @property
     def now(self) -> Sized:
@@ -234,14 +237,13 @@ class Executable:
         """The step loop of the present size, once it is built; asked before each run."""
         self.runs_apart += 1
         builder = self._loop_builder
-        joined = None if builder.is_idle else self._poll(builder)
-        if joined is not None and joined.host_loop is None:
-            self._set_launches()
-        return joined
+        return None if builder.is_idle else self._poll(builder)
 
     def rows_of(self, joined: Joined) -> StepRows:
         """The tables of a step loop for the present size."""
         sized = self._now
+        if joined.host_loop is None:
+            self._set_launches()  # some may stay between loops
         held = self.exchange.hold()
         place = sized.placed.locate
         return joined.rows(sized.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
@@ -438,8 +440,6 @@ class Executable:
         joined = self._poll(self._loop_builder)
         if joined is None:
             return False
-        if joined.host_loop is None:
-            self._set_launches()  # some may stay between loops
         sized = self._now
         sized.rows = self.rows_of(joined)
         joined.use(sized.rows)

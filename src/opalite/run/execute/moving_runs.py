@@ -46,7 +46,7 @@ class MovingRuns:
         self.tables = {n: Crossing(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
         hosts = {s.host for i in moving.shapes if isinstance(s := moving.program.steps[i], DownloadStep)}
         self._changing = {k for k, p in enumerate(moving.program.outputs) if p.host in hosts}
-        self._sized: Sized | None = None  # for which the following was made
+        self._made_for: tuple[Sized, int] | None = None  # what the following was made for, and where that lay
         self._loop: _LoopRuns | None = None
         self._launches: _LaunchRuns | None = None
 
@@ -62,10 +62,7 @@ class MovingRuns:
         if executable.program is not moving.program:
             executable.resize(moving.program, self.tables)
         sized = executable.now
-        if sized is not self._sized:
-            self._sized, self._loop = sized, None
-            self._launches = _LaunchRuns(executable, moving)
-        assert self._launches is not None
+        self._follow(sized)
         for slot, made in moving.tables.items():
             array = made(values)
             self.tables[slot].write(array, array.dtype)
@@ -75,7 +72,9 @@ class MovingRuns:
             kept = executable.bind(still, feeds)
         if not kept and self._loop is None and (joined := executable.poll_loop()) is not None:
             self._loop = _LoopRuns(executable, moving, joined)
-        runs = self._launches if kept or self._loop is None else self._loop
+        runs: _LaunchRuns | _LoopRuns | None = None if kept else self._loop
+        if runs is None:
+            runs = self._launches = self._launches or _LaunchRuns(executable, moving)
         runs.set(values)
         hosts = sized.blank.copy()
         for number, value in zip(sized.inputs, feeds, strict=True):
@@ -83,6 +82,17 @@ class MovingRuns:
         trace = runs.queue.run(hosts, kept)
         trace.tier = executable.tier
         return [hosts[n] for n in sized.outputs], trace
+
+    def _follow(self, sized: Sized) -> None:
+        """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
+        now = sized, self._executable.moves
+        if self._made_for == now:
+            return
+        if self._made_for is None or self._made_for[0] is not sized:
+            self._loop = None
+        elif self._loop is not None:
+            self._loop.lie_anew()
+        self._made_for, self._launches = now, None
 
 
 class _LaunchRuns:
@@ -116,7 +126,7 @@ class _LoopRuns:
     """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
 
     def __init__(self, executable: Executable, moving: Moving, joined: Joined) -> None:
-        self._joined, self._moving = joined, moving
+        self._executable, self._joined, self._moving = executable, joined, moving
         self._rows = executable.rows_of(joined)
         places = joined.places
         self._args: list[int] = []
@@ -138,6 +148,10 @@ class _LoopRuns:
             raise ValueError("launches beside the step loop depend on sizes that move")
         self.queue = Loop(executable.now.prepared, self._use(self._rows))
         self._phases = _Phases(self.queue, moving)
+
+    def lie_anew(self) -> None:
+        """What lasts from run to run lies elsewhere."""
+        self._rows = self._executable.rows_of(self._joined)
 
     def _use(self, rows: StepRows) -> Joined:
         self._joined.use(rows)

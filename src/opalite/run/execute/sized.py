@@ -45,6 +45,14 @@ class Sized:
         self.inputs = [p.host for p in program.inputs]
         self.outputs = [p.host for p in program.outputs]
 
+    def move(self, moved: Mapping[int, Any]) -> None:
+        """Let go of what knows where slots lay that lie in `moved` now, memory by slot."""
+        self.placed.move(moved)
+        self.__dict__.pop("launches", None)
+        self.loop = self.repeat = self.sliced = self.rows = None
+        for recording in self.prepared.exchange.recordings:
+            recording.forget()
+
     @cached_property
     def alone_s(self) -> float:
         """Seconds that the launches take at least on one of the device's cores."""

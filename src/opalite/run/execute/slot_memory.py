@@ -231,6 +231,11 @@ class Placed:
                 found[slot.id] = layout.arena.region(*self._region(slot))
         return found
 
+    def move(self, moved: Mapping[int, Any]) -> None:
+        """Of what lasts from run to run, `moved` lies in other memory now, by slot, as `reserved` tells already."""
+        if "objects" in self.__dict__:
+            self.objects.update((slot, memory) for slot, memory in moved.items() if slot in self.objects)
+
     def locate(self, slot: Slot) -> tuple[Any, int]:
         """The memory object that a slot is all or a part of, and at which byte it begins there."""
         layout = self._layout
