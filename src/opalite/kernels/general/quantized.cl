@@ -2,6 +2,7 @@
 // are floats here: has_zeros 0: `zero` is the one of all.
 //   WIDTH   columns of a panel
 #include "include/compiled_once.cl"
+#include "quantized/words.cl"
 #ifndef WIDTH
 #define WIDTH 64
 #endif
@@ -27,12 +28,18 @@ static void multiply(int first, int m0, global const float *restrict a, MATRIX, 
         sum[i] = (FLOATS)0;
         a_row[i] = a + (size_t)min(m0 + i, M - 1) * K;
     }
-    b += (size_t)panel * words * WIDTH + lane;
+    b += PANEL_AT(panel, words);
     #pragma nounroll
     for (int k = 0; k < K; k += per) {
         const size_t at = parts + (size_t)(k / block) * WIDTH;
         const FLOATS by = VLOAD(PACK, at, scale), less = has_zeros ? VLOAD(PACK, at, zeros) : (FLOATS)zero;
-        VEC_T(uint, PACK) word = VLOAD(PACK, 0, b);
+        VEC_T(uint, PACK) word;
+#if DEEP == 1
+        word = VLOAD(PACK, WORD_AT(k / per, lane), b);
+#else
+        #pragma nounroll
+        for (int c = 0; c < PACK; ++c) ((uint *)&word)[c] = b[WORD_AT(k / per, lane + c)];
+#endif
         const int count = min(per, K - k);
         #pragma nounroll
         for (int j = 0; j < count; ++j) {
@@ -41,7 +48,6 @@ static void multiply(int first, int m0, global const float *restrict a, MATRIX, 
             #pragma unroll
             for (int i = 0; i < ROWS; ++i) sum[i] += (FLOATS)a_row[i][k + j] * wide;
         }
-        b += WIDTH;
     }
     const int columns = min(PACK, N - first);
     #pragma nounroll
@@ -66,7 +72,7 @@ kernel void read_words(MATRIX, global const uchar *restrict indices, global floa
     row = clamp(row < 0 ? row + size : row, 0L, (long)size - 1);
     const int panel = (int)(row / WIDTH), lane = (int)(row % WIDTH), blocks = (columns + block - 1) / block;
     const size_t at = ((size_t)panel * blocks + word * per / block) * WIDTH + lane;
-    const uint numbers = b[((size_t)panel * words + word) * WIDTH + lane], mask = (1u << bits) - 1u;
+    const uint numbers = b[PANEL_AT(panel, words) + WORD_AT(word, lane)], mask = (1u << bits) - 1u;
     const float by = scale[at], less = has_zeros ? zeros[at] : zero;
     #pragma nounroll
     for (int j = 0; j < per && word * per + j < columns; ++j)

@@ -12,7 +12,7 @@ from ...ir.graph import Node, Value
 from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
 from ..base import Arg, Binding, Launch, Params, Problem, Weight, ceil_div
 from ..matmul.problem import MatmulProblem
-from ..quantized.words import panel_width, to_panels, words_args, words_binding, words_refusal
+from ..quantized.words import panel_width, panels_of, to_panels, words_args, words_binding, words_refusal
 from ..registry import register
 from .common import INT_MAX, Build, GeneralKernel, held_as, vector_defines
 
@@ -25,7 +25,9 @@ class Words(GeneralKernel):
     source = "general/quantized.cl"
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        return [Build(self.source, {"PACK": vector_defines(device)["PACK"], "WIDTH": panel_width(device)})]
+        width, deep = panels_of(device)
+        defines = {"PACK": vector_defines(device)["PACK"], "WIDTH": width}
+        return [Build(self.source, defines if deep == 1 else defines | {"DEEP": deep})]
 
     def words(
         self, p: Problem, entry: str, op: QuantizedMatMul | QuantizedGather, held: Sequence[Value | None], turned: bool
@@ -34,8 +36,8 @@ class Words(GeneralKernel):
         b, scale, zero = held
         assert b is not None
         assert scale is not None
+        args, _ = words_args(b, scale, zero, op.bits, turned, panels_of(p.device))
         width = panel_width(p.device)
-        args, _ = words_args(b, scale, zero, op.bits, turned, width)
         offset = 1 << (op.bits - 1) if b.dtype is DType.INT8 else 0
         middle = args.pop("middle")
         assert isinstance(middle, float)

@@ -12,7 +12,7 @@ from ..base import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
 from ..workgroups import group_refusal
-from .words import panel_width, words_args, words_binding, words_refusal
+from .words import panels_of, words_args, words_binding, words_refusal
 
 
 @register
@@ -35,15 +35,15 @@ class QuantizedGatherWords(Kernel):
 
     def defines(self, device: DeviceInfo) -> dict[str, Any]:
         """The defines that depend on the device alone."""
-        return {"WIDTH": panel_width(device), "PACK": 1}
+        return {"WIDTH": panels_of(device).width, "PACK": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op = p.node, p.node.as_(QuantizedGather)
-        width, (size, columns), count = panel_width(p.device), node.x.shape, node.input(1).type.count
-        args, own = words_args(node.x, node.input(2), node.get(3), op.bits, True, width)
+        panels, (size, columns), count = panels_of(p.device), node.x.shape, node.input(1).type.count
+        args, own = words_args(node.x, node.input(2), node.get(3), op.bits, True, panels)
         args["x"] = args.pop("b")
         args |= {"indices": node.input(1), "y": node.y, "count": count, "size": size, "columns": columns}
         args["block"] = op.block
-        defines: dict[str, Any] = {"STORAGE": STORAGE[node.y.type.storage], "WIDTH": width, "PACK": 1, **own}
+        defines: dict[str, Any] = {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device), **own}
         defines["INDEX"] = "long" if node.input(1).dtype is DType.INT64 else "int"
         return [Launch("quantized_gather", args, (ceil_div(columns, 32 // op.bits), count), (params["WG"], 1), defines)]

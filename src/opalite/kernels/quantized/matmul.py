@@ -1,4 +1,4 @@
-"""QuantizedMatMul: on CPUs from registers for few rows and from the cache for many; on GPUs by groups."""
+"""QuantizedMatMul on CPUs: from registers for few rows and from the cache for many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
-from .words import VECTORS, panel_width, words_args, words_binding, words_refusal
+from .words import VECTORS, panel_width, panels_of, words_args, words_binding, words_refusal
 
 GROUP = (1, 1, 1)
 TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
@@ -51,8 +51,8 @@ class QuantizedMatmul(Kernel):
         """A launch of `entry`, which has `more` arguments than those that all have."""
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         epilogue = rows_epilogue(node, p.device)
-        width = panel_width(p.device)
-        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, width)
+        panels = panels_of(p.device)
+        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, "block": op.block}
         own |= {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device, params)}
         return [Launch(entry, {**args, **more, **epilogue.args}, grid, group, own, epilogue.prelude)]
@@ -142,37 +142,3 @@ def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
     pieces = at_least([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, at_least([1, panels]))])
     rows: int = at_least([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
     return rows
-
-
-@register
-class QuantizedSkinny(QuantizedMatmul):
-    """Neighbouring work-items take neighbouring columns, PARTS of them share out a column's words."""
-
-    source = "quantized/skinny.cl"
-    space: ClassVar[Space] = {"PARTS": (8, 16, 4, 2, 1), "MR": (1, 2, 4, 8)}
-    on_gpu = True
-
-    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
-        return {"MR": params["MR"], "WIDTH": panel_width(device), "PARTS": params["PARTS"], "PACK": 1}
-
-    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        width, parts = panel_width(p.device), params["PARTS"]
-        if width * parts > p.device.max_work_group_size or width > p.device.max_work_item_sizes[0]:
-            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
-        if params["MR"] * parts * (width + 1) * 4 > p.device.local_mem:
-            return f"the sums do not fit the {p.device.local_mem} bytes of local memory"
-        return None
-
-    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        seconds = super().seconds(p, cost)
-        return seconds * 20 if p.device.is_cpu else seconds
-
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        wanted = min(8, 1 << max(0, int(p.sizes.m) - 1).bit_length())
-        legal = list(self.points(p))
-        return next((point for point in legal if point["MR"] == wanted), legal[0])
-
-    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        s, width, parts = p.sizes, panel_width(p.device), params["PARTS"]
-        grid = (ceil_div(s.n, width) * width, parts, ceil_div(s.m, params["MR"]))
-        return self.made("quantized_skinny", p, params, grid, (width, parts, 1))

@@ -14,7 +14,7 @@ from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
 from .matmul import GROUP, TILES, QuantizedMatmul, balanced_rows, most_rows, tile_rows
-from .words import VECTORS, panel_width, words_args
+from .words import VECTORS, panel_width, panels_of, words_args
 
 LONGEST = 128  # numbers of a row that share a scale at most: bytes.cl has room for so many
 _DOTS = {"": 0, "pairs": 1, "fours": 2}
@@ -63,7 +63,7 @@ class RoundedMatmul(QuantizedMatmul):
         args: dict[str, Arg] = {"M": s.m, "K": k, "stride": stride, "group": size}
         args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
         args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
-        weights, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panel_width(p.device))
+        weights, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels_of(p.device))
         middle = weights.pop("middle")
         assert isinstance(middle, float)
         defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "BITS": op.bits}

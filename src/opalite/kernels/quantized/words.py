@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,25 @@ VECTORS = 4
 """Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
 
 
+class Panels(NamedTuple):
+    """How panels hold words: `deep` neighbouring words of a column side by side, for `width` columns in turn."""
+
+    width: int
+    deep: int
+
+
+STREAMED = Panels(32, 4)
+"""For GPUs: a work-item reads 16 bytes of one column, its neighbours those of the next."""
+
+
+def panels_of(device: DeviceInfo) -> Panels:
+    """The same for all kernels of a device, so that they share one copy."""
+    return Panels(VECTORS * device.pack, 1) if device.is_cpu else STREAMED
+
+
 def panel_width(device: DeviceInfo) -> int:
-    """Columns of a panel: the same for all kernels of a device, so that they share one copy."""
-    return VECTORS * device.pack if device.is_cpu else 32
+    """Columns of a panel."""
+    return panels_of(device).width
 
 
 def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
@@ -32,12 +48,13 @@ def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: 
 
 
 def words_args(
-    b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, width: int
+    b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, panels: Panels
 ) -> tuple[dict[str, Arg], dict[str, Any]]:
     """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
     offset = 1 << (bits - 1) if b.dtype is DType.INT8 else 0  # kernels hold numbers from 0 on
-    form = f"words{bits}x{width}{'t' if turned else ''}{offset}"
-    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, width, turned, offset), by_slices=True)}
+    width, deep = panels
+    form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if turned else ''}{offset}"
+    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True)}
     halves = scale.dtype is DType.FLOAT16
     args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
     kind, middle = 0, float(offset)
@@ -49,16 +66,21 @@ def words_args(
         dtype = np.dtype(np.float32 if kind == 2 else np.uint8)
         args["zeros"] = Weight(zero, f"panels{width}+{offset}", to_panels(width, dtype, offset))
     args["middle"] = 1.0 + middle / (1 << bits)
-    return args, {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
+    own: dict[str, Any] = {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
+    return args, own if deep == 1 else own | {"DEEP": deep}
 
 
-def to_words(bits: int, width: int, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
-    """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, ceil(K / PER), width]."""
-    per = 32 // bits
+def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
+    """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, groups, width, deep].
+
+    Of one word each, groups have no axis: [panels, groups, width].
+    """
+    width, deep = panels
+    per = 32 // bits * deep
 
     def fn(b: Array | StoredArray) -> Array:
         n, k = b.shape if turned else b.shape[::-1]
-        out = page_zeros((ceil_div(n, width), ceil_div(k, per), width), np.dtype(np.uint32))
+        out = page_zeros((ceil_div(n, width), ceil_div(k, per), width, deep), np.dtype(np.uint32))
         for part, held in read_slices(b, width if turned else per):
             rows = held if turned else held.T  # [columns, k]
             words = _words(rows, bits, offset)
@@ -66,7 +88,7 @@ def to_words(bits: int, width: int, turned: bool, offset: int) -> Callable[[Arra
                 _fill(out[part.start // width : ceil_div(part.stop, width)], words)
             else:
                 _fill(out[:, part.start // per : ceil_div(part.stop, per)], words)
-        return out
+        return out if deep > 1 else out[..., 0]
 
     return fn
 
@@ -87,12 +109,14 @@ def _words(rows: Array, bits: int, offset: int) -> Array:
 
 
 def _fill(out: Array, words: Array) -> None:
-    """Write words [columns, words] to panels [panels, words, width]."""
-    width = out.shape[2]
+    """Write words [columns, words] to panels [panels, words / deep, width, deep]."""
+    groups, width, deep = out.shape[1:]
+    if missing := groups * deep - words.shape[1]:
+        words = np.pad(words, ((0, 0), (0, missing)))
     whole, left = divmod(words.shape[0], width)
-    out[:whole] = words[: whole * width].reshape(whole, width, words.shape[1]).swapaxes(1, 2)
+    out[:whole] = words[: whole * width].reshape(whole, width, groups, deep).swapaxes(1, 2)
     if left:
-        out[whole, :, :left] = words[whole * width :].T
+        out[whole, :, :left] = words[whole * width :].reshape(left, groups, deep).swapaxes(0, 1)
 
 
 def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | StoredArray], Array]:
@@ -103,7 +127,8 @@ def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Ar
         out = page_zeros((ceil_div(n, width), blocks, width), dtype)
         for part, found in read_slices(parts, width):
             wide = found.astype(np.int16) + offset if offset and found.dtype.kind in "iu" else found + offset
-            _fill(out[part.start // width : ceil_div(part.stop, width)], wide.astype(dtype, copy=False))
+            part_out = out[part.start // width : ceil_div(part.stop, width), ..., None]
+            _fill(part_out, wide.astype(dtype, copy=False))
         return out
 
     return fn

@@ -15,6 +15,7 @@ from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, run_node
 
 from ....helpers.pairs import pairwise
+from ..conv_checks import as_gpu
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)
@@ -142,6 +143,29 @@ def test_sums_stay_accurate(rt: Runtime, kernel: Kernel) -> None:
     (got,) = run_node(rt, kernel, node, [a, q, scale, zero])
     (want,) = node.op.reference([a.astype(np.float64), q, scale, zero])
     assert np.abs(got / want - 1).max() < 2e-5
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 16, 21])
+@pytest.mark.parametrize("bits, block", [(4, 24), (4, 16), (8, 12), (2, 48), (8, 4), (4, 96)])
+def test_few_rows(rt: Runtime, rows: int, bits: int, block: int) -> None:
+    """Blocks that end inside what a work-item reads at once, and a last one that is not whole."""
+    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    check(rt, kernel, rows, 51, 409, bits, block, "bytes" if rows % 2 else "floats")
+
+
+@pytest.mark.parametrize("zeros", ["none", "bytes"])
+@pytest.mark.parametrize("bits, trans_b", [(4, True), (8, False), (2, True)])
+def test_panels_of_a_gpu(rt: Runtime, bits: int, trans_b: bool, zeros: str) -> None:
+    """The general kernels and those of rows, on the words that a GPU's products read."""
+    q, scale, zero = levels(69, 141, bits, 32, zeros)
+    indices, gpu = np.array([0, 68, -2, 33]), as_gpu(rt)
+    for kernel in kernels_for("QuantizedMatMul"):
+        if kernel.tier == "general":
+            check(gpu, kernel, 5, 69, 141, bits, 32, zeros, trans_b=trans_b)
+    node = make_node("QuantizedGather", {"bits": bits, "block": 32}, [q, indices, scale, zero], const=(0, 2, 3))
+    for kernel in kernels_for("QuantizedGather"):
+        (got,) = run_node(gpu, kernel, node, [q, indices, scale, zero])
+        np.testing.assert_allclose(got, node.op.reference([q, indices, scale, zero])[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("index", [np.int64, np.int32])

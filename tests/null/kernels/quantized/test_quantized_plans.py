@@ -1,0 +1,88 @@
+"""Which kernels multiply by matrices of a few bits untuned, and what they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opalite.ir import DeviceInfo
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Node
+from opalite.kernels.base import Kernel, Weight
+from opalite.kernels.registry import kernels_for
+from opalite.run.execute.node import make_node
+
+DEVICES = {
+    p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")
+}
+GPUS = [n for n, d in DEVICES.items() if d.max_work_group_size >= 64 and not d.is_cpu and d.local_mem >= 1 << 14]
+LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
+"""Columns and terms of products of a decoder of a billion weights."""
+
+
+def product(rows: int, columns: int, terms: int, bits: int = 4) -> Node:
+    """Blocks of 32 with zero points."""
+    shapes = ((rows, terms), np.float32), ((columns, terms), np.uint8)
+    a, b = (np.broadcast_to(np.zeros((), kind), shape) for shape, kind in shapes)
+    scale, zero = (np.broadcast_to(np.zeros((), kind), (columns, terms // 32)) for kind in (np.float32, np.uint8))
+    attrs = {"trans_a": False, "trans_b": True, "bits": bits, "block": 32}
+    return make_node("QuantizedMatMul", attrs, [a, b, scale, zero], const=(1, 2, 3), precision=DType.FLOAT16)
+
+
+def fastest(node: Node, device: DeviceInfo) -> Kernel:
+    """The special kernel that is expected to take least."""
+    found = [(k, k.problem(node, device)) for k in kernels_for("QuantizedMatMul") if k.tier == "special"]
+    legal = [(k.seconds(p, node.cost()), i, k) for i, (k, p) in enumerate(found) if k.refuse(p) is None]
+    return min(legal)[2]
+
+
+@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("columns, terms", LAYERS)
+def test_one_row_reads_the_weights_once(name: str, columns: int, terms: int) -> None:
+    assert fastest(product(1, columns, terms), DEVICES[name]).name == "QuantizedSkinny"
+
+
+@pytest.mark.parametrize("columns, terms", LAYERS)
+def test_many_rows_are_multiplied_by_matrix_units(columns: int, terms: int) -> None:
+    assert fastest(product(2048, columns, terms), DEVICES["nvidia_h200"]).name in (
+        "WidenedWarpgroup",
+        "WidenedStaged",
+        "WidenedMma",
+    )
+
+
+@pytest.mark.parametrize("name, kernel", [("amd_rx_6800", "WidenedTile"), ("mali_g78", "WidenedRegister")])
+def test_many_rows_elsewhere(name: str, kernel: str) -> None:
+    assert fastest(product(2048, 2048, 2048), DEVICES[name]).name == kernel
+
+
+@pytest.mark.parametrize("rows", [1, 2048])
+def test_cpus_widen_in_registers_and_caches(rows: int) -> None:
+    assert fastest(product(rows, 2048, 2048), DEVICES["pocl_avx512"]).name in ("QuantizedRows", "QuantizedPanel")
+
+
+@pytest.mark.parametrize("columns, terms", LAYERS)
+def test_groups_suit_the_device(columns: int, terms: int) -> None:
+    """Every multiprocessor has some, but for 512 columns, and few numbers are read past the end."""
+    node, device = product(1, columns, terms), DEVICES["nvidia_h200"]
+    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    point = kernel.defaults(kernel.problem(node, device))
+    assert point["COLS"] * point["PARTS"] == 256
+    assert columns // point["COLS"] >= min(2 * 132 - 8, columns // 8)
+    assert terms // 32 >= point["PARTS"] * point["UNROLL"]
+
+
+def test_all_rows_share_the_weights() -> None:
+    """A token and a prompt, and what looks up an embedding: one copy of integers and scales."""
+    device = DEVICES["nvidia_h200"]
+    forms = set()
+    for rows in (1, 16, 2048):
+        node = product(rows, 2048, 2048)
+        for kernel in kernels_for("QuantizedMatMul"):
+            problem = kernel.problem(node, device)
+            if kernel.refuse(problem) is None and kernel.no_point(problem) is None and kernel.tier == "special":
+                launch = kernel.launch(problem, kernel.defaults(problem))[0]
+                forms.add(tuple(a.form for a in launch.args.values() if isinstance(a, Weight)))
+    assert len(forms) == 1
