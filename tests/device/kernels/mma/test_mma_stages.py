@@ -19,6 +19,7 @@ from opalite.kernels.mma.stages import SPACE, legal_tiles
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node
 
+from ....helpers.plain_builds import built_plain
 from ..conv.test_conv_packed import check, make_case
 from ..conv.test_conv_transpose_packed import make_case as transposed_case
 from ..conv_checks import check_kernel, find_kernel
@@ -35,7 +36,7 @@ SIZED = [((65, 20, 520), values) for values in TILES]
 
 
 @pytest.fixture
-def units(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+def optimised(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """The runtime with a device that has matrix units or whose processors can stand in for them."""
     if PTX_MMA in rt.info.quirks:
         return rt
@@ -48,6 +49,12 @@ def units(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
         rt.info, quirks=(*rt.info.quirks, PTX_MMA), local_mem=max(rt.info.local_mem, 49152)
     )
     return other
+
+
+@pytest.fixture
+def units(optimised: Runtime) -> Runtime:
+    """The same; stand-ins are not optimised, which takes a second or more for each."""
+    return built_plain(optimised)
 
 
 def tile(values: tuple[int, ...]) -> dict[str, int]:
@@ -165,7 +172,7 @@ ATTENTIONS = {  # q[B,H,S,D], heads and length of keys, mask, causal
 }
 
 
-# Stand-ins take a second or more to compile, so that each case has one tile besides its own.
+# Each case has one tile besides its own.
 NARROW, WIDE = (1, 4, 16), (2, 1, 32)
 OTHER_TILES = {
     "plain": WIDE,
@@ -210,3 +217,11 @@ def test_tiles_that_are_chosen_from(units: Runtime) -> None:
     assert len(tiles) > 12
     for params in tiles[::8]:
         check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, [a, b], params)
+
+
+def test_optimised(optimised: Runtime) -> None:
+    """A program of each kernel, of the tile that is compiled soonest."""
+    test_product(optimised, (37, 52, 8), False, TILES[3])
+    test_convolution_tiles(optimised, "blocks", TILES[3])
+    test_product_of_normalised_rows(optimised, False, NORMAL_TILES[2])
+    test_attention(optimised, "plain", WIDE)

@@ -16,17 +16,18 @@ from opalite.ir.dtype import DType
 from opalite.run.execute.node import make_node
 from opalite.run.execute.one_node import OneNode
 
+from ....helpers.plain_builds import built_plain
 from ..conv_checks import check_kernel, find_kernel
 
 TILES = [(256, 2, 6, 4), (256, 3, 6, 4), (192, 3, 4, 4), (128, 2, 4, 4), (128, 1, 8, 3), (64, 1, 4, 4), (64, 3, 2, 2)]
 """BN, PW, STAGES, SEATS."""
 
 FEW_TILES = [(64, 1, 4, 4), (128, 2, 2, 3), (64, 3, 3, 2)]
-"""For processors, which take a second for one."""
+"""For processors."""
 
 
 @pytest.fixture
-def units(rt: Runtime) -> Runtime:
+def optimised(rt: Runtime) -> Runtime:
     """The runtime with a device that has warpgroups or whose processors can stand in for them."""
     if PTX_WGMMA in rt.info.quirks:
         return rt
@@ -35,6 +36,12 @@ def units(rt: Runtime) -> Runtime:
     other = copy.copy(rt)
     other.info = dataclasses.replace(rt.info, quirks=(*rt.info.quirks, PTX_MMA, PTX_WGMMA))
     return other
+
+
+@pytest.fixture
+def units(optimised: Runtime) -> Runtime:
+    """The same; stand-ins are not optimised."""
+    return built_plain(optimised)
 
 
 @pytest.fixture
@@ -64,6 +71,11 @@ def product(m: int, n: int, k: int, trans_b: bool) -> tuple[Any, list[Any]]:
 def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, values: tuple[int, ...]) -> None:
     node, arrays = product(*sizes, trans_b)
     check_kernel(units, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, tile(values))
+
+
+def test_optimised(optimised: Runtime) -> None:
+    node, arrays = product(70, 136, 264, False)
+    check_kernel(optimised, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, tile(FEW_TILES[0]))
 
 
 @pytest.mark.parametrize("sizes", [(197, 768, 200), (37, 52, 8), (300, 132, 520), (1100, 260, 1096)])

@@ -20,6 +20,7 @@ from opalite.kernels.reduce import row_groups
 from opalite.run.execute.node import make_node, run_node
 
 from ....helpers.pairs import pairwise
+from ....helpers.plain_builds import built_plain
 from ..conv_checks import find_kernel
 
 DOUBLE = """
@@ -80,8 +81,8 @@ NODES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {  # operat
 
 
 def with_sub_groups(rt: Runtime) -> Runtime:
-    """`rt` with its device described as a GPU whose trial of sub-groups held."""
-    other = copy.copy(rt)
+    """`rt` with its device described as a GPU whose trial of sub-groups held; doubles of it are not optimised."""
+    other = copy.copy(built_plain(rt))
     own = (*rt.info.extensions, "cl_khr_subgroups")
     other.info = dataclasses.replace(
         *(rt.info,), kind="gpu", wave_size=32, extensions=own, quirks=(*rt.info.quirks, SUB_GROUPS)

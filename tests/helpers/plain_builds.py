@@ -1,0 +1,48 @@
+"""Programs compiled without optimisation, where PoCL stands in for another device.
+
+PoCL's optimiser takes 1 to 5 s for a program of many barriers, and a tenth of that without. What it makes of kernels
+that no processor is given is of use to nobody; that they compute what they should shows in plain code too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opalite.cl.compile_source import PLAIN
+from opalite.cl.counters import ProgramTally
+from opalite.cl.programs import ProgramCache, Spec
+from opalite.cl.runtime import Runtime
+
+
+class PlainPrograms(ProgramCache):
+    """What another cache holds, to which programs are added without optimisation: those of sources that begin so."""
+
+    def __init__(self, programs: ProgramCache, sources: tuple[str, ...]) -> None:
+        self.__dict__ = {**programs.__dict__, "sources": sources}
+
+    def _plain(self, spec: Spec) -> Spec:
+        text, options, name = spec
+        is_plain = name.startswith(self.sources) and PLAIN not in options
+        return text, f"{options} {PLAIN}".strip() if is_plain else options, name
+
+    def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> Any:
+        return super().get(*self._plain((text, options, name)), tally)
+
+    def get_all(
+        self,
+        specs: Sequence[Spec],
+        progress: Callable[[int, int], None] | None = None,
+        tally: ProgramTally | None = None,
+    ) -> list[Any]:
+        return super().get_all(list(map(self._plain, specs)), progress, tally)
+
+
+def built_plain(rt: Runtime, sources: tuple[str, ...] = ("",)) -> Runtime:
+    """`rt`, with programs of `sources` (how their paths begin) that are not optimised if its device is PoCL's."""
+    if rt.info.family != "pocl":
+        return rt
+    other = copy.copy(rt)
+    other.programs = PlainPrograms(rt.programs, sources)
+    return other
