@@ -28,6 +28,8 @@ from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
 from opalite.run.execute.node import pack_array
 
+from ....helpers.pairs import pairwise
+
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64
 
 PACKED = """
@@ -155,18 +157,15 @@ PACKED_CASES: list[tuple[tuple[int, ...], list[tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize("storage", [None, F16])
-@pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("pack", [4, 16])
-@pytest.mark.parametrize("shape, shapes", PACKED_CASES)
+@pytest.mark.parametrize("case, pack, constant, storage", pairwise(PACKED_CASES, [4, 16], [False, True], [None, F16]))
 def test_packed(
     rt: Runtime,
-    shape: tuple[int, ...],
-    shapes: list[tuple[int, ...]],
+    case: tuple[tuple[int, ...], list[tuple[int, ...]]],
     pack: int,
     constant: bool,
     storage: DType | None,
 ) -> None:
+    shape, shapes = case
     x, *operands = data([shape, *shapes])
     expr = trace(combine, *[F32] * (1 + len(operands)))
     node = make(expr, x, operands, "packed", packed(pack), range(len(operands)) if constant else (), storage)
@@ -203,17 +202,14 @@ ROW_CASES: list[tuple[tuple[int, ...], list[tuple[int, ...]], int | None]] = [
 ]
 
 
-@pytest.mark.parametrize("width", [1, 4, 16])
-@pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("shape, shapes, columns", ROW_CASES)
+@pytest.mark.parametrize("case, constant, width", pairwise(ROW_CASES, [False, True], [1, 4, 16]))
 def test_rows(
     rt: Runtime,
-    shape: tuple[int, ...],
-    shapes: list[tuple[int, ...]],
-    columns: int | None,
+    case: tuple[tuple[int, ...], list[tuple[int, ...]], int | None],
     constant: bool,
     width: int,
 ) -> None:
+    shape, shapes, columns = case
     x, *operands = data([shape, *shapes])
     expr = trace(combine, *[F32] * (1 + len(operands)))
     node = make(expr, x, operands, "rows", FLAT, range(len(operands)) if constant else (), None)

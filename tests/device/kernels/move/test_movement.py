@@ -56,8 +56,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
 ]
 
 
-# Neighbouring cases test a form of a kernel: each takes three of the types, in turn.
-TYPED = [(*case, DTYPES[(i + j) % len(DTYPES)]) for i, case in enumerate(CASES) for j in (0, 1, 3)]
+# Neighbouring cases test a form of a kernel: each takes two of the types, in turn.
+TYPED = [(*case, DTYPES[(2 * i + j) % len(DTYPES)]) for i, case in enumerate(CASES) for j in (0, 3)]
 
 
 @pytest.mark.parametrize("op, attrs, shapes, dtype", TYPED)

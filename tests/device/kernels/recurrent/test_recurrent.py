@@ -16,6 +16,11 @@ from opalite.kernels.recurrent.resident import RecurrentResident
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
+FORMS = [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)]
+"""Kinds of layer, and whether the reset gate comes late."""
+NAMES = list(ACTIVATIONS)
 DEFAULT = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 
 
@@ -74,9 +79,10 @@ def check(
     return len(kernels)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    "kind, direction, full",
+    pairwise(["lstm", "gru", "rnn"], ["forward", "reverse", "bidirectional"], [False, True]),
+)
 def test_directions_and_optional_inputs(rt: Runtime, kind: str, direction: str, full: bool) -> None:
     check(rt, *make_case(kind, direction, (5, 3, 7, 19), full))
 
@@ -130,22 +136,23 @@ def test_no_steps_and_no_sequences(rt: Runtime, sizes: tuple[int, int, int, int]
     check(rt, *make_case("lstm", "forward", sizes, True))
 
 
-@pytest.mark.parametrize("kind, direction", [("lstm", "bidirectional"), ("gru", "reverse"), ("rnn", "forward")])
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("nb", [2, 4])
-def test_sequences_that_share_weights(rt: Runtime, kind: str, direction: str, full: bool, nb: int) -> None:
+@pytest.mark.parametrize(
+    "form, full, nb",
+    pairwise([("lstm", "bidirectional"), ("gru", "reverse"), ("rnn", "forward")], [False, True], [2, 4]),
+)
+def test_sequences_that_share_weights(rt: Runtime, form: tuple[str, str], full: bool, nb: int) -> None:
+    kind, direction = form
     items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
     case = make_case(kind, direction, (5, 7, 3, 37), full)
     assert check(rt, *case, params={"SPLIT": 1, "NB": nb, **items})
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
-@pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("late", [False, True])
-def test_units_shared_among_groups(rt: Runtime, kind: str, direction: str, steps: int, full: bool, late: bool) -> None:
+@pytest.mark.parametrize(
+    "form, direction, steps, full", pairwise(FORMS, ["reverse", "bidirectional"], [1, 2, 5], [False, True])
+)
+def test_units_shared_among_groups(rt: Runtime, form: tuple[str, bool], direction: str, steps: int, full: bool) -> None:
     """Also sequences that end in the middle of a batch, and gates that all units have to know before a step ends."""
+    kind, late = form
     items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
     attrs, arrays = make_case(kind, direction, (steps, 3, 5, 67), full, linear_before_reset=late)
     assert check(rt, attrs, arrays, params={"SPLIT": 2, "NB": 2, **items})
@@ -163,12 +170,13 @@ def test_shared_states_are_not_rounded_to_halves(rt: Runtime, kind: str) -> None
         np.testing.assert_allclose(walked, shared, rtol=2e-3, atol=2e-4)
 
 
-@pytest.mark.parametrize("walk", ["meet", "launches", "alone"])
-@pytest.mark.parametrize("kind, late", [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)])
-@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
-@pytest.mark.parametrize("full", [False, True])
-def test_weights_spread_over_groups(rt: Runtime, walk: str, kind: str, late: bool, direction: str, full: bool) -> None:
+@pytest.mark.parametrize(
+    "walk, form, direction, full",
+    pairwise(["meet", "launches", "alone"], FORMS, ["reverse", "bidirectional"], [False, True]),
+)
+def test_weights_spread_over_groups(rt: Runtime, walk: str, form: tuple[str, bool], direction: str, full: bool) -> None:
     """Sequences of several lengths, more than a group serves, and units that the last group has only some of."""
+    kind, late = form
     attrs, arrays = make_case(kind, direction, (5, 3, 5, 67), full, linear_before_reset=late)
     params = {"WALK": walk, "BLOCK": 8, "WAYS": 4, "NB": 2, "HELD": walk == "meet"}
     count = check(rt, attrs, arrays, params=params)
@@ -223,9 +231,10 @@ class _Repairs(RecurrentResident):
         return [*launches[:-3], begin, launches[-1]]
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(rt: Runtime, name: str) -> None:
-    check(rt, *make_case("rnn", "bidirectional", (3, 2, 5, 7), True, activations=(name, "Tanh")))
+@pytest.mark.parametrize("names", list(zip(NAMES[::2], [*NAMES[1::2], NAMES[0]], strict=True)))
+def test_activations(rt: Runtime, names: tuple[str, str]) -> None:
+    """One in each direction."""
+    check(rt, *make_case("rnn", "bidirectional", (3, 2, 5, 7), True, activations=names))
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])

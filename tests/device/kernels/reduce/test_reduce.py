@@ -14,6 +14,8 @@ from opalite.kernels import kernels_for
 from opalite.ops.reduce import KINDS
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
 PATTERNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((37,), (0,)),
     ((5, 67), (1,)),
@@ -153,10 +155,10 @@ def test_half_storage(rt: Runtime) -> None:
                 np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=2e-3)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.int64])
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize(
+    "kind, last, axis, dtype",
+    pairwise(["max", "min"], [False, True], [0, 1, 2], [np.float32, np.float64, np.int32, np.uint8, np.int64]),
+)
 def test_arg_reduce(rt: Runtime, kind: str, last: bool, axis: int, dtype: Any) -> None:
     x = np.random.default_rng(6).integers(0, 4, (5, 13, 37)).astype(dtype)
     check(rt, "ArgReduce", {"kind": kind, "axis": axis, "keepdims": True, "select_last": last}, x, 0)
