@@ -68,6 +68,7 @@ class MatrixUnits(Table):
 
     share: float  # of the peak without matrix units
     overlap: float  # of the time to move the bytes, so that ties go to the kernels with the least arithmetic
+    streamed: float  # likewise, where the weights of few rows are read beside plain multiply-adds
     normalize: float  # operations for each element of a that a work-group looks at to normalise rows
 
 

@@ -13,6 +13,16 @@ from .flat import common_defines
 from .problem import MatmulProblem
 
 
+def packed_weights(p: MatmulProblem) -> Weight:
+    """The constant right side as tiles read it."""
+    s = p.sizes
+
+    def pack(data: Array) -> Array:
+        return pack_weights(columns_of(data, s).reshape(s.n, s.k // 4, 4))
+
+    return Weight(p.node.input(1), f"mma {'nk' if s.trans_b else 'kn'}", pack)
+
+
 @register
 class MatmulMma(MmaProduct):
     """Operands straight into registers; few tiles share out their steps over warps."""
@@ -38,11 +48,7 @@ class MatmulMma(MmaProduct):
         node = p.node
         s = p.sizes
         epilogue = rows_epilogue(node, p.device, aligned=True)
-
-        def pack(data: Array) -> Array:
-            return pack_weights(columns_of(data, s).reshape(s.n, s.k // 4, 4))
-
-        weights = Weight(node.input(1), f"mma {'nk' if s.trans_b else 'kn'}", pack)
+        weights = packed_weights(p)
         grid, group = tile_grid(params, s.m, s.n)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
         args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * QUADS), "quads": s.k // 4, **epilogue.args}

@@ -1,0 +1,147 @@
+"""Products of few rows of halves with a constant matrix: as fast as that is read, in the order of prompts' kernels."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from ...cost.tables import MatrixUnits
+from ...ir.device_family import PTX_MMA
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.symbols import hint_of
+from ...ir.types import TensorType
+from ...ops.base import Cost
+from ..base import Arg, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..codegen.epilogue import rows_epilogue
+from ..mma.product import MmaProduct
+from ..registry import register
+from .flat import common_defines, common_refusal
+from .mma import MatmulMma, packed_weights
+from .problem import MatmulProblem
+from .staged import MatmulStaged
+from .warpgroup import MatmulWarpgroup
+
+MOST_ROWS = 16
+PROMPT = 2048
+"""Rows of the products whose kernel decides the order of the weights."""
+
+FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulStaged(), 3: MatmulWarpgroup()}
+"""Kernels for prompts by the form that few.cl knows theirs by."""
+
+_WAVE = 32
+_STEP = 16  # terms of a step
+_ROW_BYTES = 32 << 10  # of local memory for rows
+_MOST_ROUNDS = 4
+_LARGEST = 256  # work-items of a group
+
+
+class Packed(NamedTuple):
+    """A constant matrix in the order of a kernel for matrix units.
+
+    form: as few.cl has it. steps: of 16 terms. columns: of a tile. weight: the matrix.
+    """
+
+    form: int
+    steps: int
+    columns: int
+    weight: Weight
+
+
+class FewProblem(MatmulProblem):
+    """A product of few rows."""
+
+    @cached_property
+    def packed(self) -> Packed:
+        """The matrix as the fastest kernel on matrix units takes it for a prompt, else as MatmulMma does."""
+        long = self._of_prompt()
+        legal = [(k.seconds(long, long.node.cost()), form, k) for form, k in FORMS.items() if k.refuse(long) is None]
+        if not legal:
+            return Packed(1, ceil_div(self.sizes.k, _STEP), 16, packed_weights(self))
+        _, form, kernel = min(legal, key=lambda found: found[0])
+        params = kernel.defaults(long)
+        launch = kernel.launch(long, params)[0]
+        weight, steps = launch.args["weights"], launch.args["chunks" if form == 3 else "steps"]
+        assert isinstance(weight, Weight)
+        assert isinstance(steps, int)
+        return Packed(form, 2 * steps, params["BN"], weight) if form == 3 else Packed(form, steps, 16, weight)
+
+    def _of_prompt(self) -> MatmulProblem:
+        """The product of PROMPT rows, without an epilogue."""
+        node, s = self.node, self.sizes
+        rows = Value("rows", TensorType(node.x.dtype, (PROMPT, s.k), node.x.type.place))
+        y = Value("y", TensorType(node.y.dtype, (PROMPT, s.n), node.y.type.place))
+        made = node.with_(inputs=[rows, node.input(1)], outputs=[y], epilogue=None)
+        return MatmulProblem(made, self.device)
+
+
+@register
+class MatmulFew(Kernel):
+    """PARTS warps to 16 columns; each work-item has UNROLL loads of 16 bytes on their way at any time."""
+
+    op = "MatMul"
+    problem = FewProblem
+    source = "matmul/few.cl"
+    space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
+
+    def refuse(self, p: FewProblem) -> str | None:
+        s, rows = p.sizes, hint_of(p.sizes.m)
+        if PTX_MMA not in p.device.quirks:
+            return "the device has no matrix units, in whose order it reads weights"
+        if p.node.y.type.storage is not DType.FLOAT16 or p.node.x.type.storage is not DType.FLOAT16:
+            return f"it multiplies halves, here {p.node.y.type.storage} is stored"
+        if not p.node.input(1).is_const or s.trans_a or s.batches != 1:
+            return "a must be one matrix, stored by rows, and b a constant one"
+        if rows > MOST_ROWS:
+            return f"a has {rows} rows; this kernel is for at most {MOST_ROWS}"
+        if s.k % 4:
+            return f"{s.k} terms are no multiple of 4"
+        if p.device.max_work_group_size < min(self.space["PARTS"]) * _WAVE:
+            return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
+        return common_refusal(p.node, p.device)
+
+    def illegal(self, p: FewProblem, params: Params) -> str | None:
+        items, rows = params["PARTS"] * _WAVE, params["MR"]
+        if items > min(_LARGEST, p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
+            return f"the device runs fewer than {items} work-items in a group"
+        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # it would be right, and slower
+            return "the group has more rows than the product, or too few of them"
+        if rows * max(_round(params), 16 * 4 * params["PARTS"]) * 4 > min(_ROW_BYTES, p.device.local_mem):
+            return "the rows do not fit the local memory"
+        return None
+
+    def defaults(self, p: FewProblem) -> dict[str, Any]:
+        """Most rows at once, and as much on its way as a column's terms fill."""
+
+        def order(point: dict[str, Any]) -> tuple[int, ...]:
+            wasted = -p.sizes.k % _round(point)
+            return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], -point["UNROLL"]
+
+        return min(self.points(p), key=order)
+
+    def seconds(self, p: FewProblem, cost: Cost) -> float:
+        device = p.device
+        arithmetic = cost.flops / (device.peak_flops * self.share(device))
+        seconds = max(arithmetic, cost.bytes / device.bandwidth * MatrixUnits.of(device).streamed) + device.launch_s
+        return seconds * 20 if device.is_cpu else seconds
+
+    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+        node, s, packed = p.node, p.sizes, p.packed
+        epilogue = rows_epilogue(node, p.device)
+        group = params["PARTS"] * _WAVE
+        grid = (ceil_div(s.n, 16) * group, ceil_div(s.m, params["MR"]))
+        args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args |= {"steps": packed.steps, **epilogue.args}
+        defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
+        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // 2 // (4 * params["MR"] * _round(params))))
+        return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
+
+
+def _rows(p: FewProblem) -> int:
+    """Rows of a group at most: a power of two that the product fills."""
+    return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
+
+
+def _round(params: Params) -> int:
+    """Terms of a row that the loads of a group that are on their way at once multiply."""
+    return int(params["PARTS"] * params["UNROLL"] * _STEP)

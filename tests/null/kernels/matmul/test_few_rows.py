@@ -1,0 +1,51 @@
+"""Which kernels multiply a few rows by constants on GPUs, untuned, and what order of weights they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opalite.ir import DeviceInfo
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Node
+from opalite.kernels.base import Kernel, Weight
+from opalite.kernels.registry import kernels_for
+from opalite.run.execute.node import make_node
+
+H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures/devices/nvidia_h200.json").read_text())
+LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
+"""Columns and terms of products of a decoder of a billion weights."""
+
+
+def product(rows: int, columns: int, terms: int) -> Node:
+    a, b = (np.broadcast_to(np.float32(0), shape) for shape in ((rows, terms), (terms, columns)))
+    return make_node("MatMul", {"trans_a": False, "trans_b": False}, [a, b], const=(1,), precision=DType.FLOAT16)
+
+
+def fastest(node: Node) -> Kernel:
+    found = [(k, k.problem(node, H200)) for k in kernels_for("MatMul") if k.tier == "special"]
+    legal = [(k.seconds(p, node.cost()), i, k) for i, (k, p) in enumerate(found) if k.refuse(p) is None]
+    return min(legal)[2]
+
+
+def weights(node: Node) -> tuple[Kernel, str]:
+    """The fastest kernel and the form in which it holds b."""
+    kernel = fastest(node)
+    problem = kernel.problem(node, H200)
+    launch = kernel.launch(problem, kernel.defaults(problem))[0]
+    (form,) = (a.form for a in launch.args.values() if isinstance(a, Weight))
+    return kernel, form
+
+
+@pytest.mark.parametrize("columns, terms", LAYERS)
+def test_one_row_reads_what_prompts_multiply_by(columns: int, terms: int) -> None:
+    (one, form), (many, same) = weights(product(1, columns, terms)), weights(product(2048, columns, terms))
+    assert one.name == "MatmulFew"
+    assert many.name in ("MatmulWarpgroup", "MatmulStaged", "MatmulMma")
+    assert form == same
+
+
+def test_rows_that_fill_matrix_units_go_there() -> None:
+    assert fastest(product(16, 8192, 2048)).name == "MatmulMma"
