@@ -57,8 +57,8 @@ def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: 
 
     Onesided forward keeps k = length // 2 + 1; onesided inverse takes that many and gives [..., length, 1], real.
     """
-    parts = x.shape[-1]
-    used = min(x.shape[-2], length // 2 + 1 if inverse and onesided else length)
+    parts, length = x.shape[-1], int(length)  # an open size is fixed: each has a matrix of its own
+    used = int(min(x.shape[-2], length // 2 + 1 if inverse and onesided else length))
     matrix = _inverse_real(length, used) if inverse and onesided else _full(length, used, inverse)
     if onesided and not inverse:
         matrix = matrix[:, :, : length // 2 + 1]

@@ -72,7 +72,8 @@ class ImportedModel:
     def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
         """The one segment of the whole model for inputs of these types. BundleError if there are more.
 
-        A loop whose number of trips follows from a size is unrolled, and the segment serves these sizes alone.
+        A loop whose number of trips follows from a size is unrolled, and an output that sizes alone decide is a constant:
+        the segment serves these sizes alone.
         """
         try:
             return self._only_segment(self.importer, feeds)
@@ -101,7 +102,19 @@ class ImportedModel:
             raise BundleError(
                 f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
             )
+        for name in (a.name for a in self.outputs):
+            found, passed = self._source(segment, name)
+            if not isinstance(found, Output | np.ndarray) and passed not in segment.inputs:
+                raise _nothing_computes(name)
         return segment
+
+    def _source(self, segment: Segment, name: str) -> tuple[Output | Array | None, str]:
+        """What gives an output of the model, if `segment` computes it or it is a constant; and the value's own name."""
+        found = segment.exports.get(name)
+        passed = found.name if isinstance(found, Same) else name
+        if isinstance(found, Output | np.ndarray):
+            return found, passed
+        return self._model.graph.constants.get(name), passed
 
     def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
@@ -168,20 +181,23 @@ class ImportedModel:
     def _output_port(
         self, program: Program, segment: Segment, name: str, computed: Sequence[Port], given: Mapping[str, Array]
     ) -> Port:
-        found = segment.exports.get(name)
+        found, passed = self._source(segment, name)
         if isinstance(found, Output):
             return replace(computed[found.index], name=name)
-        passed = found.name if isinstance(found, Same) else name
         for port in program.inputs:
             if port.name == passed:
                 return replace(port, name=name)
-        array = found if isinstance(found, np.ndarray) else given.get(passed, self._model.graph.constants.get(name))
+        array = given.get(passed, found)
         if array is None:
-            raise BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
+            raise _nothing_computes(name)
         host = program.host_slots
         program.host_slots += 1
         program.host_consts[host] = array
         return Port(name, DType.of(array), array.shape, host)
+
+
+def _nothing_computes(name: str) -> BundleError:
+    return BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
 
 
 def record_of(given: Given) -> SizedValues:

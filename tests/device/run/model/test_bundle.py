@@ -156,6 +156,28 @@ def test_outputs_that_are_inputs_or_constants(rt: Runtime, folder: Path) -> None
             array.fill(99)
 
 
+def test_outputs_that_sizes_decide(rt: Runtime, folder: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "second"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["positions"]),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    numbers = {name: np.int64(v) for name, v in {"zero": 0, "one": 1, "second": 1}.items()}
+    outputs = [port("positions", ["n"], TensorProto.INT64), port("y", ["b", "n"])]
+    model = make_model(nodes, [port("x", ["b", "n"])], outputs, numbers)
+    path = folder / "sizes.opal"
+    opalite.compile(model.SerializeToString(), path, shapes={"x": (2, 3)}, device=rt.info.id)
+    feeds = {"x": noise(2, 3)}
+    session = opalite.InferenceSession(path, device=rt.info.id)
+    for _ in range(2):
+        positions, y = session.run(None, feeds)
+        np.testing.assert_array_equal(positions, [0, 1, 2])
+        np.testing.assert_array_equal(y, np.maximum(feeds["x"], 0))
+    with pytest.raises(BundleError, match="compiled for shapes x:2x3; got x:2x4"):
+        session.run(None, {"x": noise(2, 4)})
+
+
 @pytest.mark.parametrize("kind", ["bool", "int64", "float16", "uint8", "bfloat16"])
 def test_element_types(rt: Runtime, folder: Path, kind: str) -> None:
     dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind.upper()))

@@ -274,6 +274,14 @@ def test_what_is_not_covered_is_a_guard_and_never_a_wrong_answer() -> None:
     assert guard.node == "HannWindow node 'v'"
 
 
+@pytest.mark.parametrize("inverse", [0, 1])
+def test_transforms_fix_the_length_alone(inverse: int) -> None:
+    text = f"g (float[N, C, H, 2] x) => (float[A, B, D, E] y) {{ y = DFT <axis = 2, inverse = {inverse}> (x) }}"
+    session = run_at(text, ((2, 3, 4, 2), (5, 4, 4, 2), (2, 3, 8, 2)))
+    assert len(session.imported) == 2
+    assert {"s2 == 4", "s2 == 8"} <= set(fixes(session))
+
+
 def test_contents_that_decide_shapes_are_symbols_too() -> None:
     model = parse("g (float[N] x, int64[2] shape) => (float[A, B] y) { y = Reshape(x, shape) }")
     session = NumpySession(model, symbols=True)
