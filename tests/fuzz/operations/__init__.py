@@ -17,11 +17,13 @@ from . import (
     norm,
     product,
     quantize,
+    rare,
     recurrent,
     reduce,
     resize,
     sequence,
     shape,
+    signal,
     window,
 )
 
@@ -42,10 +44,12 @@ __all__ = [
     "norm",
     "product",
     "quantize",
+    "rare",
     "recurrent",
     "reduce",
     "resize",
     "sequence",
     "shape",
+    "signal",
     "window",
 ]

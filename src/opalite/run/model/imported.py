@@ -72,8 +72,8 @@ class ImportedModel:
     def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
         """The one segment of the whole model for inputs of these types. BundleError if there are more.
 
-        A loop whose number of trips follows from a size is unrolled, and an output that sizes alone decide is a constant:
-        the segment serves these sizes alone.
+        A loop whose number of trips follows from a size is unrolled, and an output that sizes alone decide is a
+        constant: the segment serves these sizes alone.
         """
         try:
             return self._only_segment(self.importer, feeds)
