@@ -66,9 +66,9 @@ def opalite(*args: str, code: int = 0) -> str:
     return result.output
 
 
-def real(*args: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), *filter(None, sys.path)))}
+def real(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, with these variables in its environment."""
+    env = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), *filter(None, sys.path)))}
     return subprocess.run(
         [sys.executable, "-m", "opalite", *args], capture_output=True, text=True, env=env, timeout=120
     )
@@ -149,6 +149,15 @@ def test_real_processes() -> None:
     assert "output   y: float32[2, 3]" in good.stdout
     wide = real("inspect", "net.onnx", "--shape", "x:1x3x16x16")
     assert max(map(len, wide.stdout.splitlines())) > 100  # a pipe gets whole tables
+
+
+def test_names_that_the_output_cannot_show_are_escaped(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["größe"], ["y"], "крик")]
+    path = save(make_model(nodes, [port("größe", [2])], [port("y", [2])]), tmp_path / "names.onnx")
+    result = real("inspect", path, PYTHONIOENCODING="ascii")
+    assert result.returncode == 0, result.stderr
+    assert r"gr\xf6\xdfe" in result.stdout
+    assert real("doctor", PYTHONIOENCODING="cp1252").stdout.startswith(r"\u2713")
 
 
 def test_a_process_without_drivers() -> None:

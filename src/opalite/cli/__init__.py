@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from typing import Any, NoReturn
 
@@ -45,6 +46,7 @@ class _Group(click.Group):
             formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
+        _escape_what_cannot_be_shown()
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -53,6 +55,12 @@ class _Group(click.Group):
             if ctx.params.get("debug"):
                 raise
             _fail(e)
+
+
+def _escape_what_cannot_be_shown() -> None:
+    """Characters that the output's encoding lacks (ASCII, a Windows code page) are written as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _fail(e: Exception) -> NoReturn:
