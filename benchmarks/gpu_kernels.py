@@ -297,7 +297,8 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
     if kernel.name.endswith("Warpgroup"):
-        return [(warpgroup.tile_cycles(p, *sizes, rt.info), p) for p in warpgroup.legal_tiles()]
+        work = warpgroup.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node))
+        return [(warpgroup.tile_cycles(p, work, rt.info), p) for p in warpgroup.legal_tiles()]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)

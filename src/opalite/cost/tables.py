@@ -51,12 +51,17 @@ class WarpgroupTile(Table):
 
     multiply: float  # one result's 32 terms
     l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
+    pieces: float  # a position's share of a chunk in pieces of 8 bytes, as packed pictures have it
+    mixed: float  # share of those times that hides behind none of the others
     latency: float  # until a chunk has arrived
     step: float  # a chunk's two instructions in a work-group that waits for no data
     first: float  # until a work-group's first chunks have arrived
     store: float  # one result through the epilogue to memory
     begin_and_end: float  # until the first groups begin, and from the last stores to the next launch
+    operand: float  # one value of an operand of the epilogue
     even: float  # how far a last, partly filled turn of work-groups counts by its share alone
+    second: float  # the launch that adds up the sums of parts
+    add: float  # one of those sums, written and read
     caution: float  # what estimates are multiplied by beside those of the other kinds, which err by a fifth
 
 

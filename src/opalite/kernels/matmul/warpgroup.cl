@@ -1,32 +1,61 @@
 // y[r, c] = sum over k of a[r, k] b[k, c] for halves and constant b by warpgroups: see mma/warpgroup.cl for the tiles.
-// K is a multiple of 8, N of 4. Work-group: 128 * PW work-items. Grid: (tiles * group size).
+// K is a multiple of 8, N of 4. Work-group: 128 * PW work-items. Grid: (tiles * group size, PARTS).
 #include "include/aligned_blocks.cl"
 #include "mma/warpgroup.cl"
 
-#define FETCH(seat, chunk) do { \
-        const int term_ = (chunk) * 32 + LANE % 4 * 8; \
+// Each work-item copies what it multiplies: of a row, the quads for both instructions, beside each other.
+#define SEAT_AT (get_local_id(0) * 16)
+#define OTHER (GROUP * 16)
+#define FETCHED COPY_WAIT(KEEP)
+#define READ_QUADS(quads, seat, u) do { \
+        READ((quads)[0], (seat) + (u) * 8); \
+        READ((quads)[1], (seat) + OTHER + (u) * 8); \
+    } while (0)
+#define FETCH(seat, i) do { \
+        const int term_ = (first + (i)) * 32 + LANE % 4 * 8; \
         const bool exists_ = term_ < k; \
         COPY_16(seat, a + (top + (exists_ ? term_ : 0)), exists_); \
         COPY_16((seat) + OTHER, a + (bottom + (exists_ ? term_ : 0)), exists_); \
     } while (0)
+#define STAGE_AT(i) (weights + ((size_t)place.y * chunks + first + (i)) * STAGE_BYTES)
+
+#if PARTS > 1
+#define RESULT global float *restrict parts
+#define CHAIN
+#define FINISH(v, r, block) (v)
+#define PUT(v, r, block) do { \
+        const int part_ = get_group_id(1); \
+        if ((r) < rows && (block) * 4 < columns) \
+            *(global float4 *)(parts + ((size_t)part_ * rows + (r)) * columns + (block) * 4) = v; \
+    } while (0)
+#else
+#define RESULT global REAL *restrict y
+#define CHAIN EPILOGUE_PARAMS
+static inline float4 finish(float4 v, int r, int c, int rows, int columns EPILOGUE_PARAMS) {
+    c = min(c, columns - 4);
+    r = min(r, rows - 1);
+    return EPILOGUE(v, r, c, rows, columns);
+}
+#define FINISH(v, r, block) finish(v, r, (block) * 4, rows, columns EPILOGUE_ARGS)
+#define PUT(v, r, block) do { \
+        if ((r) < rows && (block) * 4 < columns) STOREV(y, (size_t)(r) * columns + (block) * 4, v); \
+    } while (0)
+#endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void matmul_warpgroup(global const REAL *restrict a, global const uchar *restrict weights, global REAL *restrict y,
-                             int rows, int columns, int k, int chunks, int high, int wide EPILOGUE_PARAMS) {
+kernel void matmul_warpgroup(global const REAL *restrict a, global const uchar *restrict weights, RESULT, int rows, int columns,
+                             int k, int chunks, int high, int wide CHAIN) {
     ROOM;
     const int2 place = find_place(high, wide);
+    const int first = FIRST_CHUNK(chunks), mine = OWN_CHUNKS(chunks);
     const uint top = (uint)min(POSITION(place.x, 0), rows - 1) * k, bottom = (uint)min(POSITION(place.x, 8), rows - 1) * k;
     float sum[BN / 2];
     _Pragma("unroll")
     for (int i = 0; i < BN / 2; ++i) sum[i] = ZERO;
-    SUM_CHUNKS(sum, weights + (size_t)place.y * chunks * STAGE_BYTES, chunks);
-#define STORE_RESULT(v, r, block) do { \
-        const int r_ = (r), c_ = (block) * 4; \
-        if (r_ < rows && c_ < columns) { \
-            const float4 in_ = v; \
-            const float4 out_ = EPILOGUE(in_, r_, c_, rows, columns); \
-            STOREV(y, (size_t)r_ * columns + c_, out_); \
-        } \
-    } while (0)
+    SUM_CHUNKS(sum, mine);
     STORE_ALL(sum, place);
 }
+
+#if PARTS > 1
+#include "matmul/parts.cl"
+#endif

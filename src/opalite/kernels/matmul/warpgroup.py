@@ -7,13 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ops.base import Cost
-from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..base import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
+from ..fma.tiles import full_operands
 from ..mma.cost import FEWEST_POSITIONS, warpgroup_seconds
 from ..mma.product import MmaProduct, columns_of
 from ..mma.warpgroup import (
     CHUNK,
     SPACE,
+    Work,
     find_tile,
     pack_chunks,
     tile_defines,
@@ -48,12 +50,10 @@ class MatmulWarpgroup(MmaProduct):
         return tile_illegal(params)
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        s = p.sizes
-        return find_tile(s.m, s.n, s.k // 4, p.device)
+        return find_tile(_work(p), p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        s = p.sizes
-        return warpgroup_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, paired=True)
+        return warpgroup_seconds(_work(p), p.device, cost, paired=True)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node = p.node
@@ -71,7 +71,20 @@ class MatmulWarpgroup(MmaProduct):
         weights = Weight(node.input(1), f"warpgroup {'nk' if s.trans_b else 'kn'} by {columns}", pack)
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
         grid, group = tile_grid(params, high, wide)
-        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
-        args |= {"chunks": chunks, "high": high, "wide": wide, **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(params)
-        return [Launch("matmul_warpgroup", args, grid, group, defines, epilogue.prelude)]
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
+        args |= {"chunks": chunks, "high": high, "wide": wide}
+        finish: dict[str, Arg] = {"y": node.y, **epilogue.args}
+        defines = common_defines(node, s, 4) | tile_defines(params, node)
+        if (parts := params["PARTS"]) == 1:
+            return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]
+        sums = {"parts": Scratch("parts", parts * s.m * s.n * 4)}
+        finish |= {"rows": s.m, "N": s.n}
+        return [
+            Launch("matmul_warpgroup", args | sums, grid, group, defines, epilogue.prelude),
+            Launch("matmul_parts", finish | sums, (s.n // 4, s.m), None, defines, epilogue.prelude),
+        ]
+
+
+def _work(p: MatmulProblem) -> Work:
+    s = p.sizes
+    return Work(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))

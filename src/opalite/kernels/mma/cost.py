@@ -36,13 +36,10 @@ def mma_seconds(
     return best * cycles[staged] / min(cycles) + device.launch_s
 
 
-def warpgroup_seconds(
-    positions: int, channels: int, quads: int, device: DeviceInfo, cost: Cost, *, paired: bool = False
-) -> float:
+def warpgroup_seconds(work: warpgroup.Work, device: DeviceInfo, cost: Cost, *, paired: bool = False) -> float:
     """As mma_seconds, by Hopper's warpgroups: beside the better one of those two kinds."""
-    tile = warpgroup.find_tile(positions, channels, quads, device)
-    mine = warpgroup.tile_cycles(tile, positions, channels, quads, device) * WarpgroupTile.of(device).caution
-    best = min(_cycles(positions, channels, quads, device, paired))
+    mine = warpgroup.tile_cycles(warpgroup.find_tile(work, device), work, device) * WarpgroupTile.of(device).caution
+    best = min(_cycles(work.positions, work.channels, work.quads, device, paired))
     return _best_seconds(device, cost) * mine / best + device.launch_s
 
 

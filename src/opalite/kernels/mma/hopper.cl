@@ -10,8 +10,9 @@
 //   MEET_INIT(at, n), MEET_READY       barriers of n arrivals, by one work-item; behind the last of them
 //   MEET_EXPECT(at, n), MEET_ARRIVE    an arrival with n bytes to come, and one without
 //   ARRIVED(at, parity)                all work-items wait for bytes; MEET_WAIT: one waits for the others' arrivals
-//   COPY_16(to, from, exists)          from global to this work-item's own local memory, zeros unless `exists`
+//   COPY_8, COPY_16(to, from, exists)  from global to local memory of this work-item or its warp, zeros unless `exists`
 //   COPY_DONE, COPY_WAIT(n)            as in mma/units.cl
+//   MEET_WARP                          behind COPY_WAIT: until all of a warp have come
 //   READ(v, at)                        uint2 v from a place in local memory
 //   ZERO                               0 for sums to begin with
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -84,9 +85,11 @@ static inline void units_bulk(Units *u, uint to, global const uchar *from, int n
 #define MEET_ARRIVE(at)
 #define ARRIVED(at, parity) barrier(CLK_LOCAL_MEM_FENCE)
 #define MEET_WAIT(at, parity)
+#define COPY_8(to, from, exists) units_copy(&units, 8, to, from, exists)
 #define COPY_16(to, from, exists) units_copy(&units, 16, to, from, exists)
 #define COPY_DONE ++units.groups
 #define COPY_WAIT(n) units_wait(&units, n)
+#define MEET_WARP barrier(CLK_LOCAL_MEM_FENCE)
 #define READ(v, at) v = *(local const uint2 *)(units.room + (at))
 #else
 #define ZERO 0.0f
@@ -141,11 +144,15 @@ static inline void units_bulk(Units *u, uint to, global const uchar *from, int n
 #define BULK_COPY(to, from, n, at) \
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" \
                  :: "r"(to), "l"((ulong)(size_t)(from)), "r"(n), "r"(at) : "memory")
+#define COPY_8(to, from, exists) \
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" \
+                 :: "r"(to), "l"((ulong)(size_t)(from)), "r"((exists) ? 8 : 0) : "memory")
 #define COPY_16(to, from, exists) \
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
                  :: "r"(to), "l"((ulong)(size_t)(from)), "r"((exists) ? 16 : 0) : "memory")
 #define COPY_DONE asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPY_WAIT_(n) asm volatile("cp.async.wait_group " #n ";" ::: "memory")
 #define COPY_WAIT(n) COPY_WAIT_(n)
+#define MEET_WARP asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 #define READ(v, at) asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"((v).x), "=r"((v).y) : "r"(at) : "memory")
 #endif

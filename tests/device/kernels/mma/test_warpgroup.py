@@ -1,4 +1,4 @@
-"""Matrix products by Hopper's warpgroups; processors stand in for the units."""
+"""Convolutions and matrix products by Hopper's warpgroups; processors stand in for the units."""
 
 from __future__ import annotations
 
@@ -17,12 +17,21 @@ from opalite.run.execute.node import make_node
 from opalite.run.execute.one_node import OneNode
 
 from ....helpers.plain_builds import built_plain
+from ..conv.test_conv_packed import CASES, check
 from ..conv_checks import check_kernel, find_kernel
 
-TILES = [(256, 2, 6, 4), (256, 3, 6, 4), (192, 3, 4, 4), (128, 2, 4, 4), (128, 1, 8, 3), (64, 1, 4, 4), (64, 3, 2, 2)]
-"""BN, PW, STAGES, SEATS."""
+TILES = [
+    (256, 2, 6, 4, 1),
+    (256, 3, 6, 4, 3),
+    (192, 3, 4, 4, 1),
+    (128, 2, 4, 4, 4),
+    (128, 1, 10, 8, 1),
+    (64, 1, 4, 4, 2),
+    (64, 3, 2, 2, 1),
+]
+"""BN, PW, STAGES, SEATS, PARTS."""
 
-FEW_TILES = [(64, 1, 4, 4), (128, 2, 2, 3), (64, 3, 3, 2)]
+FEW_TILES = [(64, 1, 4, 4, 1), (128, 2, 2, 3, 3), (64, 3, 3, 2, 1)]
 """For processors."""
 
 
@@ -52,7 +61,59 @@ def gpu(rt: Runtime) -> Runtime:
 
 
 def tile(values: tuple[int, ...]) -> dict[str, int]:
-    return dict(zip(("BN", "PW", "STAGES", "SEATS"), values, strict=True))
+    return dict(zip(("BN", "PW", "STAGES", "SEATS", "PARTS"), values, strict=True))
+
+
+def make_case(name: str) -> tuple[dict[str, Any], list[Any]]:
+    """A row of CASES with as many input channels as make whole chunks."""
+    c, m, group, spatial, kernel, strides, pads, dilations = CASES[name]
+    c += -c % 32
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, c, *spatial), (m, c, *kernel), (m,))]
+    return {"strides": strides, "pads": pads, "dilations": dilations, "group": group}, arrays
+
+
+@pytest.mark.parametrize("name", ["3x3", "stride", "far dilated", "cropping", "rank 3"])
+def test_convolution(units: Runtime, name: str) -> None:
+    check(units, "ConvWarpgroup", *make_case(name), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
+
+
+@pytest.mark.parametrize("values", FEW_TILES)
+def test_convolution_by_tiles(units: Runtime, values: tuple[int, ...]) -> None:
+    check(units, "ConvWarpgroup", *make_case("blocks"), 4, DType.FLOAT16, **tile(values))
+
+
+@pytest.mark.parametrize("values", [FEW_TILES[0], (64, 1, 2, 2, 4)])
+@pytest.mark.parametrize("case", ["columns", "rows", "outside", "many taps"])
+def test_taps_outside_of_the_picture(units: Runtime, case: str, values: tuple[int, ...]) -> None:
+    """Chunks of taps that no position of a group has inside x are left out."""
+    shape, kernel, dilation, pads = {
+        "columns": ((5, 41), (1, 3), (1, 30), (0, 30, 0, 30)),
+        "rows": ((41, 9), (3, 3), (24, 2), (24, 2, 24, 2)),
+        "outside": ((6, 11), (3, 1), (9, 2), (9, 0, 9, 0)),
+        "many taps": ((23, 9), (9, 4), (5, 1), (20, 1, 20, 2)),
+    }[case]
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 64, *shape), (24, 64, *kernel), (24,))]
+    attrs = {"strides": (1, 1), "pads": pads, "dilations": dilation, "group": 1}
+    check(units, "ConvWarpgroup", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+
+
+@pytest.mark.parametrize("values", [FEW_TILES[0], (64, 2, 2, 2, 6)])
+def test_convolution_epilogue(units: Runtime, values: tuple[int, ...]) -> None:
+    attrs, (x, w, _) = make_case("blocks")
+    shape = make_node("Conv", attrs, [x, w, None]).y.shape
+    residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
+    arrays = [x, w, None, residual]
+    check(units, "ConvWarpgroup", {**attrs, "epilogue": expr}, arrays, 4, DType.FLOAT16, **tile(values))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] == 1 and name != "one pixel"])
+@pytest.mark.parametrize("values", TILES)
+def test_convolution_on_a_gpu(gpu: Runtime, name: str, values: tuple[int, ...]) -> None:
+    attrs, arrays = make_case(name)
+    check(gpu, "ConvWarpgroup", attrs, arrays, 4, DType.FLOAT16, **tile(values))
 
 
 def product(m: int, n: int, k: int, trans_b: bool) -> tuple[Any, list[Any]]:
@@ -76,6 +137,19 @@ def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, val
 def test_optimised(optimised: Runtime) -> None:
     node, arrays = product(70, 136, 264, False)
     check_kernel(optimised, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, tile(FEW_TILES[0]))
+    check(optimised, "ConvWarpgroup", *make_case("3x3"), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
+
+
+@pytest.mark.parametrize("values", FEW_TILES[:2])
+def test_product_with_a_long_epilogue(units: Runtime, values: tuple[int, ...]) -> None:
+    """Of which results are finished one by one, unless parts are added up first."""
+    node, arrays = product(70, 136, 264, False)
+    gelu = "add($0, $1); mul(%0, 0.70710678:f32); erf(%1); add(%2, 1.0:f32); mul(%0, %3); mul(%4, 0.5:f32)"
+    node.epilogue = parse_expr(gelu, [DType.FLOAT32] * 2)
+    kernel = find_kernel("MatMul", "MatmulWarpgroup")
+    (first, *_) = kernel.launch(kernel.problem(node, units.info), tile(values))
+    assert first.defines["TOGETHER"] == (1 if values[-1] == 1 else 8)
+    check_kernel(units, kernel, node, arrays, tile(values))
 
 
 @pytest.mark.parametrize("sizes", [(197, 768, 200), (37, 52, 8), (300, 132, 520), (1100, 260, 1096)])

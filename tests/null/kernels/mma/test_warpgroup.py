@@ -11,7 +11,18 @@ import pytest
 from opalite.ir import DeviceInfo
 from opalite.ir.device_family import PTX_WGMMA
 from opalite.ir.dtype import DType
-from opalite.kernels.mma.warpgroup import find_tile, legal_tiles, local_bytes, pack_chunks, tile_illegal
+from opalite.ir.graph import Node
+from opalite.ir.place import packed
+from opalite.kernels.base import Binding, Kernel
+from opalite.kernels.mma.warpgroup import (
+    Work,
+    find_tile,
+    legal_tiles,
+    local_bytes,
+    pack_chunks,
+    tile_cycles,
+    tile_illegal,
+)
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
 
@@ -55,10 +66,24 @@ def test_the_units_read_what_the_kernel_means(columns: int) -> None:
 
 def test_found_tiles_are_legal() -> None:
     for sizes in ((49, 512, 288), (8192, 8192, 2048), (17, 64, 1), (100352, 256, 16)):
-        assert tile_illegal(find_tile(*sizes, WARPGROUPS)) is None
+        for pieces in (False, True):
+            assert tile_illegal(find_tile(Work(*sizes, pieces, 1), WARPGROUPS)) is None
     assert all(local_bytes(p) <= 227 << 10 for p in legal_tiles())
     assert "local memory" in str(tile_illegal({"BN": 256, "PW": 3, "STAGES": 14, "SEATS": 4}))
     assert "registers" in str(tile_illegal({"BN": 256, "PW": 4, "STAGES": 4, "SEATS": 4}))
+
+
+def test_few_tiles_of_many_terms_are_shared_out() -> None:
+    few, many = (find_tile(Work(n, 256, 4608, True, 0), WARPGROUPS) for n in (4225, 270400))
+    assert few["PARTS"] > 2
+    assert many["PARTS"] == 1
+
+
+def test_what_costs_is_counted() -> None:
+    tile = {"BN": 64, "PW": 2, "STAGES": 4, "SEATS": 4, "PARTS": 1}
+    plain = tile_cycles(tile, Work(65536, 64, 144, False, 0), WARPGROUPS)
+    assert tile_cycles(tile, Work(65536, 64, 144, True, 0), WARPGROUPS) > plain
+    assert tile_cycles(tile, Work(65536, 64, 144, False, 1), WARPGROUPS) > plain
 
 
 def refusal(device: DeviceInfo, m: int = 1024, k: int = 1024, n: int = 1024) -> str | None:
@@ -87,3 +112,39 @@ def test_the_estimate_takes_them_for_large_products(sizes: tuple[int, int, int],
         if kernel.refuse(problem) is None:
             seconds[kernel.name] = kernel.seconds(problem, node.cost())
     assert (min(seconds, key=lambda name: seconds[name]) == "MatmulWarpgroup") == wanted
+
+
+def convolution(channels: int, filters: int, size: int, kernel: int, batch: int) -> Node:
+    arrays = [
+        np.broadcast_to(np.float32(0), s) for s in ((batch, channels, size, size), (filters, channels, kernel, kernel))
+    ]
+    attrs = {"strides": (1, 1), "pads": (kernel // 2,) * 4, "dilations": (1, 1), "group": 1}
+    layout = Binding((packed(4), None), (packed(4),))
+    return make_node("Conv", attrs, arrays, const=(1,), binding=layout, precision=DType.FLOAT16)
+
+
+def kernels_on(node: Node) -> dict[str, Kernel]:
+    return {k.name: k for k in kernels_for("Conv") if k.refuse(k.problem(node, WARPGROUPS)) is None}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ((256, 256, 14, 3, 32), True),  # measured: 27 us, 40 by the next best
+        ((64, 64, 256, 3, 1), True),  # 25 and 31 us
+        ((512, 512, 28, 3, 1), True),  # 20 and 27 us
+        ((2048, 512, 65, 1, 1), True),  # 35 and 64 us
+        ((64, 32, 512, 3, 1), False),  # 83 and 72 us
+        ((512, 512, 7, 3, 1), False),  # of few positions launches are linked
+    ],
+)
+def test_convolutions_are_ordered_as_an_h200_ordered_them(sizes: tuple[int, int, int, int, int], wanted: bool) -> None:
+    node = convolution(*sizes)
+    seconds = {n: k.seconds(k.problem(node, WARPGROUPS), node.cost()) for n, k in kernels_on(node).items()}
+    assert (min(seconds, key=lambda name: seconds[name]) == "ConvWarpgroup") == wanted
+
+
+def test_convolutions_that_are_left_to_others() -> None:
+    assert "ConvWarpgroup" in kernels_on(convolution(64, 20, 9, 3, 1))
+    assert "ConvWarpgroup" not in kernels_on(convolution(48, 20, 9, 3, 1))
+    assert "ConvWarpgroup" not in kernels_on(convolution(64, 20, 4, 3, 1))
