@@ -26,6 +26,7 @@ def samples() -> Iterator[Sample]:
     """All of them."""
     yield from _windows()
     yield from _products()
+    yield from _rotations()
     yield from _movement()
     yield from _reductions()
     yield from _others()
@@ -96,6 +97,14 @@ def _products() -> Iterator[Sample]:
     one, cache = noise(1, 4, 1, 64), noise(1, 2, 300, 64)
     yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [one, cache, cache, noise(1, 1, 1, 300)], ()
     yield "Distance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
+
+
+def _rotations() -> Iterator[Sample]:
+    x, packed = noise(2, 3, 5, 38), noise(2, 5, 3, 64)
+    yield "Rotate", {}, [x, noise(1, 1, 5, 19), noise(1, 1, 5, 19)], ()
+    yield "Rotate", {}, [x, noise(5, 38), noise(5, 38)], ()
+    yield "Rotate", {"perm": (0, 2, 1, 3)}, [packed, noise(2, 1, 5, 32), noise(2, 1, 5, 32)], ()
+    yield "Rotate", {"perm": (2, 1, 0, 3)}, [packed, noise(3, 5, 1, 64), noise(3, 5, 1, 64)], ()
 
 
 def _movement() -> Iterator[Sample]:

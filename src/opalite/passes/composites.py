@@ -198,7 +198,8 @@ def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
     """The sum of the masks, which broadcasts to [B, H, S, T]; None if there is none, or one that does not."""
     found: Value | None = None
     for mask, scores in masks:
-        if len(mask.shape) > len(scores) or not always_equal(broadcast_shape([mask.shape, scores]), scores):
+        # Of two sizes that the sum has found equal, in all runs that its graph serves, the scores' own comes first.
+        if len(mask.shape) > len(scores) or not always_equal(broadcast_shape([scores, mask.shape]), scores):
             return None
         made = mask
         if len(scores) > 4 and len(mask.shape) > 3:

@@ -27,6 +27,7 @@ from .link import link_epilogues
 from .narrow_weights import narrow_weights
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
+from .rotations import recognise_rotation
 from .share_concat import share_concats
 from .share_heads import share_heads
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
@@ -42,6 +43,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("remove_noop", remove_noop),
     ("recognise_layer_norm", recognise_layer_norm),
     ("recognise_rms_norm", recognise_rms_norm),
+    ("recognise_rotation", recognise_rotation),
     ("recognise_attention", recognise_attention),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
@@ -67,6 +69,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
 _SPECIAL = {
     "recognise_layer_norm",
     "recognise_rms_norm",
+    "recognise_rotation",
     "recognise_attention",
     "share_heads",
     "view_attention_inputs",

@@ -13,6 +13,7 @@ import pytest
 import opalite
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, OptionError
+from opalite.plan.program import LaunchStep
 
 from ....helpers import decoders
 from ....helpers.decoders import KINDS, feeds_of
@@ -69,6 +70,19 @@ def test_greedy_tokens_are_onnxruntimes(rt: Runtime, kind: str) -> None:
     assert tokens == wanted
     assert bool(state.copies) == (kind == "gpt2")
     np.testing.assert_allclose(logits, last, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "merged"])
+def test_what_an_exporter_writes_out_is_recognised(rt: Runtime, kind: str) -> None:
+    """Though the mask's length has a name of its own, and heads are repeated."""
+    session = open_session(rt, KINDS[kind]())
+    state = session.state()
+    for ids in (PROMPT, [7]):
+        feed(state, ids)
+        programs = [c.executable.program for cache in session._model.caches for c in cache.all]
+        kernels = [step.kernel for step in programs[-1].steps if isinstance(step, LaunchStep)]
+        assert sum(k.startswith("Attention") for k in kernels) == kernels.count("RotateRows") // 2 == decoders.LAYERS
+        assert not any(k.startswith(("Softmax", "MoveRows", "Slice", "Concat")) for k in kernels)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "grouped", "merged"])
