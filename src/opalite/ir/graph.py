@@ -183,6 +183,13 @@ class Node:
         """Operations and bytes of the operator between values of these types."""
         return self.op.cost(self.input_types(), [v.type for v in self.outputs])
 
+    def stored_input(self, i: int) -> DType | None:
+        """The element type that input `i` is cast to where it lies otherwise; None for its own."""
+        v = self.input(i)
+        if i in self.op.kept_wide and v.dtype is DType.FLOAT32 and v.type.storage is DType.FLOAT32:
+            return None
+        return self.precision.override(v.dtype)
+
     def with_(
         self,
         *,

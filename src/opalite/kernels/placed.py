@@ -17,15 +17,15 @@ def place_node(node: Node, binding: Binding) -> Node:
         return node
     made: dict[Value, Value] = {}
 
-    def placed(v: Value | None, layout: Layout | None) -> Value | None:
+    def placed(i: int, v: Value | None, layout: Layout | None) -> Value | None:
         if v is None:
             return None
-        place = Place(Target.OPENCL, layout or FLAT, node.precision.override(v.dtype) if layout is not None else None)
+        place = Place(Target.OPENCL, layout or FLAT, node.stored_input(i) if layout is not None else None)
         if v not in made or made[v].type.place != place:
             made[v] = Value(v.name, v.type.with_place(place), v.held)
         return made[v]
 
-    ins = [placed(v, layout) for v, layout in zip(node.inputs, binding.inputs, strict=True)]
+    ins = [placed(i, v, at) for i, (v, at) in enumerate(zip(node.inputs, binding.inputs, strict=True))]
     outs = [
         Value(v.name, v.type.with_place(Place(Target.OPENCL, layout, node.precision.override(v.dtype))))
         for v, layout in zip(node.outputs, binding.outputs, strict=True)

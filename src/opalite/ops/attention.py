@@ -55,6 +55,7 @@ class Attention(Op):
     out_axes: tuple[int, int, int, int] = (0, 1, 2, 3)
 
     arity = 4
+    kept_wide = (3,)  # the mask, which hides keys by numbers that half does not hold
 
     def check_shape(self, ins: Types) -> None:
         for i, name in enumerate(OPERANDS):

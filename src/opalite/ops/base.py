@@ -50,6 +50,7 @@ class Op:
     takes_epilogue: ClassVar[bool] = False
     sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
+    kept_wide: ClassVar[tuple[int, ...]] = ()  # inputs that are read in float32 where they are not halves already
 
     def check_shape(self, ins: Types) -> None:
         """Raise ShapeError if inputs and attributes do not fit together."""

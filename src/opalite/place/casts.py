@@ -120,7 +120,7 @@ def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = N
                 node.inputs[i] = caster.to(v, HOST)
             else:
                 assert layout is not None
-                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.precision.override(v.dtype)))
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.stored_input(i)))
         caster.nodes.append(node)
     graph.outputs = [v if v in lasting else caster.to(v, HOST) for v in graph.outputs]
     graph.nodes = caster.nodes

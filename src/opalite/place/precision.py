@@ -2,9 +2,9 @@
 
 Half holds 5 bits of exponent: nothing beyond 65504. Inside a kernel everything is float, so that only what is stored
 counts. These are kept in float32: what a policy names; large constants, such as the -1e9 that masks add, and
-exponentials, with their readers; squares that are summed, and sums of many terms; what functions of single bits read
-and give; positions in an image, which half gives to 11 bits; and whatever only moves, or computes element by element,
-what is in float32 already.
+exponentials, with their readers, but for attention, which reads a float32 mask beside halves; squares that are summed,
+and sums of many terms; what functions of single bits read and give; positions in an image, which half gives to 11 bits;
+and whatever only moves, or computes element by element, what is in float32 already.
 """
 
 from __future__ import annotations
@@ -118,9 +118,14 @@ def _reason(
     own = own or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
     if own:
         return own, True
-    if any(v in large for v in node.inputs if v is not None):
+    if any(v in large for v in _narrowed(node)):
         return named or "an input may exceed half's range", isinstance(node.op, _MOVES)
     return named or _sum(node) or _inherited(node), False
+
+
+def _narrowed(node: Node) -> list[Value]:
+    """Inputs that half would store."""
+    return [v for i, v in enumerate(node.inputs) if v is not None and i not in node.op.kept_wide]
 
 
 def _exact(node: Node) -> str:
@@ -128,7 +133,7 @@ def _exact(node: Node) -> str:
 
 
 def _large_constant(node: Node) -> str:
-    constants = [v.data for v in node.inputs if v is not None and v.data is not None and v.dtype is DType.FLOAT32]
+    constants = [v.data for v in _narrowed(node) if v.data is not None and v.dtype is DType.FLOAT32]
     values = [float(np.abs(np.where(np.isfinite(a), a, 0)).max(initial=0.0)) for a in constants]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
     beyond = [a for a in values if HALF_MAX < a < math.inf]

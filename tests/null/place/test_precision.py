@@ -66,6 +66,20 @@ def test_masks_beyond_half_stay_in_float32_with_their_readers() -> None:
     assert kept(g.done(g.map("after", lambda v: v * 2.0, p))) == {"masked", "turned", "p", "after"}
 
 
+def test_attention_reads_a_mask_beyond_half_as_it_is() -> None:
+    """All else of it is half, and no node casts the mask."""
+    g = GraphMaker()
+    heads = [g.map(name, lambda v: v.call("max", 0), g.input(f"{name}_in", 1, 4, 32, 32)) for name in "qkv"]
+    mask = g.map("mask", lambda v: v * -3e38, g.input("hidden", 1, 1, 32, 32))
+    graph = g.done(g.add("attention", "Attention", *heads, mask, scale=0.2, causal=False, softcap=0.0))
+    assert kept(graph) == {"mask"}
+    place(graph, CPU)
+    node = next(n for n in graph.nodes if n.name == "attention")
+    half, wide = DType.FLOAT16, DType.FLOAT32
+    assert [v.type.storage for v in (*node.inputs, node.y) if v is not None] == [half, half, half, wide, half]
+    assert node.input(3).producer is next(n for n in graph.nodes if n.name == "mask")
+
+
 def test_infinite_masks_are_halves_too() -> None:
     g = GraphMaker()
     masked = g.map("masked", lambda v: v + float("-inf"), g.input("x", 2, 8))

@@ -10,3 +10,13 @@
 #define PLACE_OF(x) int x##_at, int x##_b, int x##_h, int x##_s
 #define PLACES PLACE_OF(q), PLACE_OF(k), PLACE_OF(v), PLACE_OF(y)
 #define HEAD(x, b, h) ((x) + (x##_at) + (size_t)(b) * (x##_b) + (size_t)(h) * (x##_h))
+// The mask's elements: MASK_WIDE says that they are float32 where all else is half.
+#ifdef MASK_WIDE
+#define MASK_REAL float
+#define LOAD_MASK(p, i) ((ACC)(p)[i])
+#define LOADV_MASK(p, i) CONVERT_N(PACK, ACC)(VLOAD(PACK, i, p))
+#else
+#define MASK_REAL REAL
+#define LOAD_MASK LOAD
+#define LOADV_MASK LOADV
+#endif

@@ -57,7 +57,7 @@ static inline void add_rows(global const REAL *v, int step, const ACC *weights, 
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void attention_few(global const REAL *restrict q, global const REAL *restrict k,
-                          global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
+                          global const REAL *restrict v, global const MASK_REAL *restrict mask, global REAL *restrict y,
                           global ACC *restrict left, int batches, int heads, int sharing, int S, int T, int D, int Dv,
                           PLACES, int mask_b, int mask_h, int mask_s, int span, ACC scale, ACC softcap,
                           local ACC *work) {

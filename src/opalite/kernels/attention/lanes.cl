@@ -16,13 +16,13 @@
 #endif
 
 // PACK elements of a row of the mask from key t on.
-static inline ACCV mask_lanes(global const REAL *mask, int t, int T) {
+static inline ACCV mask_lanes(global const MASK_REAL *mask, int t, int T) {
 #if MASK == 2
-    return (ACCV)LOAD(mask, 0);
+    return (ACCV)LOAD_MASK(mask, 0);
 #else
-    if (t + PACK <= T) return LOADV(mask, t);
+    if (t + PACK <= T) return LOADV_MASK(mask, t);
     ACC lanes[PACK];
-    for (int l = 0; l < PACK; ++l) lanes[l] = t + l < T ? LOAD(mask, t + l) : (ACC)0;
+    for (int l = 0; l < PACK; ++l) lanes[l] = t + l < T ? LOAD_MASK(mask, t + l) : (ACC)0;
     return VLOAD(PACK, 0, lanes);
 #endif
 }

@@ -28,6 +28,8 @@
 #define WARP_Q (WARP % QW)
 #define WARP_K (WARP / QW)
 #define LOG2_E 1.44269504f
+// The lowest floats stay finite when they are multiplied by that, so that a query that sees no key weighs all alike.
+#define FINITE(m) ((m) < -2e38f && (m) > -INFINITY ? -2e38f : (m))
 // Chunks of a row change places, so that lanes meet in no memory bank: of keys they read 4 chunks of 2 rows at once, of
 // values one chunk of 8 rows.
 #if D % 64 == 0
@@ -54,7 +56,7 @@ static inline void copy_turn(local uint4 *to, global const REAL *k, global const
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void attention_mma(global const REAL *restrict q, global const REAL *restrict k, global const REAL *restrict v,
-                          global const REAL *restrict mask, global REAL *restrict y, int batches, int heads, int sharing,
+                          global const MASK_REAL *restrict mask, global REAL *restrict y, int batches, int heads, int sharing,
                           int S, int T, int size, int columns, PLACES, int mask_b, int mask_h, int mask_s, float scale) {
     local uint4 turns[LOCAL_VECTORS] __attribute__((aligned(128)));
     local float2 ends[16 * QW * KW];  // of each row: largest score, sum of powers
@@ -105,7 +107,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
             const int t = t0 + WARP_K * KEYS + i / 4 * 8 + t4 * 2 + i % 2;
             float x = score[i / 4][i % 4] * scale;
 #if MASK
-            if (t < T) x += LOAD(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0)) * LOG2_E;
+            if (t < T) x += FINITE(LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0))) * LOG2_E;
 #endif
             if (t >= (CAUSAL ? min(T, s + 1) : T)) x = -INFINITY;
             score[i / 4][i % 4] = x;

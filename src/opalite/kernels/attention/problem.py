@@ -83,11 +83,21 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
     return {
         "STORAGE": STORAGE[node.y.type.storage],
         "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
+        **_mask_width(node),
         "CAUSAL": bool(node.as_(Attention).causal),
         "SOFTCAP": bool(node.as_(Attention).softcap),
         "BLIND_NAN": gives_nan(node.as_(Attention), p.sizes.keys),
         "NAN_TO_ZERO": node.as_(Attention).nan_to_zero,
     }
+
+
+def _mask_width(node: Node) -> dict[str, Any]:
+    """MASK_WIDE where the mask is float32 and all else is half."""
+    mask, own = node.get(3), node.y.type.storage
+    if mask is None or mask.type.storage is own:
+        return {}
+    assert (mask.type.storage, own) == (DType.FLOAT32, DType.FLOAT16), (mask.type, node.y.type)
+    return {"MASK_WIDE": 1}
 
 
 def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> dict[str, Arg]:

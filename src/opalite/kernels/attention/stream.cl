@@ -86,14 +86,14 @@ static inline ACC stage_rows(global const REAL *x, int step, local ACC *out, int
 // is *begin, *end is behind the last. What is left out has weights of exactly zero: no score is larger than `bound`, and
 // the exponential of less than FAINT under a row's largest score is nothing. A bound that is no number leaves out nothing.
 #define FAINT (STORAGE == 2 ? (ACC)-800 : (ACC)-120)
-static inline void find_seen(global const REAL *mask, int mask_s, int s, int rows, int S, int t, int T, int count,
+static inline void find_seen(global const MASK_REAL *mask, int mask_s, int s, int rows, int S, int t, int T, int count,
                              local const ACC *most, ACC bound, int *begin, int *end) {
     ACC blocks[BLOCKS], least = -INFINITY, lowest = INFINITY;
     ACCV tops[BLOCKS];
     for (int b = 0; b < BLOCKS; ++b) tops[b] = (ACCV)(-INFINITY);
     for (int i = 0; i < rows; ++i) {
         if (i == 0 || mask_s != 0) {
-            global const REAL *line = mask + (size_t)min(s + i, S - 1) * mask_s;
+            global const MASK_REAL *line = mask + (size_t)min(s + i, S - 1) * mask_s;
             ACCV top = (ACCV)(-INFINITY);
             for (int b = 0; b * WIDTH < count; ++b) EACH_VECTOR {
                 const int first = t + b * WIDTH + j * PACK;
@@ -136,7 +136,7 @@ static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p,
 
 // Turns scores p[count] of keys from t on, whole blocks, into exponentials, adds them to sums[PACK] and raises `most`,
 // the row's largest score so far. Keys from `seen` on do not count. Returns the factor for what was summed before.
-static inline ACC soften(local ACC *p, int count, local ACC *sums, local ACC *most, global const REAL *mask, int t,
+static inline ACC soften(local ACC *p, int count, local ACC *sums, local ACC *most, global const MASK_REAL *mask, int t,
                          int T, int seen, ACC softcap) {
     const ACC before = *most;
     ACCV top[NV];
@@ -191,7 +191,7 @@ ADD_VALUES(add_narrow, 1)
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void attention_stream(global const REAL *restrict q, global const REAL *restrict k,
-                             global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
+                             global const REAL *restrict v, global const MASK_REAL *restrict mask, global REAL *restrict y,
                              int batches, int heads, int sharing, int S, int T, int D, int Dv, PLACES, int mask_b,
                              int mask_h, int mask_s, int rows, ACC scale, ACC softcap, local ACC *work) {
     const int s0 = get_global_id(0) * rows, h = get_global_id(1), b = get_global_id(2);

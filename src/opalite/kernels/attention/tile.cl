@@ -29,7 +29,7 @@
 
 __attribute__((reqd_work_group_size(TX, TY, 1)))
 kernel void attention_tile(global const REAL *restrict q, global const REAL *restrict k,
-                           global const REAL *restrict v, global const REAL *restrict mask, global REAL *restrict y,
+                           global const REAL *restrict v, global const MASK_REAL *restrict mask, global REAL *restrict y,
                            int batches, int heads, int sharing, int S, int T, int D, int Dv, PLACES, int mask_b,
                            int mask_h, int mask_s, int parts, ACC scale, ACC softcap) {
     local ACC q_tile[DC * Q_PITCH], kv_tile[KV_CELLS], p_tile[BQ * K_PITCH];
@@ -93,7 +93,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
                 score[i][n] = tanh(score[i][n] / softcap) * softcap;
 #endif
 #if MASK
-                if (t < T) score[i][n] += LOAD(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0));
+                if (t < T) score[i][n] += LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0));
 #endif
                 if (t >= seen) score[i][n] = -INFINITY;
                 p_tile[row * K_PITCH + tx + n * TX] = score[i][n];

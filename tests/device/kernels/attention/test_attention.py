@@ -9,6 +9,9 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
+from opalite.ir.graph import Value
+from opalite.ir.place import Place, Target
+from opalite.ir.types import TensorType
 from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.ops.attention import Attention
@@ -76,6 +79,25 @@ def test_sizes(
     rt: Runtime, kernel: Kernel, q: tuple[int, int, int, int], shared: int, keys: int, columns: int, causal: bool
 ) -> None:
     check(rt, kernel, q, shared, keys, columns, causal=causal)
+
+
+@pytest.mark.parametrize("lowest", [-1e9, float(np.finfo(np.float32).min), -np.inf])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_masks_that_half_does_not_hold(rt: Runtime, kernel: Kernel, lowest: float) -> None:
+    """They stay float32 where all else is half; a query that they hide all keys from weighs these alike."""
+    shapes = ((2, 4, 21, 32), (2, 2, 37, 32), (2, 2, 37, 32))
+    arrays: list[Array | None] = [rng.standard_normal(s).astype(np.float16).astype(np.float32) for s in shapes]
+    mask = np.where(rng.random((2, 1, 21, 37)) < 0.4, lowest, 0).astype(np.float32)
+    mask[1, 0, 3] = lowest
+    arrays.append(mask)
+    attrs = {"scale": 0.4, "causal": False, "softcap": 0.0}
+    node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
+    node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
+    if why := kernel.refuse(kernel.problem(node, rt.info)):
+        pytest.skip(why)
+    (got,) = run_node(rt, kernel, node, arrays)
+    (want,) = node.op.reference(arrays)
+    np.testing.assert_allclose(got, want, rtol=0, atol=5e-3)
 
 
 @pytest.mark.parametrize("mask", [(37, 53), (53,), (2, 1, 1, 53), (6, 37, 53), (1, 6, 37, 1), (2, 1, 37, 53), ()])

@@ -13,7 +13,9 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.text import parse_expr
 from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
-from opalite.ir.place import packed
+from opalite.ir.graph import Value
+from opalite.ir.place import Place, Target, packed
+from opalite.ir.types import TensorType
 from opalite.kernels.base import Binding
 from opalite.kernels.mma.stages import SPACE, legal_tiles
 from opalite.ops.view import Movement
@@ -198,6 +200,20 @@ def test_attention(units: Runtime, name: str, values: tuple[int, ...] | None) ->
     node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
     params = None if values is None else dict(zip(("QW", "KW", "KEYS"), values, strict=True))
     check_kernel(units, find_kernel("Attention", "AttentionMma"), node, arrays, params)
+
+
+def test_attention_with_a_wide_mask(units: Runtime) -> None:
+    """Numbers that half does not hold hide keys; a query that sees none weighs all alike."""
+    shapes = ((1, 2, 21, 32), (1, 2, 37, 32), (1, 2, 37, 32))
+    rng = np.random.default_rng(3)
+    arrays: list[Any] = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    mask = np.where(rng.random((1, 1, 21, 37)) < 0.4, np.finfo(np.float32).min, 0).astype(np.float32)
+    mask[0, 0, 3] = np.finfo(np.float32).min
+    attrs = {"scale": 0.3, "causal": False, "softcap": 0.0}
+    node = make_node("Attention", attrs, [*arrays, mask], precision=DType.FLOAT16)
+    node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
+    params = dict(zip(("QW", "KW", "KEYS"), NARROW, strict=True))
+    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, [*arrays, mask], params)
 
 
 def test_attention_in_place(units: Runtime) -> None:
