@@ -78,6 +78,17 @@ class MatrixUnits(Table):
 
 
 @dataclass(frozen=True)
+class AttentionWalk(Table):
+    """What a work-group takes to walk the keys of a head on GPUs (kernels/attention/)."""
+
+    table = "attention_walk"
+
+    turn_s: float  # from the loads of some keys to the sums of their values
+    blocks: float  # as often as that where keys and values go block by block through local memory
+    growth: float  # how much longer a cache is thought to become that is not of one size
+
+
+@dataclass(frozen=True)
 class Unpacking(Table):
     """What numbers of a few bits take to become floats (kernels/quantized/), in multiply-adds of a vector."""
 

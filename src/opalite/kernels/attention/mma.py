@@ -14,7 +14,7 @@ from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..mma.tiles import MOST_ITEMS, ROWS, WAVE
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal
+from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, turns_s
 
 LARGEST_HEAD = 128  # sums of longer rows exceed the registers
 
@@ -70,7 +70,9 @@ class AttentionMma(Kernel):
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         arithmetic = cost.flops / (p.device.peak_flops * self.share(p.device))
-        return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
+        params = self.defaults(p)
+        walk = turns_s(p, params["KW"] * params["KEYS"])
+        return max(arithmetic, cost.bytes / p.device.bandwidth, walk) + p.device.launch_s
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node = p.node

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.tables import AttentionWalk
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ir.symbols import hint_of, is_dim
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
 from ..base import Arg, Problem
@@ -53,6 +55,14 @@ class AttentionProblem(Problem):
     def sizes(self) -> AttentionSizes:
         """Sizes and places, worked out once."""
         return sizes_of(self.node)
+
+
+def turns_s(p: AttentionProblem, keys: int) -> float:
+    """Seconds at least that a work-group takes to walk the keys of a head, `keys` in a turn, by AttentionWalk; the plan
+    stays where a cache grows."""
+    walk, count = AttentionWalk.of(p.device), p.sizes.keys
+    keys_in_all = float(hint_of(count)) * (walk.growth if is_dim(count) else 1.0)
+    return walk.turn_s * math.ceil(keys_in_all / keys)
 
 
 def mask_strides(node: Node) -> tuple[int, int, int, int]:

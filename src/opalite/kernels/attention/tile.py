@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...cost.tables import AttentionWalk
 from ...ir.dtype import DType
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors
+from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, turns_s
 
 CHUNK = 32  # elements of a head that are in local memory at once
 MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
@@ -48,8 +49,11 @@ class AttentionTile(Kernel):
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         seconds = super().seconds(p, cost)
-        # A CPU runs work-items one after the other and has no local memory apart.
-        return seconds * 20 if p.device.is_cpu else seconds
+        if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
+            return seconds * 20
+        params = self.defaults(p)
+        walk = AttentionWalk.of(p.device).blocks * turns_s(p, params["TX"] * params["KN"])
+        return max(seconds, walk + p.device.launch_s)
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         s = p.sizes

@@ -17,6 +17,7 @@ GPU_ITEMS = 64  # that a GPU's work-group should have at least
 # rows of 96 and 197 elements were fastest with 16 work-items.
 GPU_SHARE, GPU_SHARE_FEW = 16, 4
 SHORT_ROW_ITEMS = 16
+LONG_ROW = 8192  # elements from which on more work-items pay than launches that are linked have (run/execute/linked.py)
 
 
 def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
     few = rows <= 2 * device.compute_units
     wanted = _power(columns // (GPU_SHARE_FEW if few else GPU_SHARE))
     least = min(SHORT_ROW_ITEMS, _power(columns // 2))
-    wg = min(max(wanted, least), _power(limit), 1024 if few else 256)
+    wg = min(max(wanted, least), _power(limit), 1024 if few and columns > LONG_ROW else 256)
     return {"WG": wg, "ROWS": min(max(1, GPU_ITEMS // wg), _power(limit // wg), 64)}
 
 

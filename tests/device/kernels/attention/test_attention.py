@@ -238,9 +238,26 @@ def test_nan_among_scores(rt: Runtime, kernel: Kernel, nan_to_zero: bool, column
 
 @pytest.mark.parametrize("parts", [1, 2, 8])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_few_queries_of_a_long_cache(rt: Runtime, parts: int, dtype: str) -> None:
-    kernel = next(k for k in kernels_for("Attention") if k.name == "AttentionFew")
+@pytest.mark.parametrize("name, tile", [("AttentionFew", {}), ("AttentionSplit", {"WG": 64, "KEYS": 32, "ROWS": 2})])
+def test_few_queries_of_a_long_cache(rt: Runtime, name: str, tile: dict[str, int], parts: int, dtype: str) -> None:
+    kernel = next(k for k in kernels_for("Attention") if k.name == name)
     precise = {"tolerance": 2e-3} if dtype == "float16" else {}
     for q, keys in (((2, 6, 1, 64), 301), ((1, 8, 2, 80), 17), ((1, 2, 1, 33), 5)):
         mask = (q[0], 1, q[2], keys)
-        check(rt, kernel, q, 2, keys, q[3], mask=mask, softcap=3.0, dtype=dtype, params={"PARTS": parts}, **precise)
+        params = {**tile, "PARTS": parts}
+        check(rt, kernel, q, 2, keys, q[3], mask=mask, softcap=3.0, dtype=dtype, params=params, **precise)
+
+
+def test_few_queries_see_no_number_and_nothing(rt: Runtime) -> None:
+    """As in test_nan_among_scores, in one part of the keys and in several, by kernels for few queries."""
+    q, k, v = (rng.standard_normal((1, 2, rows, 16)).astype("f4") for rows in (4, 150, 150))
+    mask = np.zeros((4, 150), "f4")
+    q[0, 0, 3], mask[1, 149], mask[2], mask[3, :40] = np.nan, np.nan, -np.inf, -np.inf
+    arrays = [q, k, v, mask]
+    node = make_node("Attention", {"scale": 0.3, "causal": True, "softcap": 0.0, "nan_to_zero": False}, arrays)
+    (want,) = node.op.reference(arrays)
+    for kernel in kernels_for("Attention"):
+        if kernel.refuse(problem := kernel.problem(node, rt.info)) is None and "PARTS" in kernel.space:
+            for parts in (1, 4):
+                (got,) = run_node(rt, kernel, node, arrays, {**kernel.defaults(problem), "PARTS": parts})
+                np.testing.assert_allclose(got, want, rtol=0, atol=1e-4, err_msg=f"{kernel.name} {parts}")
