@@ -225,13 +225,14 @@ class Executable:
         """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host."""
         return self._bind(targets, feeds, ())
 
-    def own_launches(self, owner: Any) -> dict[int, PreparedLaunch]:
-        """The launches with the arguments of the present size but for those that `owner` has set since it asked first:
-        whoever else comes sets all."""
-        if self._owner is not owner:
-            self._set_launches()
-            self._launched, self._owner = None, owner
-        return self.launches
+    def own_launches(self, owner: Any) -> bool:
+        """Have `owner` set arguments of launches, of which all others are the present size's: whoever else comes sets
+        all. Whether those that it has set before are still there."""
+        if self._owner is owner:
+            return True
+        self._set_launches()
+        self._launched, self._owner = None, owner
+        return False
 
     def poll_loop(self) -> Joined | None:
         """The step loop of the present size, once it is built; asked before each run."""

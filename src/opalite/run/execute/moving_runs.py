@@ -101,16 +101,21 @@ class _LaunchRuns:
     def __init__(self, executable: Executable, moving: Moving) -> None:
         self._executable, self._moving = executable, moving
         self._last: dict[Any, Any] = {}
+        self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
         self.queue = Queue(executable.now.prepared)
         self._phases = _Phases(self.queue, moving)
 
     def set(self, values: Values) -> None:
         """Have the next run use `values`."""
         executable, moving = self._executable, self._moving
-        launches, last = executable.own_launches(self), self._last
+        launches, last, numbers = executable.launches, self._last, self._numbers
+        if not executable.own_launches(self):
+            numbers.clear()
         for s in moving.scalars:
             value = values[s.value]
-            launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
+            if numbers.get(place := (s.step, s.arg)) != value:  # a call of the driver each
+                launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
+                numbers[place] = value
         changed = False
         for i, made in moving.grids.items():
             grid, group = found = made(values)
