@@ -35,7 +35,7 @@ from .models.llama import LLAMA_1B, LLAMA_TINY, Shape, decoder, save, step_feeds
 
 SHAPES = {"llama_1b": LLAMA_1B, "llama_tiny": LLAMA_TINY}
 BLOCK = 32
-WARM = 40
+WARM = 90
 """Steps that do not count: plans and kernels are made, and launches settle, in these."""
 
 
@@ -71,7 +71,7 @@ def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple
     first_s = time.perf_counter() - begun
     times, launch_times, logits = [], [], []
     for i in range(WARM + options.steps):
-        if i == WARM // 2 or i == WARM - 4:
+        if i in (8, 48, 52):
             session.settle()
         at = options.prompt + i
         started = time.perf_counter()
@@ -85,6 +85,8 @@ def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple
         "longest_ms": max(times[WARM:]),
         "launches_ms": median(launch_times[WARM:]),
         "copies": state.copies,
+        "strategy": session.last_timing.strategy,
+        "launches": next(line.strip() for line in str(session.explain()).splitlines() if "launches:" in line),
     }
     if options.profile:
         figures["profile"] = dearest(session, SHAPES[options.model], options)

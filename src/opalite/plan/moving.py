@@ -37,8 +37,9 @@ class MovingScalar:
 class Moving:
     """program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that move.
 
-    scalars: arguments that do. grids: by number of the step, what gives grid and work-group; shapes: likewise of what
-    is downloaded; tables: by slot, what gives the contents of a constant.
+    scalars: arguments that do. grids: by number of the step, what gives grid and work-group. items: likewise, before
+    it is rounded up to a group, which is None where the device's rules choose it. shapes: likewise of what is
+    downloaded. tables: by slot, what gives the contents of a constant.
     """
 
     def __init__(self, template: Template, sizes: Sequence[int], moves: Iterable[int]) -> None:
@@ -51,8 +52,10 @@ class Moving:
         self._device = template.device
         self._texts: dict[str, int] = {}
         self._groups: dict[Any, Any] = {}
+        self._made_grids: dict[str, tuple[Callable[[Values], Any], Callable[[Values], Any]]] = {}
         self.scalars: list[MovingScalar] = []
         self.grids: dict[int, Callable[[Values], Any]] = {}
+        self.items: dict[int, Callable[[Values], Any]] = {}
         self.shapes: dict[int, Callable[[Values], tuple[int, ...]]] = {}
         for i, step in enumerate(template.program.steps):
             if isinstance(step, LaunchStep):
@@ -86,11 +89,13 @@ class Moving:
             assert isinstance(term, TypedTerm)
             self.scalars.append(MovingScalar(number, j, self._number(term.text), term.dtype))
         if self._moves((step.grid, step.group)):
-            self.grids[number] = self._grid(step)
+            text = repr((step.grid, step.group))  # steps whose grids move alike have one function
+            if text not in self._made_grids:
+                made = self._made((step.grid, step.group))
+                self._made_grids[text] = made, self._grid(made)
+            self.items[number], self.grids[number] = self._made_grids[text]
 
-    def _grid(self, step: LaunchStep) -> Callable[[Values], Any]:
-        made = self._made((step.grid, step.group))
-
+    def _grid(self, made: Callable[[Values], Any]) -> Callable[[Values], Any]:
         def sized(values: Values) -> Any:
             key = made(values)
             found = self._groups.get(key)

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 
 from .entry import EntryError
-from .steps import WARP, LinkedStep, Memory, layout, memory_of
+from .steps import WARP, LinkedStep, Memory, Moving, layout, memory_of
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
 _OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
@@ -49,6 +49,8 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
         if isinstance(argument, Memory):
             place = places.get(id(argument))
             return pointer_text(m[2], argument) if place is None else f"mov.b64 {m[2]}, {place};"
+        if isinstance(argument, Moving):
+            return _loaded(m[2], m[1], argument)
         return _constant(m[2], m[1], argument.raw)
 
     text = _LOAD.sub(load, entry.body.replace("$L__", f"$L{i}__"))
@@ -61,7 +63,8 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
             raise EntryError(f"it uses the address of {s.name} in a way of its own")
     for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
         text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")
-        text = text.replace(f"%ntid.{axis}", str(n)).replace(f"%nctaid.{axis}", str(g))
+        text = text.replace(f"%ntid.{axis}", str(n))
+        text = text.replace(f"%nctaid.{axis}", str(g) if step.counts < 0 else f"%my_n{axis}")
     if _OTHER_PLACE.search(text):
         raise EntryError("it reads its place in the grid in a way of its own")
     text = text.replace("__local_depot", f"linked_depot{i}_")
@@ -70,6 +73,13 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
     text = re.sub(r"\bret;", f"bra ONE_NEXT_{i};", text)
     # What another group wrote in this launch must not come from the cache for what nobody writes.
     return text.replace("ld.global.nc.", "ld.global.")
+
+
+def _loaded(register: str, kind: str, argument: Moving) -> str:
+    """The instruction that loads a number of this run from the table of those."""
+    if argument.nbytes != _SIZE.get(kind, 0):
+        raise EntryError(f"a number of {argument.nbytes} bytes is read as {kind}")
+    return f"ld.global.{kind} {register}, [%one_table+{argument.at}];"
 
 
 def _constant(register: str, kind: str, raw: bytes) -> str:

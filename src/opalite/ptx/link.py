@@ -1,11 +1,11 @@
 """One kernel of PTX that computes launches in turn: all its groups walk from step to step, and meet between two steps
 of which one needs the other.
 
-Numbers that a launch is given become constants, by which the driver's compiler divides faster; memory stays a
-parameter. Steps that differ in their memory alone share their code: instructions that run for the first time come from
-far away. A group of the linked kernel has *seats*: work-groups of a step side by side, each with a barrier and shared
-memory of its own. No more groups may run than the device holds at once, and who waits in vain for another says so and
-leaves, as all the others then do.
+Numbers that a launch is given become constants, by which the driver's compiler divides faster, but for those that are
+others in each run, which are read from a table; memory stays a parameter. Steps that differ in their memory alone share
+their code: instructions that run for the first time come from far away. A group of the linked kernel has *seats*:
+work-groups of a step side by side, each with a barrier and shared memory of its own. No more groups may run than the
+device holds at once, and who waits in vain for another says so and leaves, as all the others then do.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def seats_of(step: LinkedStep, shape: Shape) -> int:
 
 
 def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str) -> str:
-    """The program of kernel NAME, whose parameters are `params` pointers and the memory where groups meet.
+    """The program of kernel NAME, whose parameters are `params` pointers, the table of numbers that move, if any does,
+    and the memory where groups meet.
 
     waits: of each step, whether it needs one since the last that waited. head: what a program's text begins with.
     """
@@ -86,11 +87,14 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
             parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n")
             parts.extend(_shared(step, i, shape, users))
         begun = (begun + math.prod(step.groups)) % shape.groups
+    moves = any(step.moves for step in steps)
     pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
     return _PROGRAM.format(
         head=head,
         name=NAME,
-        params="".join(f"\t.param .u64 .ptr .global .align 1 linked_{j},\n" for j in range(params)),
+        params="".join(f"\t.param .u64 .ptr .global .align 1 linked_{j},\n" for j in range(params))
+        + ("\t.param .u64 .ptr .global .align 8 linked_table,\n" if moves else ""),
+        table="\tld.param.u64 %one_table, [linked_table];\n" if moves else "",
         threads=shape.threads,
         pool=max(pool, 16),
         held="".join(f"\t.reg .b64 %one_at{j};\n" for j in range(held)),
@@ -120,12 +124,12 @@ _PROGRAM = """{head}
 .minnctapersm 1
 {{
 	.reg .b32 %one_tid, %one_cta, %one_late, %one_looks, %one_seen, %one_zero, %one_use;
-	.reg .b64 %one_sync;
+	.reg .b64 %one_sync, %one_table;
 	.reg .pred %one_first, %one_failed, %one_q;
 {held}	mov.u32 %one_tid, %tid.x;
 	mov.u32 %one_cta, %ctaid.x;
 	ld.param.u64 %one_sync, [linked_sync];
-	setp.eq.u32 %one_first, %one_tid, 0;
+{table}	setp.eq.u32 %one_first, %one_tid, 0;
 {body}{leave}
 ONE_END:
 	ret;
@@ -172,6 +176,7 @@ _LEAVE = f"""	bar.sync 0;
 
 _BLOCK = """{{ // step {i}
 	.reg .b32 %my_seat, %my_item, %my_tx, %my_ty, %my_tz, %my_gx, %my_gy, %my_gz, %my_v, %my_at, %my_bar;
+	.reg .b32 %my_nx, %my_ny, %my_nz, %my_total;
 	.reg .b64 %my_at64;
 	.reg .pred %my_p;
 {begin}
@@ -190,29 +195,35 @@ ONE_DONE_{i}:
 def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[str]) -> str:
     """A step's code. begun: of which groups the steps beside it keep busy. memory: as body_text takes it."""
     items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
-    leave = [f"setp.ge.u32 %my_p, %my_v, {total};", f"@%my_p bra ONE_DONE_{i};"]
-    begin = ["mov.u32 %my_seat, 0;"]
+    moves, sizes = step.counts >= 0, [str(n) for n in step.groups]
+    begin, end = [], str(total)
+    if moves:
+        sizes, end = ["%my_nx", "%my_ny", "%my_nz"], "%my_total"
+        begin += [f"ld.global.u32 {n}, [%one_table+{step.counts + 4 * k}];" for k, n in enumerate(sizes)]
+        begin += ["mul.lo.u32 %my_total, %my_nx, %my_ny;", "mul.lo.u32 %my_total, %my_total, %my_nz;"]
+    leave = [f"setp.ge.u32 %my_p, %my_v, {end};", f"@%my_p bra ONE_DONE_{i};"]
+    begin += ["mov.u32 %my_seat, 0;"]
     if items < shape.threads:
-        begin = [f"div.u32 %my_seat, %one_tid, {items};", f"setp.ge.u32 %my_p, %my_seat, {seats};"]
+        begin[-1:] = [f"div.u32 %my_seat, %one_tid, {items};", f"setp.ge.u32 %my_p, %my_seat, {seats};"]
         begin += [f"@%my_p bra ONE_DONE_{i};"]
     begin += ["mov.u32 %my_v, %one_cta;"]
     if begun:
         begin += [f"add.u32 %my_v, %my_v, {shape.groups - begun};", f"rem.u32 %my_v, %my_v, {shape.groups};"]
     begin += [f"mad.lo.u32 %my_v, %my_seat, {shape.groups}, %my_v;", *leave]
     begin += [f"mul.lo.u32 %my_at, %my_seat, {items};", "sub.u32 %my_item, %one_tid, %my_at;"]
-    begin += _divided("%my_item", ("%my_tx", "%my_ty", "%my_tz"), step.group)
+    begin += _divided("%my_item", ("%my_tx", "%my_ty", "%my_tz"), [str(n) for n in step.group])
     if items < WARP and step.entry.meets:  # a part of a warp, told by a bit for each of its threads
         begin += [f"and.b32 %my_bar, %my_at, {WARP - 1};", f"shl.b32 %my_bar, {(1 << items) - 1}, %my_bar;"]
     else:
         begin += ["add.u32 %my_bar, %my_seat, 1;"]
     begin += [f"mul.lo.u32 %my_at, %my_seat, {room};", "cvt.u64.u32 %my_at64, %my_at;"]
     again = []
-    if total > seats * shape.groups:
+    if moves or total > seats * shape.groups:
         again = [f"add.u32 %my_v, %my_v, {seats * shape.groups};", *leave]
         if room:
             again += [barrier(items)]
         again += [f"bra ONE_AGAIN_{i};"]
-    numbers = _divided("%my_v", ("%my_gx", "%my_gy", "%my_gz"), step.groups)
+    numbers = _divided("%my_v", ("%my_gx", "%my_gy", "%my_gz"), sizes)
     begin, numbers, again = (["\t" + line for line in lines] for lines in (begin, numbers, again))
     return _BLOCK.format(
         i=i,
@@ -223,14 +234,14 @@ def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[s
     )
 
 
-def _divided(number: str, names: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    """Instructions that take a number apart into places along x, y and z."""
+def _divided(number: str, names: Sequence[str], sizes: Sequence[str]) -> list[str]:
+    """Instructions that take a number apart into places along x, y and z, of which there are `sizes`, or registers."""
     nx, ny, nz = sizes
     x, y, z = names
-    if ny * nz == 1:
+    if ny == nz == "1":
         return [f"mov.u32 {x}, {number};", f"mov.u32 {y}, 0;", f"mov.u32 {z}, 0;"]
     found = [f"rem.u32 {x}, {number}, {nx};", f"div.u32 {y}, {number}, {nx};"]
-    if nz == 1:
+    if nz == "1":
         return [*found, f"mov.u32 {z}, 0;"]
     return [*found, f"div.u32 {z}, {y}, {ny};", f"rem.u32 {y}, {y}, {ny};"]
 

@@ -23,6 +23,14 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Moving:
+    """An argument that is another number in each run: `nbytes` of them, at byte `at` of the table of such numbers."""
+
+    at: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Memory:
     """An argument that is bytes `first` to `last` of memory `whole`, parameter number `param` of the linked kernel."""
 
@@ -34,12 +42,19 @@ class Memory:
 
 @dataclass(frozen=True)
 class LinkedStep:
-    """groups, group: work-groups and work-items of one along x, y and z."""
+    """groups, group: work-groups and work-items of one along x, y and z. counts: byte of the table of numbers that move
+    where those of the work-groups stand, three of 32 bits; -1 where they are always `groups`."""
 
     entry: Entry
-    args: tuple[Number | Memory, ...]
+    args: tuple[Number | Moving | Memory, ...]
     groups: tuple[int, int, int]
     group: tuple[int, int, int]
+    counts: int = -1
+
+    @property
+    def moves(self) -> bool:
+        """Whether a number of it is another in each run."""
+        return self.counts >= 0 or any(isinstance(a, Moving) for a in self.args)
 
 
 def misfit(step: LinkedStep) -> str:
@@ -60,7 +75,8 @@ def memory_of(step: LinkedStep) -> list[Memory]:
 
 def shape_of(step: LinkedStep) -> object:
     """All of a step but its memory: what its code depends on."""
-    return step.entry, tuple(None if isinstance(a, Memory) else a for a in step.args), step.groups, step.group
+    args = tuple(None if isinstance(a, Memory) else a for a in step.args)
+    return step.entry, args, step.groups, step.group, step.counts
 
 
 @lru_cache(maxsize=1024)

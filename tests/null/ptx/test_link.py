@@ -16,7 +16,7 @@ import pytest
 
 from opalite.ptx.entry import EntryError, find_entry
 from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
-from opalite.ptx.steps import LinkedStep, Memory, Number, find_waits, misfit
+from opalite.ptx.steps import LinkedStep, Memory, Moving, Number, find_waits, misfit
 
 from ...helpers.ptx_kernels import HEAD, SCALE, turn
 from ...helpers.ptx_machine import Machine
@@ -130,6 +130,38 @@ def test_memory_from_an_offset_on(times: int) -> None:
     for i in range(times):
         want[n * (i + 1) : n * (i + 2)] = want[n * i : n * (i + 1)] * np.float32(2)
     np.testing.assert_array_equal(after[0], want)
+
+
+TABLE = BASE * 100
+
+
+@pytest.mark.parametrize("items", [32, 96, 7])
+@pytest.mark.parametrize("n", [0, 1, 300, N])
+def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
+    """Of arguments and of work-groups; what is linked is for the largest."""
+    x, factor, shape = noise(), np.float32(1.5), Shape(groups=3, threads=96)
+    entry, most = find_entry(SCALE, "scale"), (math.ceil(N / items), 1, 1)
+    numbers = (Moving(8, 4), Moving(0, 4))
+    steps = [LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), counts=16) for a, b in ((0, 1), (1, 2))]
+    assert all(s.moves for s in steps)
+    text = link(steps, 3, shape, find_waits(steps), HEAD)
+    assert text.count("// step") == 1, "steps that differ in their memory alone share code"
+    memory: dict[Any, Any] = {TABLE: n, TABLE + 8: factor}
+    memory |= {TABLE + 16 + 4 * k: count for k, count in enumerate((math.ceil(n / items), 1, 1))}
+    buffers = [x, np.zeros_like(x), np.zeros_like(x)]
+    for b, array in enumerate(buffers):
+        memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
+    params = {f"linked_{b}": BASE * (b + 1) for b in range(3)} | {"linked_sync": SYNC, "linked_table": TABLE}
+    Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups)
+    got = np.array([memory[BASE * 3 + 4 * i] for i in range(N)], np.float32)
+    np.testing.assert_array_equal(got, np.where(np.arange(N) < n, x * factor * factor, 0))
+
+
+def test_a_number_that_is_read_as_something_else() -> None:
+    entry = find_entry(SCALE, "scale")
+    step = LinkedStep(entry, (*_memory(0, 1), Moving(0, 8), Moving(8, 4)), (1, 1, 1), (32, 1, 1))
+    with pytest.raises(EntryError, match="8 bytes is read as f32"):
+        link([step], 2, SHAPE, [False], HEAD)
 
 
 def test_a_group_that_does_not_come() -> None:

@@ -36,6 +36,7 @@ from .host_steps import HostRunner, HostSteps
 from .linked import Linked, LinkError, find_places
 from .loop import Loop
 from .loop_builder import Joined, LoopBuilder
+from .number_table import NumberTable
 from .outline import Outline
 from .persistent import PersistentRuns, may_link
 from .phases import Prepared, Recorder
@@ -71,6 +72,7 @@ class Executable:
     launches were not joined. moves: how often what lasts from run to run has come to lie elsewhere. is_twin: it has
     memory of its own beside another's weights and step loops. is_released: it has let go of its memory, so that it does
     not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
+    may_link: whether its launches may be linked.
     """
 
     def __init__(
@@ -158,8 +160,7 @@ class Executable:
         self._draws = Draws(program, self.launches)
         self.is_random = bool(self._draws)
         self._kept[program] = first
-        may_repeat = not self.is_random and not program.reserved  # a run, as linking does when it is tried
-        self._may_link = self._may_join and may_repeat and not self.is_twin and may_link(rt)
+        self.may_link = self._may_join and not (self.is_random or self.is_twin) and may_link(rt)
         self._linked = 0  # sizes
         self._enter(first)
         self.last = self.plain
@@ -282,7 +283,7 @@ class Executable:
         self._loop_builder = sized.builder
         self._repeat = sized.repeat
         self._loop = sized.loop
-        if self._may_link and sized.persistent is None:
+        if self.may_link and sized.persistent is None and not sized.program.reserved:
             sized.persistent = PersistentRuns(sized.prepared, lambda: self.plain, lambda: self._link(sized))
         if sized.rows is not None and (joined := self._poll(sized.builder)) is not None:
             joined.use(sized.rows)
@@ -294,6 +295,14 @@ class Executable:
         self._linked += 1
         places = find_places(sized.program, sized.placed)
         return Linked(self.rt, sized.program, self.launches, self._built, places)
+
+    def link_moving(self, sized: Sized, table: NumberTable, texts: dict[str, Any]) -> Linked:
+        """The launches of a size linked, with numbers of a table that move; called by a thread beside runs.
+
+        texts: linked programs by their text, made for this program where caches lay elsewhere; gets new ones.
+        """
+        places = find_places(sized.program, sized.placed)
+        return Linked(self.rt, sized.program, self.launches, self._built, places, table, texts)
 
     def _set_launches(self) -> None:
         """See to it that the launches have the arguments of the present size."""
@@ -397,7 +406,7 @@ class Executable:
             self.runs_apart += 1
             builder = self._loop_builder
             if builder.is_idle or not self._join():
-                found = self._now.persistent
+                found = None if self.program.reserved else self._now.persistent  # those of MovingRuns read its table
                 return self.plain if found is None else found.pick(hosts, is_plain and not self.exchange.is_bound)
         assert self._loop is not None
         if is_plain and self._repeat is not None:

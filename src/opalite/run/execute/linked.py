@@ -18,11 +18,12 @@ from ...cl.launch import PreparedLaunch
 from ...cl.ptx import assemble, ptx_of
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
-from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
 from ...ptx.entry import EntryError, find_entry
 from ...ptx.link import NAME, SYNC_BYTES, Shape, head_of, link, refusal
-from ...ptx.steps import LinkedStep, Memory, Number, find_waits, misfit
+from ...ptx.steps import LinkedStep, Memory, Moving, Number, find_waits, misfit
 from ...ptx.writes import written
+from .number_table import NumberTable
 from .outline import steps_outside
 from .slot_memory import Placed
 
@@ -32,6 +33,8 @@ MOST_STEPS, MOST_PARAMS = 100, 400
 """Of one linked kernel, for the time that it takes to compile, and for the parameters that a launch may have."""
 LEAST_STEPS = 2
 _SPOILED = 0x5A
+MOST_LASTING = 1 << 30
+"""Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
 
 
 class LinkError(OpaliteError):
@@ -60,12 +63,20 @@ class Linked:
         prepared: Mapping[int, PreparedLaunch],
         built: Sequence[Any],
         places: Places,
+        table: NumberTable | None = None,
+        linked: dict[str, Any] | None = None,
     ) -> None:
         """prepared: launches by number of their step, with the grids that are used. built: programs by source.
 
+        table: of numbers that move. linked: programs by their text, of earlier ones of this kind; gets new ones.
         LinkError if there is nothing to link.
         """
-        self._rt = rt
+        self._rt, self._table, self._made = rt, table, {} if linked is None else linked
+        kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
+        # A program for longer caches than there is memory for says how much those would take.
+        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        if sum(p.last - p.first for p in self._lasting) > MOST_LASTING:
+            raise LinkError(f"caches of more than {MOST_LASTING} bytes are too many to try it on")
         self.shape = Shape(rt.info.compute_units, THREADS)
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
@@ -97,7 +108,7 @@ class Linked:
         for i, step in enumerate(program.steps):
             if i in moved or (isinstance(step, LaunchStep) and 0 in step.grid):
                 continue
-            linked = self._linked_step(step, prepared.get(i), built, places, texts)
+            linked = self._linked_step(i, step, prepared.get(i), built, places, texts)
             if linked is None:
                 found.append([])
                 continue
@@ -112,6 +123,7 @@ class Linked:
 
     def _linked_step(
         self,
+        number: int,
         step: Step,
         launch: PreparedLaunch | None,
         built: Sequence[Any],
@@ -128,12 +140,15 @@ class Linked:
             return None
         try:
             entry = find_entry(texts[step.source], step.entry)
-            if launch.group is None:
+            moving = {} if self._table is None else self._table.args
+            args = tuple(moving.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
+            counts = -1 if self._table is None else self._table.counts.get(number, -1)
+            sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step that of the largest
+            if sized.group is None:
                 raise EntryError("the driver chooses its work-group")
-            group = (*launch.group, 1, 1)[:3]
-            groups = tuple(n // g for n, g in zip((*launch.grid, 1, 1)[:3], group, strict=True))
-            args = tuple(_argument(a, places) for a in step.args)
-            found = LinkedStep(entry, args, groups, group)  # type: ignore[arg-type]
+            group = (*sized.group, 1, 1)[:3]
+            groups = tuple(n // g for n, g in zip((*sized.grid, 1, 1)[:3], group, strict=True))
+            found = LinkedStep(entry, args, groups, group, counts)  # type: ignore[arg-type]
             reason = misfit(found) or refusal(found, self.shape)
             if not reason:
                 return found
@@ -150,7 +165,7 @@ class Linked:
         for i, step in stretch:
             given = program.steps[i]
             assert isinstance(given, LaunchStep)
-            args: list[Number | Memory] = []
+            args: list[Number | Moving | Memory] = []
             for a, known in zip(given.args, step.args, strict=True):
                 if isinstance(a, SlotArg) and isinstance(known, Memory):
                     place = places[a.slot]
@@ -159,7 +174,7 @@ class Linked:
                     if step.entry.params[len(args)].name in written(step.entry):
                         self._written[a.slot] = place
                 args.append(known)
-            steps.append(LinkedStep(step.entry, tuple(args), step.groups, step.group))
+            steps.append(LinkedStep(step.entry, tuple(args), step.groups, step.group, step.counts))
         try:
             text = link(steps, len(memory), self.shape, find_waits(steps), head)
         except EntryError as e:
@@ -168,9 +183,11 @@ class Linked:
         rt.fill(sync, 0, SYNC_BYTES)
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
         label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
-        launch = rt.prepare(
-            assemble(rt.context, rt.device, text), NAME, [*memory.values(), sync], (items,), (threads,), label
-        )
+        if text not in self._made:
+            self._made[text] = assemble(rt.context, rt.device, text)
+        numbers = [self._table.buffer] if self._table is not None and any(s.moves for s in steps) else []
+        pointers = [*memory.values(), *numbers, sync]
+        launch = rt.prepare(self._made[text], NAME, pointers, (items,), (threads,), label)
         self._syncs.append(sync)
         self.launches[stretch[0][0]] = [launch]
         self.launches.update((i, []) for i, _ in stretch[1:])
@@ -178,10 +195,25 @@ class Linked:
         self.steps += len(stretch)
 
     def spoil(self) -> None:
-        """Fill the memory that steps write, so that what a run leaves out is not there from the one before."""
+        """Fill the memory that steps write, so that what a run leaves out is not there from the one before; not what
+        lasts."""
+        lasting = {(id(p.whole), p.first) for p in self._lasting}
         for place in self._written.values():
-            self._rt.fill(place.whole, _SPOILED, place.last - place.first, place.first)
+            if (id(place.whole), place.first) not in lasting:
+                self._rt.fill(place.whole, _SPOILED, place.last - place.first, place.first)
         self._rt.finish()
+
+    def lasting(self) -> list[Any]:
+        """What lies in memory that lasts from run to run."""
+        found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
+        for place, array in zip(self._lasting, found, strict=True):
+            self._rt.read(place.whole, array, place.first)
+        return found
+
+    def put_back(self, lasting: Sequence[Any]) -> None:
+        """Have there what `lasting` gave."""
+        for place, array in zip(self._lasting, lasting, strict=True):
+            self._rt.write(place.whole, array, place.first)
 
     def ask(self) -> None:
         """Have it read, behind the launches of a run, whether somebody waited in vain."""

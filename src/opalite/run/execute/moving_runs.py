@@ -19,6 +19,8 @@ from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...pocl.loop.step_rows import StepRows
 from .exchange import Target
 from .loop import Loop
+from .number_table import NumberTable
+from .persistent import PersistentRuns
 from .phases import Phase
 from .queue import Queue
 from .trace import RunTrace
@@ -49,6 +51,8 @@ class MovingRuns:
         self._made_for: tuple[Sized, int] | None = None  # what the following was made for, and where that lay
         self._loop: _LoopRuns | None = None
         self._launches: _LaunchRuns | None = None
+        self._linked: _LinkedRuns | None = None
+        self._texts: dict[str, Any] = {}  # linked programs
 
     def run(
         self, values: Values, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None
@@ -72,16 +76,27 @@ class MovingRuns:
             kept = executable.bind(still, feeds)
         if not kept and self._loop is None and (joined := executable.poll_loop()) is not None:
             self._loop = _LoopRuns(executable, moving, joined)
-        runs: _LaunchRuns | _LoopRuns | None = None if kept else self._loop
-        if runs is None:
-            runs = self._launches = self._launches or _LaunchRuns(executable, moving)
-        runs.set(values)
         hosts = sized.blank.copy()
         for number, value in zip(sized.inputs, feeds, strict=True):
             hosts[number] = value
-        trace = runs.queue.run(hosts, kept)
+        runs: _LaunchRuns | _LoopRuns | None = None if kept else self._loop
+        if runs is not None:
+            runs.set(values)
+            trace = runs.queue.run(hosts, kept)
+        else:
+            trace = self._run_apart(values, hosts, kept)
         trace.tier = executable.tier
         return [hosts[n] for n in sized.outputs], trace
+
+    def _run_apart(self, values: Values, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """A run launch by launch, or of launches that are linked."""
+        executable = self._executable
+        runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
+        if executable.may_link and not kept and not executable.exchange.is_bound:
+            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts)
+            return linked.run(values, hosts)
+        runs.set(values)
+        return runs.queue.run(hosts, kept)
 
     def _follow(self, sized: Sized) -> None:
         """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
@@ -92,7 +107,7 @@ class MovingRuns:
             self._loop = None
         elif self._loop is not None:
             self._loop.lie_anew()
-        self._made_for, self._launches = now, None
+        self._made_for, self._launches, self._linked = now, None, None
 
 
 class _LaunchRuns:
@@ -125,6 +140,38 @@ class _LaunchRuns:
         self._phases.shape(values)
         if changed:
             self._phases.record(executable)
+
+
+class _LinkedRuns:
+    """Launches linked into kernels that read what moves from a table; one by one until there are any, or where they are
+    not faster."""
+
+    def __init__(self, executable: Executable, moving: Moving, launches: _LaunchRuns, texts: dict[str, Any]) -> None:
+        self._moving, self._launches = moving, launches
+        self._table = NumberTable(executable.rt, moving)
+        self._values: Values = ()
+        self._phases: _Phases | None = None  # of linked kernels
+        sized = executable.now
+        self._runs = sized.persistent = PersistentRuns(
+            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, texts)
+        )
+
+    def _plain(self) -> Queue:
+        self._launches.set(self._values)
+        return self._launches.queue
+
+    def run(self, values: Values, hosts: list[Any]) -> RunTrace:
+        """A run with `values`, on arrays and for arrays."""
+        self._values = values
+        if not self._table.write(values):
+            return self._plain().run(hosts, {})
+        strategy = self._runs.pick(hosts, True)
+        persistent = self._runs.persistent
+        if persistent is not None:
+            if self._phases is None:
+                self._phases = _Phases(persistent, self._moving)
+            self._phases.shape(values)
+        return strategy.run(hosts, {})
 
 
 class _LoopRuns:

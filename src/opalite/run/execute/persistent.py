@@ -41,7 +41,13 @@ class Kernels(Protocol):
     steps: int
 
     def spoil(self) -> None:
-        """Fill the memory that they write."""
+        """Fill the memory that they write and that does not last."""
+
+    def lasting(self) -> list[Any]:
+        """What lies in memory that lasts from run to run."""
+
+    def put_back(self, lasting: Sequence[Any]) -> None:
+        """Have there what `lasting` gave."""
 
     def ask(self) -> None:
         """Have it read whether somebody waited in vain."""
@@ -105,16 +111,13 @@ class PersistentRuns:
 
     def pick(self, hosts: Sequence[Any], is_plain: bool) -> Strategy:
         """How this run goes. is_plain: arrays come, arrays are wanted, and nothing else is bound."""
-        plain = self._plain()
-        if self.why:
-            return plain
-        if self._is_chosen:
-            assert self._persistent is not None
+        if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
-                return plain
-            return self._persistent if self._prepared.exchange.is_held(hosts) else plain
-        if not is_plain:
+            elif self._prepared.exchange.is_held(hosts):
+                return self._persistent
+        plain = self._plain()
+        if self.why or self._is_chosen or not is_plain:
             return plain
         if not self._is_made():
             is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
@@ -124,6 +127,11 @@ class PersistentRuns:
             return _Trial(self, plain, self._persistent)
         which = len(self._times[0]) > len(self._times[1])
         return _Timed(self, self._persistent if which else plain, self._times[which])
+
+    @property
+    def persistent(self) -> Persistent | None:
+        """The strategy of linked kernels, once they are made and until they are given up."""
+        return self._persistent
 
     @property
     def best(self) -> Strategy:
@@ -215,15 +223,23 @@ class _Trial:
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
         again = list(hosts)
+        kernels = self._persistent.kernels
+        before = kernels.lasting()
         trace = self._plain.run(hosts, kept)
+        after = kernels.lasting()
         try:
-            self._persistent.kernels.spoil()
+            kernels.put_back(before)
+            kernels.spoil()
             self._persistent.run(again, kept)
         except OpaliteError as e:
+            kernels.put_back(after)
             self._runs.tried(f"the linked kernel does not run: {e}")
             return trace
         outputs = [p.host for p in self._plain.prepared.program.outputs]
-        differ = [i for i in outputs if hosts[i].tobytes() != again[i].tobytes()]
+        now = [again[i] for i in outputs] + kernels.lasting()
+        differ = any(a.tobytes() != b.tobytes() for a, b in zip([hosts[i] for i in outputs] + after, now, strict=True))
+        if differ:
+            kernels.put_back(after)
         why = "linked kernels gave results of other bits than plain launches" if differ else ""
         self._runs.tried(self._persistent.failure or why)
         return trace

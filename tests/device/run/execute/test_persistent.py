@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import opalite
@@ -17,9 +18,10 @@ from opalite.cl.launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.plan.program import Storage
 from opalite.run.execute import executable, linked, persistent
-from opalite.run.execute.linked import LinkError
+from opalite.run.execute.linked import LinkError, Place
+from opalite.run.execute.number_table import NumberTable
 
-from ....helpers.decoders import Decoder
+from ....helpers.decoders import KINDS, Decoder, feeds_of
 from ....helpers.small_models import classifier, noise
 
 X = {"x": noise(1, 3, 8, 8)}
@@ -38,10 +40,18 @@ class Double:
     refuses = ""
 
     def __init__(
-        self, rt: Runtime, program: Any, prepared: Mapping[int, PreparedLaunch], built: Any, places: Any
+        self,
+        rt: Runtime,
+        program: Any,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Any,
+        places: Any,
+        table: NumberTable | None = None,
+        linked: Any = None,
     ) -> None:
         if self.refuses:
             raise LinkError(self.refuses)
+        self.program, self.prepared, self.table = program, prepared, table
         self.launches = {i: [launch] for i, launch in prepared.items()}
         if self.forgets:
             self.launches[max(self.launches)] = []
@@ -51,7 +61,38 @@ class Double:
         self.made.append(self)
 
         self._rt = rt
-        self._memory = [places[s.id] for s in program.slots if s.storage is not Storage.STATIC and s.image is None]
+        buffers = [s for s in program.slots if s.image is None]
+        lasting = [s for s in buffers if s.storage is Storage.RESERVED]
+        kept = [places[s.id] for s in lasting]
+        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in lasting]
+
+    def read_table(self) -> None:
+        """Do as kernels do that read their numbers from the table."""
+        table = self.table
+        if table is None:
+            return
+        cells = np.empty(table.buffer.size, np.uint8)
+        self._rt.read(table.buffer, cells)
+        for (step, arg), number in table.args.items():
+            dtype = self.program.steps[step].args[arg].value.dtype
+            assert number.nbytes == dtype.itemsize
+            self.prepared[step].set_arg(arg, cells[number.at : number.at + number.nbytes].view(dtype)[0])
+        for step, at in table.counts.items():
+            launch = self.prepared[step]
+            counts = cells[at : at + 12].view(np.uint32).tolist()
+            launch.group = self.program.steps[step].group
+            launch.grid = tuple(n * g for n, g in zip(counts, launch.group, strict=False))  # type: ignore[arg-type]
+
+    def lasting(self) -> list[Any]:
+        found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
+        for p, array in zip(self._lasting, found, strict=True):
+            self._rt.read(p.whole, array, p.first)
+        return found
+
+    def put_back(self, lasting: list[Any]) -> None:
+        for p, array in zip(self._lasting, lasting, strict=True):
+            self._rt.write(p.whole, array, p.first)
 
     def spoil(self) -> None:
         for place in self._memory:
@@ -76,6 +117,13 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setattr(persistent, "LONG_S", 1e9)
     own = type("OfThisTest", (Double,), {"made": []})
     monkeypatch.setattr(executable, "Linked", own)
+    enqueue = persistent.Persistent._enqueue
+
+    def read_and_enqueue(self: Any, recording: Any) -> bool:
+        self.kernels.read_table()
+        return enqueue(self, self.prepared.rt.record(recording.launches))
+
+    monkeypatch.setattr(persistent.Persistent, "_enqueue", read_and_enqueue)
     return own
 
 
@@ -239,6 +287,50 @@ def test_memory_that_lasts_from_run_to_run_is_left_alone(open_session: Open, dou
         assert session.settle(60)
     assert not state.copies
     np.testing.assert_array_equal(state.arrays()["cache_k"], want)
+
+
+def decode(session: opalite.InferenceSession, steps: int, reserve: int) -> tuple[list[Any], set[str]]:
+    """Logits of some tokens one by one, and the strategies of their runs."""
+    state, logits, strategies = session.state(reserve=reserve), [], set()
+    for i in range(steps):
+        logits.append(state.run(feeds_of("llama", np.array([[7 * i % 97]]), i))[0])
+        trace = session.last_timing
+        assert trace is not None
+        strategies.add(trace.strategy)
+        if i % 10 == 9:
+            session.settle()  # what is linked beside runs
+    return logits, strategies
+
+
+def test_tokens_after_a_cache(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths move from run to run, and caches to larger memory; linked kernels read numbers from a table."""
+    model = KINDS["llama"]()
+    with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:
+        got, strategies = decode(session, 110, 80)
+    assert any(d.table is not None for d in double.made), "what is linked again reads from a table"
+    assert strategies >= {"queue", "persistent"}
+    monkeypatch.setattr(executable, "may_link", lambda rt: False)
+    with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:
+        wanted, strategies = decode(session, 110, 80)
+    assert "persistent" not in strategies
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_step_that_is_left_out_leaves_the_cache_right(rt: Runtime, double: type[Double]) -> None:
+    """The trial of linked kernels, which forget the last launch, finds other results, and puts the cache back."""
+    double.forgets = True
+    model = KINDS["llama"]()
+    with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:
+        got, strategies = decode(session, 60, 80)
+    assert double.made
+    assert "persistent" not in strategies
+    peer = onnxruntime.InferenceSession(model)
+    past = {i.name: np.zeros((1, 2, 0, 16), np.float32) for i in peer.get_inputs() if i.name.startswith("past")}
+    for i, logits in enumerate(got):
+        want, *present = peer.run(None, {**feeds_of("llama", np.array([[7 * i % 97]]), i), **past})
+        past = dict(zip(past, present, strict=True))
+        np.testing.assert_allclose(logits, want, atol=1e-4)
 
 
 def test_on_unless_turned_off(monkeypatch: pytest.MonkeyPatch, rt: Runtime) -> None:

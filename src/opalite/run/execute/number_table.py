@@ -1,0 +1,59 @@
+"""NumberTable: the numbers of a run of MovingRuns in memory of the device, where linked kernels read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...cl.runtime import Runtime
+from ...plan.moving import Moving, Values
+from ...plan.program import LaunchStep
+from ...ptx import steps
+
+_CELL = 8  # bytes of an argument
+_COUNTS = 12  # bytes of numbers of work-groups along x, y and z
+
+
+class NumberTable:
+    """Arguments first, each once, then numbers of work-groups.
+
+    args: by step and place. counts: byte of a step's numbers of work-groups. buffer: the memory.
+    """
+
+    def __init__(self, rt: Runtime, moving: Moving) -> None:
+        self._rt = rt
+        self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in moving.scalars))
+        places = {kind: i * _CELL for i, kind in enumerate(self._kinds)}
+        self.args = {
+            (s.step, s.arg): steps.Moving(places[s.value, s.dtype], np.dtype(s.dtype).itemsize) for s in moving.scalars
+        }
+        self._items = list(dict.fromkeys(moving.items.values()))
+        begin = len(self._kinds) * _CELL
+        self.counts = {i: begin + _COUNTS * self._items.index(made) for i, made in moving.items.items()}
+        groups: dict[Any, Any] = {}
+        for i, made in moving.items.items():
+            step = moving.program.steps[i]
+            assert isinstance(step, LaunchStep)
+            groups[made] = step.group
+        self._groups = [groups[made] for made in self._items]
+        self._bytes = rt.pinned(max(begin + _COUNTS * len(self._items), _CELL))
+        self.buffer = rt.allocate(self._bytes.nbytes)
+
+    def write(self, values: Values) -> bool:
+        """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
+        work-groups have one size. What was launched before must have finished."""
+        cells = self._bytes
+        for i, (number, dtype) in enumerate(self._kinds):
+            raw = np.asarray(values[number], np.dtype(dtype)).reshape(1).view(np.uint8)
+            cells[i * _CELL : i * _CELL + raw.size] = raw
+        at = len(self._kinds) * _CELL
+        for made, group in zip(self._items, self._groups, strict=True):
+            grid, own = made(values)
+            if group is None or (own is not None and own != group):
+                return False
+            counts = [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
+            cells[at : at + _COUNTS] = np.array(counts, np.uint32).view(np.uint8)
+            at += _COUNTS
+        self._rt.write(self.buffer, cells, wait=False)
+        return True
