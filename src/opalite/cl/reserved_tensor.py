@@ -82,6 +82,15 @@ class ReservedTensor:
                     raise OverflowError(f"{stored} does not hold the values of a cache")
         self.stored, self.tensor = stored, made.tensor
 
+    def empty_as(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int) -> bool:
+        """Whether it is memory of its own for such a tensor, none of which counts from now on."""
+        sizes = (*shape[:axis], *shape[axis + 1 :])
+        own = (*self._sizes[: self.axis], *self._sizes[self.axis + 1 :])
+        fits = self.is_own and (own, self.dtype, self.axis, self.capacity) == (sizes, dtype, axis, capacity)
+        if fits:
+            self.length = 0
+        return fits
+
     def follow(self, source: ReservedTensor) -> None:
         """Take the positions that have been added to `source` since this was copied of it."""
         first, self.length = self.length, source.length

@@ -41,6 +41,7 @@ class Caches:
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
         self._larger: dict[str, tuple[ReservedTensor, ReservedTensor]] = {}  # caches, and what takes their place next
+        self._spare: dict[str, ReservedTensor] = {}  # of a sequence that is over
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
@@ -68,7 +69,7 @@ class Caches:
         """The same for another state."""
         other = Caches.__new__(Caches)
         other.__dict__.update(self.__dict__)
-        other._larger = {}
+        other._larger, other._spare = {}, {}
         if not self.refusal:
             other.runs = self.runs.twin()
         return other
@@ -98,8 +99,12 @@ class Caches:
             array = np.asarray(value)
             axis = max(array.ndim - 2, 0) if p.time is None else p.time
             room = array.shape[axis] if p.time is None else held
-            caches[p.past] = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room)
-            caches[p.past].write(array)
+            spare = self._spare.pop(p.past, None)
+            if spare is None or not spare.empty_as(array.shape, array.dtype, axis, room):
+                spare = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room)
+            caches[p.past] = spare
+            if array.size:
+                spare.write(array)
         return caches, {n: v for n, v in past.items() if n not in caches}
 
     def _room(self, given: Mapping[str, Any], values: Sequence[Any], axes: Sequence[int]) -> int:
@@ -142,6 +147,11 @@ class Caches:
     def forget(self) -> None:
         """Caches have been cut: what was copied ahead is no longer theirs."""
         self._larger = {}
+
+    def release(self, values: Mapping[str, Any]) -> None:
+        """A sequence is over: the next one may have its memory."""
+        self.forget()
+        self._spare = {n: v for n, v in values.items() if isinstance(v, ReservedTensor)}
 
     def _grows(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""

@@ -222,7 +222,7 @@ class State:
 
     def reset(self) -> None:
         """As before the first run. What `hold` holds stays."""
-        self._caches.forget()
+        self._caches.release(self._values)
         self._values, self._runs = {}, 0
 
     def truncate(self, length: int) -> None:
