@@ -58,20 +58,20 @@ LINE = 16
 """Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
 many of it are taken."""
 
-CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE")
+CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE", "CAME", "SPARE")
 """Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
 asked for; whether workers should leave; how many have left, for how many ticks / TICKS one looks for the next run
-before it does, and how many may be reading tables."""
+before it does, and how many may be reading tables. Of the present launch: how many CAME, and whether one was SPARE."""
 
 TICKS = 1024
 """Of the processor's clock, in which workers measure how long they stay."""
 
-CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED")
+CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED", "CORE")
 """What a worker that stays is given, an ulong each: where the present TABLE lies and the words of CONTROL, and how many
 workers share a run, 1 where the host walks alone. serve_steps writes CODE, MODE and CLOCK: where the host's function
 lies, how workers round, and the processor's clock. The others are for a run that repeats its steps: how many TRIPS
 there are at most, how many were MADE, where the byte lies that says whether another one follows (0: it does), and where
-the MOVEs between them lie, and how many."""
+the MOVEs between them lie, and how many. CORE is where the host was when it launched workers."""
 
 MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
 """Bytes that the host copies after each trip, an ulong each: where to and from, how many, and by how much both places
@@ -314,6 +314,19 @@ void take_part(global ulong *call, bool leads, uint me) {
     if (leads) __builtin_ia32_ldmxcsr(mode);
     else __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
 }
+// A worker for each core is launched, though the host has one of these: a thread that wakes up on the host's core goes
+// first there, and would take the work from one that wakes up on an idle core. It waits a while for that, and leaves.
+static bool is_spare(global ulong *call, uint workers) {
+    global uint *control = (global uint *)call[WORDS];
+    const bool is_last = __atomic_add_fetch(control + CAME, 1, __ATOMIC_SEQ_CST) == workers;
+    uint at = ~0u;
+    system_call(309, (long)&at, 0, 0); /* getcpu */
+    if ((!is_last && at != call[CORE]) || __atomic_exchange_n(control + SPARE, 1u, __ATOMIC_SEQ_CST)) return false;
+    const long time[2] = {0, 20000};
+    for (uint i = 0; i < 16 && __atomic_load_n(control + CAME, __ATOMIC_ACQUIRE) < workers; ++i) SLEEP(time);
+    __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+    return true;
+}
 // OpenCL C has no pointers to functions, but a variable may bear the function's symbol. PoCL keeps only functions that
 // the kernel calls.
 extern constant uchar code[] __asm__("take_part");
@@ -322,7 +335,7 @@ kernel void serve_steps(global ulong *call, uint tells) {
         call[CODE] = (ulong)code;
         call[MODE] = __builtin_ia32_stmxcsr();
         call[CLOCK] = __builtin_ia32_rdtsc();
-    } else {
+    } else if (!is_spare(call, get_num_groups(0))) {
         take_part(call, false, get_group_id(0) + 1);
     }
 }

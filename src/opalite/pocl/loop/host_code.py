@@ -70,6 +70,12 @@ def find_host_code(address: int) -> HostCode | None:
     return HostCode(address, library) if library else None
 
 
+def current_core() -> int:
+    """The number of the core that the calling thread is on."""
+    core: int = _loader().sched_getcpu()
+    return core
+
+
 @cache
 def _loader() -> Any:
     library = ctypes.CDLL(None)

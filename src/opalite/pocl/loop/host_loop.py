@@ -26,7 +26,7 @@ from ...cl.handles import Queue
 from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...cl.transfer import aligned_bytes
-from .host_code import HostCode
+from .host_code import HostCode, current_core
 from .step_rows import StepRows
 
 Array = np.ndarray[Any, Any]
@@ -58,7 +58,8 @@ class HostLoop:
     ) -> None:
         """The function and the kernel are those of plan/step_text.py.
 
-        code: the host's part of a run, which is given `call`. others: the launch of all other workers.
+        code: the host's part of a run, which is given `call`. others: the launch of a worker for each core, of whom the
+            one that is on the host's is spare.
         call, words: shared with the workers, numbers of 64 and 32 bits; places: in which of them each name lies.
         stay: the word that lets a worker stay for `stay_s`. kept: memory that a run needs.
         """
@@ -69,7 +70,9 @@ class HostLoop:
         self._workers, self._left = places["WORKERS"], places["LEFT"]
         self._stay, self._leave = places["STAY"], places["LEAVE"]
         self._present, self._inside, self._made = places["TABLE"], places["INSIDE"], places["MADE"]
-        self._count = math.prod(others.grid)
+        self._came, self._spare, self._core = places["CAME"], places["SPARE"], places["CORE"]
+        self._launched = math.prod(others.grid)
+        self._count = self._launched - 1  # the host has one of their cores
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = rt.make_queue()
         self._sent = 0
@@ -180,8 +183,10 @@ class HostLoop:
         words[self._stay] = self._ticks if not ends and self._gap_s < self._stay_s else 0
         if words[self._left] == self._sent:
             words[self._leave] = 0  # not before: whoever wanted them to leave waits for it
+            words[self._came] = words[self._spare] = 0
+            self._call[self._core] = current_core()
             self.others.enqueue(self._queue)
-            self._sent = (self._sent + self._count) & 0xFFFFFFFF  # only now: the driver may refuse
+            self._sent = (self._sent + self._launched) & 0xFFFFFFFF  # only now: the driver may refuse
             self._queue.flush()
         if idle is not None:
             idle.leave()  # only now: its threads then find this loop's launch, and need not be woken

@@ -88,7 +88,6 @@ def make_host_loop(
     words: of 32 bits, a cache line each; fields: of 64 bits, side by side; as the program reads them. ticks: of the
     processor's clock, in which it measures time. None where the host cannot call the program's code.
     """
-    others = rt.info.compute_units - 1
     control, call = aligned_bytes(64 * len(words)).view(np.uint32), aligned_bytes(64 * len(fields)).view(np.uint64)
     memory, given = rt.allocator.wrapped(control, writable=True), rt.allocator.wrapped(call, writable=True)
     assert memory is not None, "asked for on a device that does not share memory"
@@ -109,7 +108,7 @@ def make_host_loop(
         return None
     (before_s, before), (after_s, after) = clocks[0], clocks[-1]
     word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
-    serve = rt.prepare(program, "serve_steps", [given, np.uint32(0)], (others,), (1,), label)
+    serve = rt.prepare(program, "serve_steps", [given, np.uint32(0)], (rt.info.compute_units,), (1,), label)
     places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
     return HostLoop(rt, code, serve, call, control, places, word, stay_s, [memory])
 

@@ -97,19 +97,19 @@ class Beside:
         """Inside, a twin of `executable` is the caller's, who resizes it to `program` if need be; None where the run
         should wait for its turn. To be asked when runs have met, by a thread that does not hold the turn.
         """
+        found = self._take(executable, program)
+        if found is None:
+            yield None
+            return
         with building(), short_turns():
-            found = self._take(executable, program)
-            if found is not None:
-                try:
-                    yield found
-                finally:
-                    found.lock.release()
-                    tell_of_waiting()
-                    with self._changed:
-                        self._running -= 1
-                        self._changed.notify_all()
-                return
-        yield None
+            try:
+                yield found
+            finally:
+                found.lock.release()
+                tell_of_waiting()
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
 
     def _take(self, executable: Executable, program: Program) -> Executable | None:
         """A twin, locked, and counted as running."""
@@ -125,7 +125,8 @@ class Beside:
         if found is not None:
             return found
         try:
-            made = executable.twin(program)
+            with building(), short_turns():
+                made = executable.twin(program)
         except BaseException as e:
             with self._changed:
                 self._running -= 1

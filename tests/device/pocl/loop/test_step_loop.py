@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
-from opalite.pocl.loop.host_code import find_host_code
+from opalite.pocl.loop.host_code import current_core, find_host_code
 from opalite.pocl.loop.host_loop import HostLoop, may_stay
 from opalite.run.execute import loop_builder
 from opalite.run.execute.executable import Executable
@@ -314,7 +315,7 @@ def test_a_launch_that_the_driver_refuses_is_told(staying: Runtime, monkeypatch:
     sent = loop._sent
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert loop._sent == sent + loop._count
+    assert loop._sent == sent + loop._launched
 
 
 def test_settle_waits_for_the_loop(linking: Runtime) -> None:
@@ -587,6 +588,34 @@ def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.
     loop.run()
     assert loop._words[loop._leave] == 0
     assert loop._words[loop._left] != loop._sent  # others came
+
+
+def test_the_worker_on_the_core_of_the_host_is_spare(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the host is, as many workers compute as there are other cores."""
+    monkeypatch.setenv("OPALITE_STAY_US", "1")
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    expected, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    loop._joins = True
+    allowed = os.sched_getaffinity(0)
+    try:
+        for core in sorted(allowed) * 3:
+            os.sched_setaffinity(0, {core})
+            assert current_core() == core
+            time.sleep(0.02)  # so that workers do not stay
+            sent = loop._sent
+            for a, b in zip(session.run(None, feeds), expected, strict=True):
+                np.testing.assert_array_equal(a, b)
+            assert loop._sent == sent + staying.info.compute_units
+            end = time.monotonic() + PATIENCE_S
+            while loop._words[loop._left] != loop._sent:
+                assert time.monotonic() < end, "the workers stayed"
+                time.sleep(0.001)
+            assert loop._words[loop._came] == staying.info.compute_units
+            assert loop._words[loop._spare] == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_host_rounds_as_workers_do(staying: Runtime) -> None:
