@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import knobs
-from ..cache.locks import try_lock
 from ..cl.devices import devices
 from ..errors import DeviceError, InputError
+from .shares import Share, take_share
 
 RESOURCE = "opencl"
 _PATIENCE_S = 30.0  # for a device whose last actor is ending
@@ -33,10 +32,10 @@ def resources() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Place:
-    """device: an id for this actor alone, None for the default device. lock: held as long as the actor lives."""
+    """device: an id, None for the default device. share: what the actor has of it, as long as it lives."""
 
     device: str | None
-    lock: int | None = None
+    share: Share | None = None
 
 
 _held: weakref.WeakValueDictionary[str, Place] = weakref.WeakValueDictionary()  # of this process
@@ -45,9 +44,9 @@ _held: weakref.WeakValueDictionary[str, Place] = weakref.WeakValueDictionary()  
 def find_place() -> Place:
     """Where this actor computes, by what Ray has assigned to it.
 
-    With `resources={"opencl": 1}` each actor of a node gets one of its devices for itself; with 1/2, two share one
-    (then all actors of a node should ask for the same part). Without, the default device; `num_gpus` lets a process see
-    only the GPU that Ray chose. On a CPU an actor takes as many threads as Ray has assigned cores.
+    With `resources={"opencl": 1}` each actor of a node gets one of its devices for itself; with 1/2, two share one, or
+    one shares it with two that asked for 1/4. Without, the default device; `num_gpus` lets a process see only the GPU
+    that Ray chose. On a CPU an actor takes as many threads as Ray has assigned cores.
 
     DeviceError if devices were announced that this machine does not have.
     """
@@ -62,7 +61,7 @@ def find_place() -> Place:
         raise InputError(f"an actor computes on one device: ask for {{'{RESOURCE}': 1}} each, got {share:g}")
     place = _held.get(RESOURCE)
     if place is None:
-        place = _held[RESOURCE] = _claim(announced(), share, _lock_folder())
+        place = _held[RESOURCE] = _claim(announced(), share, *_folder_and_node())
     return place
 
 
@@ -78,30 +77,21 @@ def _assigned() -> dict[str, Any]:
     return found
 
 
-def _lock_folder() -> Path:
-    """A folder of this user's for the actors of this node."""
-    node = sys.modules["ray"].get_runtime_context().get_node_id()
+def _folder_and_node() -> tuple[Path, str]:
+    """A folder of this user's for the actors of this machine, and which of its nodes this one is."""
     user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir(), f"opalite-ray-{user}-{node[:16]}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    node: str = sys.modules["ray"].get_runtime_context().get_node_id()
+    return Path(tempfile.gettempdir(), f"opalite-ray-{user}"), node[:16]
 
 
-def _claim(ids: list[str], share: float, folder: Path, patience_s: float = _PATIENCE_S) -> Place:
-    """The first device of which a part of size `share` is free. Its lock ends with the process, however that ends."""
-    parts = int(1 / share + 1e-6)
-    end = time.monotonic() + patience_s
-    while True:
-        for i, device in enumerate(ids):
-            for part in range(parts):
-                lock = try_lock(folder / f"{i}-{part}-{parts}")
-                if lock is not None:
-                    place = Place(device, lock)
-                    weakref.finalize(place, os.close, lock).atexit = False
-                    return place
-        if time.monotonic() > end:
-            raise DeviceError(
-                f"this node has {len(ids)} devices, and all are taken by other actors, though Ray has assigned one "
-                f'here; start it with --resources "$(opalite devices --resources)"'
-            )
-        time.sleep(0.05)
+def _claim(ids: list[str], share: float, folder: Path, node: str, patience_s: float = _PATIENCE_S) -> Place:
+    """The first device that has so much left. It is given back when nobody has the Place, or the process ends."""
+    found = take_share(folder, node, len(ids), share, patience_s if share == 1 else patience_s / 10)
+    if found is None:
+        raise DeviceError(
+            f"this node has {len(ids)} devices, and all are taken by other actors, though Ray has assigned one "
+            f'here; start it with --resources "$(opalite devices --resources)"'
+        )
+    place = Place(ids[found.device], found)
+    weakref.finalize(place, found.give_back)
+    return place

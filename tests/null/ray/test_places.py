@@ -83,12 +83,14 @@ def test_an_actor_has_one_device_for_all_its_predictors(ray: Any) -> None:
 def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from opalite.ray.places import _claim\n"
-        "place = _claim(['a', 'b'], float(sys.argv[1]), pathlib.Path(sys.argv[2]), 0.1)\n"
+        "place = _claim(['a', 'b'], float(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], 0.1)\n"
         "print(place.device, flush=True); sys.stdin.read()"
     )
 
-    def actor(share: float) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", code, str(share), str(tmp_path)]
+    folder = tmp_path / "shares"
+
+    def actor(share: float, node: str = "node-1") -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, str(share), str(folder), node]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def device(process: subprocess.Popen[str]) -> str:
@@ -100,7 +102,9 @@ def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     two = actor(1)
     assert device(two) == "b"
     with pytest.raises(DeviceError, match="all are taken"):
-        places._claim(["a", "b"], 1, tmp_path, 0.0)
+        places._claim(["a", "b"], 1, folder, "node-1", 0.0)
+    other = actor(1, "node-2")
+    assert device(other) == "a"
     one.kill()
     one.wait()
     three = actor(1)
@@ -108,8 +112,31 @@ def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     for process in (two, three):
         process.kill()
         process.wait()
-    found = [places._claim(["a", "b"], 0.5, tmp_path, 0.0) for _ in range(4)]
+    found = [places._claim(["a", "b"], 0.5, folder, "node-1", 0.0) for _ in range(4)]
     assert [p.device for p in found] == ["a", "a", "b", "b"]
+    found.clear()
+    assert [p.name for p in folder.iterdir() if p.name != "guard"] == ["node-2-0-0-10000"]
+    other.communicate("")  # it ends by itself, and is the last
+    assert not folder.exists()
+
+
+def test_parts_of_devices_add_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def claim(share: float) -> places.Place:
+        return places._claim(["a", "b"], share, tmp_path / "shares", "node", 0.0)
+
+    held = [claim(share) for share in (0.5, 1, 0.25, 0.25)]
+    assert [p.device for p in held] == ["a", "b", "a", "a"]
+    with pytest.raises(DeviceError, match="all are taken"):
+        claim(1)
+    del held[1]
+    thirds = [claim(1 / 3) for _ in range(3)]
+    assert [p.device for p in thirds] == ["b", "b", "b"]
+    del held[0], thirds[:]
+    unequal = [claim(0.6), claim(0.4)]
+    assert [p.device for p in unequal] == ["b", "a"]
+    assert not caplog.records
+    assert claim(0.7).device == "b"  # 0.6 of it are taken, and 0.9 of the other
+    assert "ask for a whole part" in caplog.text
 
 
 def test_models_are_paths_bytes_or_references() -> None:
