@@ -12,11 +12,13 @@ import os
 import select
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 Message = dict[str, Any]
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD = struct.Struct("<II")
 _AT_ONCE = 1 << 16
 _MOST_FDS = 8
@@ -56,7 +58,7 @@ class Frames:
 
 
 def _framed(message: Message, count: int) -> bytes:
-    text = json.dumps(message, separators=(",", ":")).encode()
+    text = _encode(message).encode()
     return _HEAD.pack(len(text), count) + text
 
 
@@ -66,32 +68,36 @@ def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
 
 
 class WorkerChannel:
-    """The worker's end, which waits."""
+    """The worker's end, which waits. Several threads may use it: each message goes to one of them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._frames = sock, Frames()
+        self._receiving, self._sending = threading.RLock(), threading.Lock()
 
     def receive(self) -> tuple[Message, list[int]]:
         """The next message. EOFError when the server is gone."""
-        while (found := self._frames.next()) is None:
-            data, fds = _receive(self._sock)
-            if not data:
-                raise EOFError
-            self._frames.feed(data, fds)
-        return found
+        with self._receiving:
+            while (found := self._frames.next()) is None:
+                data, fds = _receive(self._sock)
+                if not data:
+                    raise EOFError
+                self._frames.feed(data, fds)
+            return found
 
     def waiting(self) -> tuple[Message, list[int]] | None:
         """A message that is there already."""
-        found = self._frames.next()
-        if found is None and select.select([self._sock], [], [], 0)[0]:
-            found = self.receive()
-        return found
+        with self._receiving:
+            found = self._frames.next()
+            if found is None and select.select([self._sock], [], [], 0)[0]:
+                found = self.receive()
+            return found
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send, and wait until the server has room for it."""
         data = memoryview(_framed(message, len(fds)))
-        sent = socket.send_fds(self._sock, [data], list(fds)) if fds else 0
-        self._sock.sendall(data[sent:])
+        with self._sending:
+            sent = socket.send_fds(self._sock, [data], list(fds)) if fds else 0
+            self._sock.sendall(data[sent:])
 
 
 class ServerChannel:

@@ -43,7 +43,7 @@ class Employer(Protocol):
     def opening(self, place: Place, quickly: bool) -> Message:
         """What a worker is told to open; quickly: it replaces one that was lost."""
 
-    def hire(self, worker: WorkerProcess, told: Message) -> None:
+    def hire(self, worker: WorkerProcess, place: Place, told: Message) -> None:
         """A worker has opened the model, of which it tells. A ServeError sends it away."""
 
     def despair(self, failure: ServeError) -> None:
@@ -57,14 +57,13 @@ class Crew:
         self,
         employer: Employer,
         places: Sequence[Place],
-        depth: int,
         timeout_s: float,
         watchers: Watchers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
-        """places: one for each worker. depth: batches that a worker holds. timeout_s: for a start."""
+        """places: one for each worker. timeout_s: for a start."""
         self.ready: dict[WorkerProcess, str] = {}
-        self._employer, self._places, self._depth, self._timeout_s = employer, places, depth, timeout_s
+        self._employer, self._places, self._timeout_s = employer, places, timeout_s
         self._watchers, self._new_process = watchers, new_process
         self._all: dict[WorkerProcess, str] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -141,9 +140,9 @@ class Crew:
         employer = self._employer
         try:
             opening = employer.opening(place, quickly)
-            told = await worker.open(opening, employer.version, self._depth, self._timeout_s)
+            told = await worker.open(opening, employer.version, self._timeout_s)
             self.ready[worker] = self._all[worker] = told["device"]
-            employer.hire(worker, told)
+            employer.hire(worker, place, told)
         except BaseException:
             self._all.pop(worker, None)
             self.ready.pop(worker, None)

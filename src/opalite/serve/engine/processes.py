@@ -97,13 +97,12 @@ class WorkerProcess:
         self._number = 0
         self._reaper: asyncio.Future[int] | None = None
 
-    async def open(self, what: Message, version: str, depth: int, timeout_s: float) -> Message:
-        """Have it open a model, of which `version` is told in responses. depth: batches that it may hold.
+    async def open(self, what: Message, version: str, timeout_s: float) -> Message:
+        """Have it open a model, of which `version` is told in responses.
 
         Returns what the worker tells of the model. Raises what it failed by, NotReady when it took too long.
         """
         self.version = version
-        self._slots = [_Slot(n) for n in range(depth)]
         self._channel.send({"op": "open", **what})
         try:
             async with asyncio.timeout(timeout_s):
@@ -113,6 +112,7 @@ class WorkerProcess:
             raise NotReady(f"the worker was not ready within {timeout_s:.0f} s") from None
         if message["op"] == "failed":
             raise _failure_of(message)
+        self._slots = [_Slot(n) for n in range(message["holds"])]
         return message
 
     @property

@@ -24,9 +24,6 @@ from .repository import Source
 from .tally import Tally, parts_of
 from .watcher import RequestTrace, Watchers
 
-_DEPTH = 2
-"""Batches that a worker holds, so that it need not wait for the next one."""
-
 _MOST = 4
 """Rows of a batch, where nobody says: as Triton has it."""
 
@@ -52,14 +49,14 @@ class ServedVersion:
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._watchers = settings, watchers
         places = places_on(devices, config.instances or settings.instances)
-        depth = 1 if self.is_text else _DEPTH
-        self._crew = Crew(self, places, depth, settings.start_timeout_s, watchers, new_process)
+        self._crew = Crew(self, places, settings.start_timeout_s, watchers, new_process)
         self._queue: RequestQueue
         self._checker: Checker
         self._held = 0  # requests in workers
         self._most = _MOST if settings.max_batch_size is None else settings.max_batch_size
         # Whether rows are like runs of their own, and whether a batch takes less time than they do.
         self._joins = self._gains = False
+        self._at_once: dict[Place, int] = {}  # runs in a worker, where one has tried
         self._is_arranged = False
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -165,12 +162,13 @@ class ServedVersion:
         if self._stopping or not self.is_ready:
             raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
 
-    def hire(self, worker: WorkerProcess, told: Mapping[str, Any]) -> None:
+    def hire(self, worker: WorkerProcess, place: Place, told: Mapping[str, Any]) -> None:
         """See Employer. The first one says what the model is."""
         if not self.outputs:
             self._take(told)
         self._joins |= told["joins"]
         self._gains |= not told["on_host"]
+        self._at_once[place] = told["at_once"]
         name = told["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
         worker.on_stats = lambda stats: self._watchers.session(self.name, self.version, name, worker.pid, stats)
@@ -209,6 +207,7 @@ class ServedVersion:
             "batches": bool(config.max_batch_size or config.warm_sizes or settings.max_batch_size),
             "share": place.share,
             "quickly": quickly,
+            "at_once": self._at_once.get(place, 0),
             "max_output_bytes": settings.max_output_bytes,
         }
 

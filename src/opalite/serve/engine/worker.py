@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
@@ -28,7 +29,7 @@ _STATS_S = 1.0
 
 
 class Worker:
-    """The loop of a worker."""
+    """The loop of a worker, in as many threads as its model runs at once."""
 
     def __init__(self, channel: WorkerChannel) -> None:
         self._channel = channel
@@ -52,14 +53,23 @@ class Worker:
         gc.collect()
         gc.freeze()
         self._channel.send({"op": "ready", "pid": os.getpid(), "seconds": time.monotonic() - started, **told})
+        others = [threading.Thread(target=self._answer, args=(model,)) for _ in range(told["at_once"] - 1)]
+        for thread in others:
+            thread.start()
+        self._answer(model)
+        for thread in others:
+            thread.join()
+        model.close()
+
+    def _answer(self, model: Served) -> None:
+        """Run what comes until the server is gone."""
         while True:
             try:
                 message, fds = self._channel.receive()
-            except EOFError:
-                model.close()
+                if message["op"] == "run":
+                    self._run(model, message, fds)
+            except (EOFError, OSError):
                 return
-            if message["op"] == "run":
-                self._run(model, message, fds)
 
     def _run(self, model: Served, message: Message, fds: list[int]) -> None:
         started = time.monotonic_ns()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ... import knobs
 from ...run.api.session import InferenceSession
 from ..wire.datatypes import datatype_of_onnx, dtype_of
 from ..wire.failures import Invalid
 from ..wire.messages import Array
+from .at_once import runs_at_once
 
 if TYPE_CHECKING:
     from .channel import Message
@@ -37,7 +37,6 @@ _OPTIONS: dict[str, type] = {
     "chat": bool,
     "system": str,
 }
-_STAY, _LONG_S = "OPALITE_STAY_US", 0.0025
 _DIFFERS = 0.01  # of the largest value: rows of a batch that are not those of single runs
 
 
@@ -83,15 +82,23 @@ def open_served(message: Message) -> Served:
     model = TensorModel(session)
     sizes = message["warm_sizes"] if message["batches"] or not model.is_on_host else [1]
     model.warm_up(sizes, message["joins"], message["quickly"])
+    if message["at_once"]:
+        model.at_once = message["at_once"]
+    elif model.is_on_host and not message["batches"]:
+        model.find_at_once()
     return model
 
 
 def _take_cores(number: int, count: int) -> None:
     """Keep to one of `count` equal parts of the cores that this process may use, if there are as many."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        if count <= len(cores):
-            os.sched_setaffinity(0, cores[number * len(cores) // count : (number + 1) * len(cores) // count])
+    cores = _cores()
+    if hasattr(os, "sched_setaffinity") and count <= len(cores):
+        os.sched_setaffinity(0, cores[number * len(cores) // count : (number + 1) * len(cores) // count])
+
+
+def _cores() -> list[int]:
+    """Those that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 class TensorModel:
@@ -111,6 +118,8 @@ class TensorModel:
         self._datatypes = {name: datatype for name, datatype, _ in self._outputs}
         self._joins = False
         self._until = 0.0  # of the monotonic clock: the end of patience
+        self._tried: dict[str, Array] = {}  # inputs that it has run on
+        self.at_once = 1
 
     @property
     def is_on_host(self) -> bool:
@@ -125,6 +134,8 @@ class TensorModel:
             "device": getattr(device, "id", "host"),
             "joins": self._joins,
             "on_host": self.is_on_host,
+            "at_once": self.at_once,
+            "holds": self.at_once + 1,  # one more, so that it need not wait for the next
         }
 
     def run(
@@ -169,7 +180,7 @@ class TensorModel:
             self._session.run(None, feeds)
             if not quickly:
                 self._settle()
-            self._choose_launches(feeds)
+            self._tried = self._tried or feeds
             if quickly:
                 return True
             started = time.monotonic()
@@ -182,20 +193,10 @@ class TensorModel:
             return False
         return True
 
-    def _choose_launches(self, feeds: Mapping[str, Array]) -> None:
-        """Have the driver's threads do all of longer runs: one that looks out for the next run takes the server's core.
-
-        MobileNetV2 on two cores: 290 answers a second in place of 230. Shorter runs are over before a thread wakes.
-        """
-        if not isinstance(self._session, InferenceSession) or knobs.has_foreign(_STAY):
-            return
-        times = []
-        for _ in range(3):
-            started = time.perf_counter()
-            self._session.run(None, feeds)
-            times.append(time.perf_counter() - started)
-        if min(times) > _LONG_S:
-            knobs.set_foreign(_STAY, "0")
+    def find_at_once(self) -> None:
+        """Try how many runs at once are done fastest, on inputs that have been run before."""
+        if self._tried:
+            self.at_once = runs_at_once(lambda: self._session.run(None, self._tried), len(_cores()))
 
     def _settle(self) -> None:
         if isinstance(self._session, InferenceSession):
@@ -237,6 +238,8 @@ class TextModel:
             "device": self._generator.session.device.id,
             "joins": False,
             "on_host": self._generator.session.device.on_host,
+            "at_once": 1,
+            "holds": 1,
         }
 
     def run(

@@ -61,25 +61,40 @@ def read_config_json(config: Mapping[str, Any], where: str) -> ReadConfig:
 
 
 def config_as_json(message: Any) -> dict[str, Any]:
-    """A ModelConfig message as Triton's HTTP API shows it: names as in the text form, whole numbers as numbers."""
+    """A ModelConfig message as Triton's HTTP API shows it: names as in the text form, whole numbers as numbers, and
+    what was not set with its default (`max_batch_size` 0), messages aside."""
     plain: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    _numbers(plain, message.DESCRIPTOR)
+    _complete(plain, message.DESCRIPTOR)
     return plain
 
 
-def _numbers(plain: dict[str, Any], descriptor: Any) -> None:
-    """Turn 64-bit numbers, which protobuf's JSON writes as texts, into numbers."""
-    for name, value in plain.items():
-        field = descriptor.fields_by_name[name]
+def _complete(plain: dict[str, Any], descriptor: Any) -> None:
+    """Turn 64-bit numbers, which protobuf's JSON writes as texts, into numbers, and add defaults."""
+    for name, field in descriptor.fields_by_name.items():
+        if name not in plain:
+            if not field.has_presence:
+                plain[name] = _default(field)
+            continue
+        value = plain[name]
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"].message_type
             for one in value.values():
-                _numbers(one, inner)
+                _complete(one, inner)
         elif field.message_type is not None:
             for one in value if isinstance(value, list) else [value]:
-                _numbers(one, field.message_type)
+                _complete(one, field.message_type)
         elif field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
             plain[name] = [int(v) for v in value] if isinstance(value, list) else int(value)
+
+
+def _default(field: Any) -> Any:
+    """As JSON has it."""
+    if _is_map(field):
+        return {}
+    value = field.default_value
+    if isinstance(value, list):
+        return []
+    return value if field.enum_type is None else field.enum_type.values_by_number[value].name
 
 
 def _is_map(field: Any) -> bool:

@@ -51,7 +51,7 @@ class Seen:
 
 
 def settings_of(folder: Path, **more: Any) -> ServerSettings:
-    return ServerSettings(repository=folder, session_factory=FACTORY, **more)
+    return ServerSettings(**{"repository": folder, "session_factory": FACTORY, **more})
 
 
 def write(folder: Path, factor: str = "2", name: str = "m", version: int = 1) -> None:

@@ -106,6 +106,8 @@ def test_clients_read_the_models_tensors_without_the_batch() -> None:
     assert told["output"] == [{"name": "y", "data_type": "TYPE_INT64", "dims": [-1]}]
     whole = config_to_json(ModelConfig(), METADATA, decoupled=True)
     assert whole["input"][0]["dims"] == [-1, 3, 8]
+    assert (whole["max_batch_size"], whole["parameters"], whole["model_warmup"]) == (0, {}, [])
+    assert whole["instance_group"] == [{"count": 1, "name": "", "kind": "KIND_AUTO", "gpus": []}]
     assert (whole["backend"], whole["platform"]) == ("opalite", "onnx_opalite")
     assert whole["model_transaction_policy"] == {"decoupled": True}
 
