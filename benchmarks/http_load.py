@@ -57,6 +57,11 @@ class Load:
         """The latency, in seconds, that so large a share of the answers stays below."""
         return float(np.percentile(self.latencies, share * 100)) if self.latencies else float("nan")
 
+    @property
+    def client_share(self) -> float:
+        """The part of the machine's cores that this client took."""
+        return self.cpu_s / self.seconds / len(os.sched_getaffinity(0))
+
     def to_raw(self) -> dict[str, Any]:
         """The figures as JSON has them."""
         return {
@@ -174,28 +179,38 @@ def _wanted(one: Connection) -> int:
     return selectors.EVENT_READ | (selectors.EVENT_WRITE if one.sent < len(one.request) else 0)
 
 
-def request_for(address: str, model: str, key: str = "", batch: int = 1, seed: int = 0) -> bytes:
-    """A request with random inputs of the shapes that the server tells, -1 being `batch` in front and 1 elsewhere."""
+def inputs_for(
+    address: str, model: str, key: str = "", batch: int = 1, seed: int = 0
+) -> list[tuple[str, str, list[int], bytes]]:
+    """Name, datatype, shape and bytes of random inputs of the shapes that the server tells, -1 being `batch` in front
+    and 1 elsewhere."""
     parts = urlsplit(address)
-    headers = {"X-API-Key": key} if key else {}
     asked = http.client.HTTPConnection(parts.hostname or "", parts.port or 8000, timeout=30)
-    asked.request("GET", f"/v2/models/{model}", headers=headers)
+    asked.request("GET", f"/v2/models/{model}", headers={"X-API-Key": key} if key else {})
     metadata = json.loads(asked.getresponse().read())
     asked.close()
     rng = np.random.default_rng(seed)
-    inputs, arrays = [], []
+    found = []
     for told in metadata["inputs"]:
         shape = [(batch if i == 0 else 1) if d < 0 else d for i, d in enumerate(told["shape"])]
         raw = np.asarray(rng.random(shape)).astype(NUMPY[told["datatype"]]).tobytes()
-        arrays.append(raw)
-        described = {"name": told["name"], "shape": shape, "datatype": told["datatype"]}
-        inputs.append({**described, "parameters": {"binary_data_size": len(raw)}})
+        found.append((told["name"], told["datatype"], shape, raw))
+    return found
+
+
+def request_for(address: str, model: str, key: str = "", batch: int = 1, seed: int = 0) -> bytes:
+    """A request with `inputs_for`."""
+    given = inputs_for(address, model, key, batch, seed)
+    inputs = [
+        {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(raw)}}
+        for name, datatype, shape, raw in given
+    ]
     text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", f"Host: {parts.netloc}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", f"Host: {urlsplit(address).netloc}"]
+    lines += [f"X-API-Key: {key}"] if key else []
     lines += [f"Inference-Header-Content-Length: {len(text)}"]
-    lines += [f"Content-Length: {len(text) + sum(map(len, arrays))}", "", ""]
-    return b"".join(("\r\n".join(lines).encode(), text, *arrays))
+    lines += [f"Content-Length: {len(text) + sum(len(raw) for *_, raw in given)}", "", ""]
+    return b"".join(("\r\n".join(lines).encode(), text, *(raw for *_, raw in given)))
 
 
 def resident(pid: int) -> int:
