@@ -219,3 +219,16 @@ def test_tile_parts_of_batches(rt: Runtime) -> None:
     params = dict(zip(kernel.space, (8, 8, 4, 4, 8, 1, 2, 4, 8), strict=True))
     check(rt, kernel, random((2, 1, 19, 131), "float32"), random((3, 131, 36), "float32"), params=params)
     check(rt, kernel, random((3, 7, 131), "float32"), random((131, 36), "float32"), const=True, params=params)
+
+
+@pytest.mark.parametrize("trans_a, trans_b", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("dtype, m", [("float32", 1), ("float32", 5), ("int32", 3)])
+def test_few_rows(rt: Runtime, dtype: str, m: int, trans_a: bool, trans_b: bool) -> None:
+    """Vectors of b, which end with its rows, and single elements; terms and columns are no whole number of turns."""
+    kernel = next(k for k in kernels_for("MatMul") if k.name == "MatmulSkinny")
+    a, b = random((2, 1, m, 628), dtype), random((3, 628, 76), dtype)
+    node = make_node("MatMul", {"trans_a": False, "trans_b": trans_b}, [a, np.swapaxes(b, -1, -2) if trans_b else b])
+    points = list(kernel.points(kernel.problem(node, rt.info)))
+    assert {point["PACK"] for point in points} == {1, 4}
+    for params in points[:: 1 if m == 1 and not trans_a else 5]:
+        check(rt, kernel, a, b, trans_a=trans_a, trans_b=trans_b, params=params)
