@@ -98,6 +98,17 @@ def rolled_rows(g: GraphMaker, n: int, h: int, w: int) -> Graph:
     return g.done(g.map("y", "tanh", g.add("rows", "Reshape", wide, shape=((w + 1) * (n + 1), h, 32))))
 
 
+def few_bits(g: GraphMaker, n: int, h: int, w: int) -> Graph:
+    """Many rows and few by matrices of 4 bits, with an epilogue."""
+    rng = np.random.default_rng(0)
+    attrs = {"trans_a": False, "trans_b": True, "bits": 4, "block": 32}
+    q = g.const("q", rng.integers(0, 15, (640, 256)).astype(np.uint8))
+    scale = g.const("scale", rng.random((640, 8), np.float32))
+    many = g.add("many", "QuantizedMatMul", g.input("x", n, h, w, 256), q, scale, None, **attrs)
+    few = g.add("few", "QuantizedMatMul", g.input("last", n, 256), q, scale, None, **attrs)
+    return g.done(g.map("y", lambda v: v.call("max", 0), many), few)
+
+
 ONE_AXIS = {"axis": 1, "reduction": "none"}
 
 
@@ -107,6 +118,7 @@ GRAPHS: dict[str, Callable[[GraphMaker, int, int, int], Graph]] = {
     "movement": movement,
     "lookups": lookups,
     "rolled_rows": rolled_rows,
+    "few_bits": few_bits,
 }
 
 

@@ -85,15 +85,15 @@ class MatmulFew(Kernel):
     space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: FewProblem) -> str | None:
-        s, rows = p.sizes, hint_of(p.sizes.m)
+        s, rows = p.sizes, p.sizes.m
         if PTX_MMA not in p.device.quirks:
             return "the device has no matrix units, in whose order it reads weights"
         if p.node.y.type.storage is not DType.FLOAT16 or p.node.x.type.storage is not DType.FLOAT16:
             return f"it multiplies halves, here {p.node.y.type.storage} is stored"
         if not p.node.input(1).is_const or s.trans_a or s.batches != 1:
             return "a must be one matrix, stored by rows, and b a constant one"
-        if rows > MOST_ROWS:
-            return f"a has {rows} rows; this kernel is for at most {MOST_ROWS}"
+        if rows > MOST_ROWS:  # a guard: a plan for few rows serves no prompt
+            return f"a has {rows!r} rows; this kernel is for at most {MOST_ROWS}"
         if s.k % 4:
             return f"{s.k} terms are no multiple of 4"
         if p.device.max_work_group_size < min(self.space["PARTS"]) * _WAVE:

@@ -2,6 +2,7 @@
 // A work-item widens one word of a row. Grid: (ceil(columns / PER), count), which may be rounded up.
 //   INDEX   int or long
 #include "quantized/unpack.cl"
+#include "quantized/words.cl"
 #ifndef INDEX
 #define INDEX long
 #define WIDTH 64

@@ -16,7 +16,8 @@ from ..sources import STORAGE
 from .matmul import QuantizedMatmul
 from .words import STREAMED, words_args
 
-MOST_ROWS = 16
+MOST_ROWS = 64
+_GROUP_ROWS = 16
 _LEAST, _MOST = 64, 256  # work-items of a group
 _GROUPS = 2  # for each compute unit, so that one reads while another adds up
 _NARROW, _WIDE = 8, 16  # columns of a group, of which four read the 64 bytes that memory moves at least, or more
@@ -38,6 +39,8 @@ class QuantizedSkinny(QuantizedMatmul):
     def refuse(self, p: MatmulProblem) -> str | None:
         if min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]) < _LEAST:
             return f"the device's work-groups are smaller than {_LEAST} work-items"
+        if p.sizes.m > MOST_ROWS:  # a guard: a plan for few rows serves no prompt
+            return f"a has {p.sizes.m!r} rows; this kernel is for at most {MOST_ROWS}"
         return super().refuse(p)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
@@ -97,4 +100,4 @@ class QuantizedSkinny(QuantizedMatmul):
 
 def _rows(p: MatmulProblem) -> int:
     """Rows of a group at most: a power of two that the product fills."""
-    return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
+    return int(min(_GROUP_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))

@@ -1,12 +1,12 @@
-// Constant matrices of BITS bits as kernels hold them: panels of WIDTH columns, each ceil(K / PER) rows of
-// words of 32 bits (words.cl). A word holds PER neighbouring numbers of its column, the first one in the low bits.
+// Constant matrices of BITS bits as kernels hold them: panels of WIDTH columns, each
+// [ceil(K / PER)][WIDTH] words of 32 bits, or several words of a column side by side (words.cl). A word holds PER neighbouring
+// numbers of its column, the first one in the low bits.
 // Scales are [panels][blocks][WIDTH], zero points likewise.
 //   BITS   2, 4 or 8
 //   ZEROS  0: one zero point for all, part of the argument `middle`; 1: bytes; 2: floats
 //   HALF_SCALES   scales are halves
 // A number u becomes the float 1 + u / 2^BITS by one shift and one bit operation: it is put at the top of a mantissa. A sum of
 // those times a is brought back by the sum of a: sum a (u - z) = 2^BITS (sum a (1 + u / 2^BITS) - (1 + z / 2^BITS) sum a).
-#include "quantized/words.cl"
 #ifndef BITS
 #define BITS 4
 #define ZEROS 0
@@ -39,15 +39,12 @@
 // MIDDLE(n, i): 1 + z / 2^BITS of n columns from element i of the zero points on.
 #if ZEROS == 0
 #define ZEROS_PARAM
-#define ZEROS_NAME
 #define MIDDLE(n, i) ((VEC_T(float, n))(middle))
 #elif ZEROS == 1
 #define ZEROS_PARAM global const uchar *restrict zeros,
-#define ZEROS_NAME zeros,
 #define MIDDLE(n, i) (1.0f + CONVERT_N(n, float)(LOAD_AT(uchar, n, zeros + (i))) / LEVELS)
 #else
 #define ZEROS_PARAM global const float *restrict zeros,
-#define ZEROS_NAME zeros,
 #define MIDDLE(n, i) (1.0f + LOAD_AT(float, n, zeros + (i)) / LEVELS)
 #endif
 // ZERO(n, i): z alone, where there are several.

@@ -4,12 +4,18 @@
 //            columns: a work-item for each 16 bytes, zeros past K and N. Grid: `pieces` of them.
 //   WIDTH     columns of a panel
 #include "quantized/unpack.cl"
+#include "quantized/words.cl"
 #ifndef FORM
 #define FORM 0
 #define WIDTH 32
 #define TILE 64
 #endif
 #define MAGIC 8388608.0f
+#if ZEROS == 0
+#define ZEROS_NAME
+#else
+#define ZEROS_NAME zeros,
+#endif
 #define NUMBER(w, j) (as_float(((w) >> ((j) * BITS) & (LEVELS - 1u)) | 0x4b000000u) - MAGIC)
 
 #if FORM == 0

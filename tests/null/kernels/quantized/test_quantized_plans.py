@@ -74,6 +74,13 @@ def test_groups_suit_the_device(columns: int, terms: int) -> None:
     assert terms // 32 >= point["PARTS"] * point["UNROLL"]
 
 
+def test_a_plan_for_few_rows_serves_no_prompt() -> None:
+    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    device = DEVICES["nvidia_h200"]
+    assert kernel.refuse(kernel.problem(product(64, 512, 2048), device)) is None
+    assert "at most 64" in (kernel.refuse(kernel.problem(product(65, 512, 2048), device)) or "")
+
+
 def test_all_rows_share_the_weights() -> None:
     """A token and a prompt, and what looks up an embedding: one copy of integers and scales."""
     device = DEVICES["nvidia_h200"]
