@@ -32,7 +32,8 @@ def recognise_rotation(node: Node, sweep: Sweep) -> Patch | str | None:
     op, source = Rotate(), x
     before = x.producer
     if before is not None and isinstance(before.op, Transpose) and before.op.perm[3] == 3 and before.epilogue is None:
-        op, source = Rotate((*before.op.perm[:3], 3)), before.x
+        first, second, third, _ = before.op.perm
+        op, source = Rotate((first, second, third, 3)), before.x
     if reason := _misfit(x, cos):
         return reason
     made = node.with_(op=op, inputs=[source, cos, sin], origin=origins_between([source, cos, sin], node))

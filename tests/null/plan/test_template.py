@@ -127,12 +127,12 @@ GRAPHS: dict[str, Callable[[GraphMaker, int, int, int], Graph]] = {
 def test_what_is_traced_at_one_size_is_right_at_another(name: str, device: str) -> None:
     build, rng = GRAPHS[name], random.Random(5)
     trace = Trace()
-    first = (2, 24, 20)
+    info = load(device)
+    first = 2, 24 if info.is_cpu else 36, 20  # beyond what kernels for few rows take on GPUs, by guards
     g = GraphMaker()
     graph = build(g, *(trace.symbol(s, n) for s, n in zip(first, "nhw", strict=True)))
     graph.trace = trace
     plain, _ = graph_at(graph.copy(), first)
-    info = load(device)
     traced = Traced(graph.copy(), info)
     assert traced.check(first) is not None
     served = 0
