@@ -89,7 +89,10 @@ def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple
         "launches": next(line.strip() for line in str(session.explain()).splitlines() if "launches:" in line),
     }
     if options.profile:
-        figures["profile"] = dearest(session, SHAPES[options.model], options)
+        shape = SHAPES[options.model]
+        figures["profile"] = dearest(session, step_feeds(shape, options.prompt, 1), options.profile)
+        if options.prefill:
+            figures["prefill_profile"] = dearest(session, step_feeds(shape, 0, options.prefill), options.profile)
     bandwidth = measure_bandwidth(session.runtime)
     figures["bandwidth_gb_s"] = bandwidth / 1e9
     if options.prefill:
@@ -105,11 +108,11 @@ def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple
     return figures, logits[WARM:]
 
 
-def dearest(session: Any, shape: Shape, options: argparse.Namespace) -> list[str]:
-    """The launches that take most of a step on caches that are fed, by kernel and by node."""
-    profile = session.profile(step_feeds(shape, options.prompt, 1), 3)
+def dearest(session: Any, feeds: Any, count: int) -> list[str]:
+    """The launches that take most of a run on caches that are fed, by kernel and by node."""
+    profile = session.profile(feeds, 3)
     kernels = [f"{r.name}: {r.launches} launches, {1e6 * r.seconds:.1f} us" for r in profile.by_kernel()]
-    nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[: options.profile]
+    nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[:count]
     return [*kernels, *(f"{r.name}: {1e6 * r.seconds:.1f} us" for r in nodes)]
 
 
