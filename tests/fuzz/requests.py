@@ -11,6 +11,7 @@ What is wrong: no answer in time, an answer that is no HTTP or no JSON, status 5
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import json
 import random
@@ -221,7 +222,8 @@ def send(place: Place, data: bytes, patience_s: float, waits: bool = False) -> b
         try:
             s.sendall(data)
             if not waits:
-                s.shutdown(socket.SHUT_WR)  # what is cut short is seen as that
+                with contextlib.suppress(OSError):  # the server has closed already
+                    s.shutdown(socket.SHUT_WR)  # what is cut short is seen as that
             while piece := s.recv(65536):
                 answer += piece
         except (ConnectionResetError, BrokenPipeError):

@@ -89,6 +89,7 @@ def test_a_worker_runs_as_many_at_once_as_are_done_fastest(tmp_path: Path) -> No
         count = await most_at_once()
         assert count in (2, 3)
         (pid,) = server.workers()
+        assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
         held = [asyncio.create_task(server.infer(request(SLOW, second=5))) for _ in range(count + 3)]
         await asyncio.sleep(0.1)
         started = time.monotonic()
