@@ -54,6 +54,7 @@ CASES = {
     "groups": Case(15, 9, 3, (5, 11), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
     "depthwise": Case(37, 37, 37, (11, 13), (5, 3), (2, 1), (2, 1, 2, 1), (1, 1)),
     "rank 1": Case(17, 19, 1, (67,), (5,), (2,), (2, 1), (1,)),
+    "whole blocks": Case(32, 9, 1, (5, 11), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "rank 3": Case(5, 19, 1, (5, 3, 7), (3, 2, 3), (2, 1, 1), (1, 0, 1, 1, 1, 0), (1, 1, 1)),
 }
 OPERATORS = ("Conv", "ConvTranspose", "IntegerConv", "Pool")
@@ -62,7 +63,9 @@ FUSED = ("blocks", "pointwise", "depthwise")
 """Cases with an expression behind the sum, where operator and kernel take one, and once more in half storage."""
 DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 DESCRIBED = [DeviceInfo.from_json(path.read_text(encoding="utf-8")) for path in sorted(DEVICES.glob("*.json"))]
-RUNS = [(name, None) for name in CASES] + [(name, DType.FLOAT16) for name in FUSED]
+HALVES = (*FUSED, "whole blocks")
+"""Cases in half storage, the last one for kernels that read channels in chunks, which take no floats."""
+RUNS = [(n, None) for n in CASES if n not in HALVES or n in FUSED] + [(n, DType.FLOAT16) for n in HALVES]
 
 
 def window(case: Case) -> dict[str, Any]:
