@@ -207,6 +207,28 @@ def gpt2(layers: int = LAYERS, seed: int = 1) -> bytes:
     return net.model("gpt2")
 
 
+def packed(layers: int = LAYERS, seed: int = 5) -> bytes:
+    """As onnxruntime's optimiser fuses GPT-2: Attention of com.microsoft, whose past and present are stacked."""
+    net = Decoder(seed=seed)
+    ids = net.input("input_ids", TensorProto.INT64, ("batch_size", "sequence_length"))
+    mask = net.input("attention_mask", TensorProto.INT32, ("batch_size", "total_sequence_length"))
+    size = WIDTH // HEADS
+    x = _embedded(net, ids)
+    presents = []
+    for layer in range(layers):
+        past = net.input(f"past_{layer}", TensorProto.FLOAT, (2, "batch_size", HEADS, "past_sequence_length", size))
+        joint = net.const(net.rng.standard_normal((WIDTH, 3 * WIDTH)) * WIDTH**-0.5)
+        bias = net.const(net.rng.standard_normal(3 * WIDTH) * 0.1)
+        given = {"domain": "com.microsoft", "outputs": 2, "num_heads": HEADS, "unidirectional": 1}
+        y, present = net.op("Attention", net.norm(x), joint, bias, mask, past, **given)
+        presents.append(present)
+        x = net.feed_forward(net.op("Add", x, net.linear(y, WIDTH, WIDTH)))
+    _logits(net, x)
+    for layer, value in enumerate(presents):
+        net.output(value, f"present_{layer}", (2, "batch_size", HEADS, "total_sequence_length", size))
+    return net.model("packed")
+
+
 def grouped(layers: int = LAYERS, seed: int = 2, window: int = -1) -> bytes:
     """As onnxruntime-genai builds them: GroupQueryAttention with rotary embeddings inside."""
     net = Decoder(seed=seed)

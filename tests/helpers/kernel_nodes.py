@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opalite.expr.trace import call, trace
+from opalite.ir.byte_rows import to_byte_rows
 from opalite.ir.dtype import DType
 
 Sample = tuple[str, dict[str, Any], list[Any], Sequence[int]]
@@ -96,6 +97,8 @@ def _products() -> Iterator[Sample]:
         yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [q, k, k, mask], ()
     one, cache = noise(1, 4, 1, 64), noise(1, 2, 300, 64)
     yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [one, cache, cache, noise(1, 1, 1, 300)], ()
+    rows = to_byte_rows(cache)
+    yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0, "scaled": True}, [one, rows, rows, None], ()
     yield "Distance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
 
 
@@ -112,6 +115,9 @@ def _movement() -> Iterator[Sample]:
     starts = [noise(2, 3, 16, 24), noise(2, 3, 4, 24), np.array([14, -1])]
     for circular in (False, True):
         yield "Append", {"axis": 2, "at": 0, "circular": circular}, starts, ()
+    rows = np.zeros((2, 3, 16, 28), np.int8)
+    yield "Append", {"axis": 2, "at": 5}, [rows, noise(2, 3, 2, 24)], ()
+    yield "WidenRows", {"axis": 2, "size": 9}, [rows], ()
     x = noise(2, 16, 12, 20)
     for perm in ((0, 2, 3, 1), (1, 0, 2, 3), (0, 3, 2, 1)):
         yield "Transpose", {"perm": perm}, [x], ()

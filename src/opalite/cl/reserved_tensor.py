@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ir.byte_rows import TAIL, from_byte_rows, to_byte_rows
 from .tensor import DeviceTensor
 from .transfer import copy_lines
 
@@ -20,8 +21,8 @@ Array = np.ndarray[Any, Any]
 class ReservedTensor:
     """`length` positions of `capacity` along `axis` count; `shape` is with those. Nothing may run on it meanwhile.
 
-    dtype: of its arrays. stored: of its memory, which is float16 where a program keeps float32 in halves. is_own: the
-    memory is its own, so that it may be stored otherwise.
+    dtype: of its arrays. stored: of its memory: float16 where a program keeps float32 in halves, int8 where rows of
+    floats are kept as ir/byte_rows.py has them. is_own: the memory is its own, so that it may be stored otherwise.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class ReservedTensor:
         self.rt, self.dtype, self.axis, self.capacity, self.length = rt, dtype, axis, capacity, length
         self.stored, self.is_own = dtype if stored is None else stored, True
         self._sizes = tuple(shape)
-        self.tensor = DeviceTensor(rt, self._with(capacity), self.stored)
+        self.tensor = DeviceTensor(rt, self._lying(capacity), self.stored)
 
     @classmethod
     def filling(cls, tensor: DeviceTensor) -> ReservedTensor:
@@ -53,6 +54,16 @@ class ReservedTensor:
     def _with(self, size: int) -> tuple[int, ...]:
         return (*self._sizes[: self.axis], size, *self._sizes[self.axis + 1 :])
 
+    def _lying(self, size: int) -> tuple[int, ...]:
+        """The shape in memory of so many positions."""
+        shape = self._with(size)
+        return (*shape[:-1], shape[-1] + TAIL) if self.is_narrow else shape
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether its memory holds rows of floats as int8."""
+        return self.stored == np.int8 and self.dtype.kind == "f"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of what counts."""
@@ -66,7 +77,7 @@ class ReservedTensor:
     @property
     def _line(self) -> int:
         """Bytes of a position with all that lies behind the axis."""
-        return math.prod(self._sizes[self.axis + 1 :]) * self.stored.itemsize
+        return math.prod(self._lying(1)[self.axis + 1 :]) * self.stored.itemsize
 
     def store(self, stored: np.dtype[Any]) -> None:
         """Have it lie in memory as `stored`, what counts with it. DeviceMemoryError if there is no room, OverflowError,
@@ -120,18 +131,27 @@ class ReservedTensor:
         """Entries `indices` along the axis `batch`, in memory of its own."""
         sizes = tuple(len(indices) if i == batch else d for i, d in enumerate(self._sizes))
         made = ReservedTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length, self.stored)
-        made.write(np.take(self.numpy(), indices, batch))
+        made._lay(np.take(self._raw(), indices, batch))
         return made
+
+    def _raw(self) -> Array:
+        """What counts as it lies in memory, an array that may be that memory."""
+        kept = (slice(None),) * self.axis + (slice(self.length),)
+        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
+        found: Array = (self.tensor.numpy() if shared is None else shared)[kept]
+        return found
 
     def numpy(self) -> Array:
         """What counts, as an array of its own."""
-        kept = (slice(None),) * self.axis + (slice(self.length),)
-        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
-        whole = self.tensor.numpy() if shared is None else shared
-        return whole[kept].astype(self.dtype, order="C", copy=shared is not None)
+        raw = self._raw()
+        return from_byte_rows(raw, self.dtype) if self.is_narrow else raw.astype(self.dtype, order="C")
 
     def write(self, array: Array) -> None:
         """Take the contents of `array`, as many positions as there are room for at most."""
+        self._lay(to_byte_rows(array) if self.is_narrow else array)
+
+    def _lay(self, array: Array) -> None:
+        """Take contents that are as memory holds them."""
         self.length = array.shape[self.axis]
         kept = (slice(None),) * self.axis + (slice(self.length),)
         shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from ..errors import InputError
+from ..ir.byte_rows import CACHES
 from .console import make_console
 from .options import device_options, session_kwargs
 from .outputs import check_writable, write_text
@@ -46,6 +47,7 @@ _SAMPLED = "  [default: the model's generation_config.json]"
     metavar="NAME=FILE",
     help="An input of an encoder that does not read text, from an .npy file.",
 )
+@click.option("--cache", type=click.Choice(CACHES), default="model", help="Keep caches as the model, or in int8.")
 @click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and figures.")
 @device_options
 def command(
@@ -56,6 +58,7 @@ def command(
     stop: tuple[str, ...],
     file: str | None,
     files: tuple[str, ...],
+    cache: str,
     json_file: str | None,
     device: str | None,
     precision: str | None,
@@ -75,7 +78,7 @@ def command(
     check_writable(json_file)
     inputs = _load(files)
     given = session_kwargs(device, precision, tolerance, memory, tune)
-    with Generator(model, file=file, **given) as generator:
+    with Generator(model, file=file, cache=cache, **given) as generator:
         told: list[dict[str, Any]] = []
         bandwidth = 0.0
         for text in _prompts(prompt, chat, system):

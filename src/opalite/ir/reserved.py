@@ -13,7 +13,8 @@ class Reserved:
     """What arrives as an input in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
 
     present: the output that is the tensor after the run. grows: by what is behind it; else it fills its memory, and is
-    written into. No contents: whoever runs the model knows the memory.
+    written into. narrow: the memory holds its rows as int8 (ir/byte_rows.py). No contents: whoever runs the model knows
+    the memory.
     """
 
     dtype: np.dtype[Any]
@@ -22,3 +23,4 @@ class Reserved:
     capacity: int
     present: str
     grows: bool = True
+    narrow: bool = False

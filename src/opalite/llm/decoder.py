@@ -21,16 +21,17 @@ _LEAST_CHUNK, _MOST_CHUNK = 32, 512
 class Decoder:
     """A decoder and the text that it has read.
 
-    open_session: makes the session of a file, with the caller's options.
+    open_session: makes the session of a file, with the caller's options. cache: how caches are kept, as
+    InferenceSession.state has it.
     """
 
-    def __init__(self, folder: ModelFolder, open_session: Any) -> None:
+    def __init__(self, folder: ModelFolder, open_session: Any, cache: str = "model") -> None:
         self.session: InferenceSession = open_session(folder.decoder)
         told = folder.told.get("decoder", {})
         self.ports = find_ports(self.session.get_inputs(), self.session.get_outputs(), told)
         self._state: State | None = None
         if self.ports.caches:
-            self._state = self.session.state(self.ports.pairs)
+            self._state = self.session.state(self.ports.pairs, cache=cache)
         self._first: InferenceSession | None = None
         self._first_ports = self.ports
         if folder.first is not None:

@@ -53,21 +53,23 @@ class Generator:
             print(piece, end="", flush=True)
 
     model: a folder as optimum or onnxruntime-genai write them, an .onnx file in one, or `hf:OWNER/NAME`, which is
-    fetched from the Hugging Face Hub. file: the decoder's file, where the folder holds several. options:
-    InferenceSession's, such as device and precision.
+    fetched from the Hugging Face Hub. file: the decoder's file, where the folder holds several. cache: 'int8' keeps the
+    caches of keys and values in 8 bits. options: InferenceSession's, such as device and precision.
 
     Raises ModelFileError for files that are not there, InputError for inputs of the decoder that are not known,
     ExtraError where the extra opalite[llm] is not installed.
     """
 
-    def __init__(self, model: str | os.PathLike[str], *, file: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, model: str | os.PathLike[str], *, file: str | None = None, cache: str = "model", **options: Any
+    ) -> None:
         self.folder: ModelFolder = open_folder(local_path(model, file), file)
         self.words = Words(self.folder)
 
         def open_session(path: Path) -> InferenceSession:
             return InferenceSession(path, **options)
 
-        self._decoder = Decoder(self.folder, open_session)
+        self._decoder = Decoder(self.folder, open_session, cache)
         self._encoder = None if self.folder.encoder is None else Encoder(open_session(self.folder.encoder))
         self._head = LogitsHead(self._decoder.session, self._decoder.ports.logits)
         self._stream: Stream | None = None

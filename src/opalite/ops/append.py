@@ -1,4 +1,4 @@
-"""Append: new rows written into memory that was reserved for them."""
+"""Append: new rows written into memory that was reserved for them; WidenRows: floats of memory that is bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.byte_rows import TAIL, from_byte_rows, to_byte_rows
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, need, register_op, tensor
@@ -37,10 +38,11 @@ class Append(Op):
             starts is None or (self.axis > 0 and starts.dtype is DType.INT64 and starts.count == x.shape[0]),
             f"starts must be i64, one for each of {x.shape[0]!r} entries, got {starts}",
         )
+        sizes = (*new.shape[:-1], new.shape[-1] + TAIL) if _narrows(x, new) else new.shape
         same = x.rank == new.rank and all(
-            a == b for i, (a, b) in enumerate(zip(x.shape, new.shape, strict=True)) if i != self.axis
+            a == b for i, (a, b) in enumerate(zip(x.shape, sizes, strict=True)) if i != self.axis
         )
-        need(same and x.dtype is new.dtype, f"new {new} does not fit {x} off axis {self.axis}")
+        need(same and (x.dtype is new.dtype or _narrows(x, new)), f"new {new} does not fit {x} off axis {self.axis}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [tensor(ins, 0, "x")]
@@ -50,6 +52,8 @@ class Append(Op):
         assert x is not None
         assert new is not None
         y = x.copy()
+        if x.dtype != new.dtype:
+            new = to_byte_rows(new)
         starts = arrays[2] if len(arrays) > 2 else None
         if starts is not None:
             for b, start in enumerate(starts.reshape(-1)):
@@ -65,3 +69,45 @@ class Append(Op):
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         new = tensor(ins, 1, "new")
         return Cost(0.0, 2.0 * new.count * new.storage.size)
+
+
+def _narrows(x: TensorType, new: TensorType) -> bool:
+    """Whether floats become rows of int8, which are whole along the axis that they are appended along."""
+    return x.dtype is DType.INT8 and new.dtype in FLOATS and 0 < new.rank == x.rank
+
+
+FLOATS = (DType.FLOAT32, DType.FLOAT16)
+"""What rows of int8 stand for."""
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class WidenRows(Op):
+    """The first `size` entries along `axis` of int8 rows with their scales (ir/byte_rows.py), as floats.
+
+    x of int8 [..., D + 4]; y[..., D]. Attributes: axis, not the last one; size; half: y is float16, else float32.
+    """
+
+    axis: int
+    size: int
+    half: bool = False
+
+    def check_shape(self, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(0 <= self.axis < x.rank - 1, f"axis {self.axis} is none before the last of {x}")
+        need(x.dtype is DType.INT8 and x.shape[-1] > TAIL, f"x must be int8 rows with scales, got {x}")
+        need(0 <= self.size <= x.shape[self.axis], f"x {x} has fewer than {self.size!r} entries along axis {self.axis}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        shape = (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 : -1], x.shape[-1] - TAIL)
+        return [TensorType(DType.FLOAT16 if self.half else DType.FLOAT32, shape)]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        (x,) = arrays
+        assert x is not None
+        kept = x[(slice(None),) * self.axis + (slice(self.size),)]
+        return [from_byte_rows(kept, np.float16 if self.half else np.float32)]
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(2.0 * outs[0].count, 1.0 * outs[0].count * (1 + outs[0].storage.size))

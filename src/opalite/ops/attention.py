@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.byte_rows import TAIL, from_byte_rows
+from ..ir.dtype import DType
 from ..ir.types import Shape, TensorType
 from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
 from .view import View
@@ -42,6 +44,9 @@ class Attention(Op):
     gives NaN, as products around a Softmax do. With nan_to_zero a query with a NaN among its scores gives zeros too, as
     where PyTorch's exporters replace NaN behind the Softmax. Output [B,H,S,Dv].
 
+    k and v may both be int8, numbers as they are; with scaled, each row has its scale behind it (ir/byte_rows.py), so
+    that their last axis is four longer than D and Dv.
+
     Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
     """
@@ -53,6 +58,7 @@ class Attention(Op):
     nan_to_zero: bool = False
     views: Views = (None, None, None)
     out_axes: tuple[int, int, int, int] = (0, 1, 2, 3)
+    scaled: bool = False
 
     arity = 4
     kept_wide = (3,)  # the mask, which hides keys by numbers that half does not hold
@@ -62,11 +68,12 @@ class Attention(Op):
             t, view = tensor(ins, i, name), self.views[i]
             need(view is None or view.last < t.count, f"the view {view} of {name} reaches beyond {t}")
         q, k, v = _operands(self, ins)
+        is_bytes = k.dtype is v.dtype is DType.INT8
+        need(is_bytes or not self.scaled, f"rows with scales are int8, got k {k} and v {v}")
         for t, what in ((q, "q[B,H,S,D]"), (k, "k[B,Hkv,T,D]"), (v, "v[B,Hkv,T,Dv]")):
             need(t.rank == 4, f"attention needs {what}, got {t}")
-            need(
-                t.dtype.is_float and t.dtype is q.dtype, f"attention needs floats of one type, got q {q} and {what} {t}"
-            )
+            fits = t.dtype.is_float and t.dtype is q.dtype if t is q or not is_bytes else q.dtype is not DType.FLOAT64
+            need(fits, f"attention needs floats of one type, or int8 for both k and v, got q {q} and {what} {t}")
         need(k.shape[:3] == v.shape[:3], f"k and v must agree in batch, heads and length, got {k} and {v}")
         need(q.shape[0] == k.shape[0], f"q and k must have one batch size, got {q} and {k}")
         need(q.shape[3] == k.shape[3], f"q and k must have one head size, got {q} and {k}")
@@ -92,7 +99,9 @@ class Attention(Op):
         q, k, v = (operand_view(self, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
         mask = arrays[3] if len(arrays) > 3 else None
         dtype = q.dtype
-        if dtype.itemsize == 2:
+        if self.scaled:
+            k, v = (from_byte_rows(a) for a in (k, v))
+        if dtype.itemsize == 2 or k.dtype.itemsize == 1:
             q, k, v = (a.astype(np.float32) for a in (q, k, v))
         k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
         with np.errstate(all="ignore"):
@@ -120,6 +129,9 @@ class Attention(Op):
 
 
 def _operands(op: Attention, ins: Types) -> list[TensorType]:
-    """Types of q, k and v as the operator sees them."""
+    """Types of q, k and v as the operator sees them, scales of rows left out."""
     types = [tensor(ins, i, name) for i, name in enumerate(OPERANDS)]
-    return [TensorType(t.dtype, operand_view(op, t.shape, i).shape, t.place) for i, t in enumerate(types)]
+    shapes = [operand_view(op, t.shape, i).shape for i, t in enumerate(types)]
+    if op.scaled:
+        shapes[1:] = [(*s[:-1], s[-1] - TAIL) for s in shapes[1:]]
+    return [TensorType(t.dtype, s, t.place) for t, s in zip(types, shapes, strict=True)]

@@ -25,6 +25,7 @@ from .join_transposes import join_transposes
 from .keep_levels import keep_levels
 from .link import link_epilogues
 from .narrow_weights import narrow_weights
+from .read_bytes import read_bytes
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .rotations import recognise_rotation
@@ -110,6 +111,8 @@ def optimise(
             continue
         if tier == "special" and rule is fold_pad:
             _move_rows(graph, ctx, device)
+        if tier == "special" and rule is view_attention_inputs:
+            run_rule(graph, "read_bytes", read_bytes(device), ctx)
         if tier == "general" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)

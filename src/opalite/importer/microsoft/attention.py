@@ -10,15 +10,12 @@ from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import same_or_int
-from ...ops.movement import Pad
 from ..onnx.attention import rotate
-from ..onnx.index import write_rows
 from ..onnx.norm import normalize_trailing
 from ..registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
 from ..shared.helpers import (
     concat,
-    full,
     gather,
     matmul,
     merge_heads,
@@ -29,6 +26,7 @@ from ..shared.helpers import (
     unsqueeze,
 )
 from ..walk.context import NodeContext
+from .attention_cache import cache_steps, extended, quantised, scaled
 from .fused import MS
 
 Result = Value | Sequence[Value | None]
@@ -194,7 +192,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
         ctx,
         sliding_window_cache=ctx.attr("sliding_window_cache", 0),
         smooth_softmax=ctx.attr("smooth_softmax", 0) or ctx.get(11) is not None,
-        kv_cache_quantisation=ctx.get(12) is not None or ctx.get(13) is not None,
+        query_seqlens=ctx.get(16),
         bidirectional_attention=not ctx.attr("causal", 1),
         qk_output=ctx.uses_output(3),
     )
@@ -207,7 +205,10 @@ def group_query_attention(ctx: NodeContext) -> Result:
     first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)
     if ctx.attr("do_rotary", 0):
         q, k = _rotated(ctx, q, k, first)
-    k, v = (_cached(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate((k, v)))
+    steps_of = [cache_steps(ctx, name, 12 + i, heads, kv_heads) for i, name in enumerate("kv")]
+    held = [quantised(ctx, new, by) for new, by in zip((k, v), steps_of, strict=True)]
+    held = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
+    k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in held)
     window = int(ctx.attr("local_window_size", -1))  # keys seen, the query's own included
     see = Visibility(
         causal=True,
@@ -215,8 +216,10 @@ def group_query_attention(ctx: NodeContext) -> Result:
         left=window - 1 if window > 0 else -1,
         lengths=ctx.elementwise(lambda n: n + steps, first),
     )
+    # The steps of keys and values of int8 are factors of queries and results, so that the bytes are read as they are.
+    q = scaled(ctx, q, steps_of[0])
     y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), float(ctx.attr("softcap", 0.0)))
-    return [merge_heads(ctx, y), k, v][: ctx.n_outputs]
+    return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *held][: ctx.n_outputs]
 
 
 def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value, Value]:
@@ -227,9 +230,9 @@ def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value,
         query, key, value = split_axis(ctx, query, 2, (heads * size, kv_heads * size, kv_heads * size))
     q, k, v = split_heads(ctx, query, heads), split_heads(ctx, key, kv_heads), split_heads(ctx, value, kv_heads)
     if ctx.get(14) is not None:
-        epsilon = float(ctx.attr("qk_norm_epsilon", 1e-6))
-        q = normalize_trailing(ctx, "rms", q, ctx.input(14), None, 3, epsilon)
-        k = normalize_trailing(ctx, "rms", k, ctx.input(15), None, 3, epsilon)
+        both = float(ctx.attr("qk_norm_epsilon", 1e-6))
+        q = normalize_trailing(ctx, "rms", q, ctx.input(14), None, 3, float(ctx.attr("q_norm_epsilon", both)))
+        k = normalize_trailing(ctx, "rms", k, ctx.input(15), None, 3, float(ctx.attr("k_norm_epsilon", both)))
     return q, k, v
 
 
@@ -241,18 +244,3 @@ def _rotated(ctx: NodeContext, q: Value, k: Value, first: Value) -> tuple[Value,
     cos, sin = (gather(ctx, ctx.input(i), positions, 0) for i in (7, 8))
     width, interleaved = 2 * cos.shape[-1], bool(ctx.attr("rotary_interleaved", 0))
     return rotate(ctx, q, cos, sin, 0, width, interleaved), rotate(ctx, k, cos, sin, 0, width, interleaved)
-
-
-def _cached(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:
-    """[B,H,max(past, total),D] with `new` written from position first[b] on."""
-    batch, heads, steps, size = new.shape
-    held = 0 if past is None else past.shape[2]
-    if held == 0 and total == steps:
-        return new
-    if past is not None and batch == 1 and held + steps == total:
-        return concat(ctx, [past, new], 2)
-    old = full(ctx, 0, new.dtype, (batch, heads, 0, size)) if past is None else past
-    length = max(held, total)
-    if length > held:
-        old = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, length - held, 0), mode="constant", value=0), [old])
-    return write_rows(ctx, old, new, first, 2)

@@ -129,7 +129,7 @@ class OpenDims:
                 if isinstance(value, Reserved):
                     if value.grows:
                         capacity = number((RESERVED,), value.capacity, RESERVED)
-                    parts.append((RESERVED, value.axis, value.grows))
+                    parts.append((RESERVED, value.axis, value.grows, value.narrow))
                     reserved[n] = value
         return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...ir.byte_rows import TAIL
+from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.reserved import Reserved
 from ...ir.types import TensorType
-from ...ops.append import Append
+from ...ops.append import Append, WidenRows
+from ...ops.base import Op
 from ...ops.movement import Concat, Slice
+from .stacked import unstack
 
 if TYPE_CHECKING:
     from .builder import Written
@@ -36,6 +40,8 @@ def append_in_place(
             continue
         past = walk.env.get(name)
         present = graph.outputs[number]
+        if past is not None and value.grows:
+            unstack(graph, past, present, value.axis)
         found = _Appending(graph, past, present, value, walk.builder.written.get(present)).find()
         if isinstance(found, str):
             reasons[name] = found
@@ -104,7 +110,10 @@ class _Appending:
         graph, past, present, join = self._graph, self._past, self._present, self._join
         grows, written = self._value.grows, self._written
         shape = tuple(capacity if grows and i == self._value.axis else d for i, d in enumerate(present.shape))
-        before, after = (Value(f"{present.name}@{w}", TensorType(present.dtype, shape)) for w in ("before", "after"))
+        kind = TensorType(present.dtype, shape)
+        if self._value.narrow:
+            kind = TensorType(DType.INT8, (*shape[:-1], shape[-1] + TAIL))
+        before, after = (Value(f"{present.name}@{w}", kind) for w in ("before", "after"))
         made = present.producer
         if grows or written is None:
             append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
@@ -117,16 +126,18 @@ class _Appending:
             graph.nodes.append(append)
             return before, after
         place = graph.nodes.index(join)
-        graph.nodes[place : place + 1] = [append, _shown(after, present, append)]
+        graph.nodes[place : place + 1] = [append, self._shown(after, present, append)]
         assert past is not None
         if any(past in n.inputs for n in graph.nodes):
-            graph.nodes.insert(place + 1, _shown(after, past, append))
+            graph.nodes.insert(place + 1, self._shown(after, past, append))
         return before, after
 
-
-def _shown(memory: Value, value: Value, like: Node) -> Node:
-    """The node that makes `value` the first part of `memory`."""
-    zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
-    node = Node(Slice(zeros, ones, value.shape), [memory], [value], name=like.name, origin=like.origin)
-    value.producer = node
-    return node
+    def _shown(self, memory: Value, value: Value, like: Node) -> Node:
+        """The node that makes `value` the first part of `memory`."""
+        zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
+        op: Op = Slice(zeros, ones, value.shape)
+        if self._value.narrow:
+            op = WidenRows(self._value.axis, value.shape[self._value.axis], half=value.dtype is DType.FLOAT16)
+        node = Node(op, [memory], [value], name=like.name, origin=like.origin)
+        value.producer = node
+        return node

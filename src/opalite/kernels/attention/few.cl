@@ -5,6 +5,7 @@
 // exponentials, and the weighted sum. Grid: (PARTS, heads of k, B), groups of one work-item.
 //   MASK      0 none, 1 a mask whose elements lie side by side along t, 2 one element for all t
 //   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
+//   BYTES     of attention/common.cl: keys and values are int8
 //   PARTS     that the keys are divided into; 1 writes y itself
 //   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
 //   work      local memory, see the pointers into it; columns is Dv rounded up to PACK
@@ -21,43 +22,43 @@
 #define EACH_VECTOR _Pragma("unroll") for (int j = 0; j < NV; ++j)
 
 // The product of a key of D elements with a query.
-static inline ACC product(global const REAL *k, local const ACC *q, int D) {
+static inline ACC product(global const KV *k, local const ACC *q, int D) {
     ACCV sum = (ACCV)0;
     int d = 0;
-    for (; d + PACK <= D; d += PACK) sum += LOADV(k, d) * GET(q, d);
+    for (; d + PACK <= D; d += PACK) sum += WIDEV_KV(k, d) * GET(q, d);
     ACC total = SUM_LANES(sum);
-    for (; d < D; ++d) total += LOAD(k, d) * q[d];
-    return total;
+    for (; d < D; ++d) total += WIDE_KV(k, d) * q[d];
+    return total * SCALE_KV(k, D);
 }
 
 // y[Dv] = y * keep + the sum of `count` rows of v, `step` apart, each times its weight.
-static inline void add_rows(global const REAL *v, int step, const ACC *weights, int count, local ACC *y, ACC keep,
+static inline void add_rows(global const KV *v, int step, const ACC *weights, int count, local ACC *y, ACC keep,
                             int Dv) {
     int c = 0;
     for (; c + NV * PACK <= Dv; c += NV * PACK) {
         ACCV sum[NV];
         EACH_VECTOR sum[j] = GET(y, c + j * PACK) * keep;
         for (int i = 0; i < count; ++i) {
-            global const REAL *row = v + (size_t)i * step;
-            EACH_VECTOR sum[j] += (ACCV)weights[i] * LOADV(row, c + j * PACK);
+            global const KV *row = v + (size_t)i * step;
+            EACH_VECTOR sum[j] += (ACCV)weights[i] * WIDEV_KV(row, c + j * PACK);
         }
         EACH_VECTOR PUT(y, c + j * PACK, sum[j]);
     }
     for (; c + PACK <= Dv; c += PACK) {
         ACCV sum = GET(y, c) * keep;
-        for (int i = 0; i < count; ++i) sum += (ACCV)weights[i] * LOADV(v + (size_t)i * step, c);
+        for (int i = 0; i < count; ++i) sum += (ACCV)weights[i] * WIDEV_KV(v + (size_t)i * step, c);
         PUT(y, c, sum);
     }
     for (; c < Dv; ++c) {
         ACC sum = y[c] * keep;
-        for (int i = 0; i < count; ++i) sum += weights[i] * LOAD(v + (size_t)i * step, c);
+        for (int i = 0; i < count; ++i) sum += weights[i] * WIDE_KV(v + (size_t)i * step, c);
         y[c] = sum;
     }
 }
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
-kernel void attention_few(global const REAL *restrict q, global const REAL *restrict k,
-                          global const REAL *restrict v, global const MASK_REAL *restrict mask, global REAL *restrict y,
+kernel void attention_few(global const REAL *restrict q, global const KV *restrict k,
+                          global const KV *restrict v, global const MASK_REAL *restrict mask, global REAL *restrict y,
                           global ACC *restrict left, int batches, int heads, int sharing, int S, int T, int D, int Dv,
                           PLACES, int mask_b, int mask_h, int mask_s, int span, ACC scale, ACC softcap,
                           local ACC *work) {
@@ -103,6 +104,9 @@ kernel void attention_few(global const REAL *restrict q, global const REAL *rest
             sum[r] = sum[r] * keep + SUM_LANES(x);
             most[r] = largest;
             VSTORE(PACK, x, 0, lanes);
+#if BYTES == 2
+            for (int i = 0; i < count; ++i) lanes[i] *= SCALE_KV(v + (size_t)(t + i) * v_s, Dv);
+#endif
             add_rows(v + (size_t)t * v_s, v_s, lanes, count, sum_y + r * columns, keep, Dv);
         }
     }

@@ -37,7 +37,7 @@ class AttentionFew(Kernel):
         needed = _work_bytes(p.node, p.device)
         if needed > p.device.local_mem:
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
-        return attention_refusal(p)
+        return attention_refusal(p, takes_bytes=True)
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         s = p.sizes

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...cost.tables import AttentionWalk
+from ...ir.byte_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.symbols import hint_of, is_dim
+from ...ir.symbols import hint_of, is_dim, may_leave_rest
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
 from ..base import Arg, Problem
@@ -45,7 +46,8 @@ def sizes_of(node: Node) -> AttentionSizes:
     axes = output_axes(node.as_(Attention))
     y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
     batches, heads, queries, size = q.shape
-    return AttentionSizes(batches, heads, k.shape[1], queries, k.shape[2], size, v.shape[3], (q, k, v, y))
+    columns = v.shape[3] - (TAIL if node.as_(Attention).scaled else 0)
+    return AttentionSizes(batches, heads, k.shape[1], queries, k.shape[2], size, columns, (q, k, v, y))
 
 
 class AttentionProblem(Problem):
@@ -75,8 +77,10 @@ def mask_strides(node: Node) -> tuple[int, int, int, int]:
     return b, h, s, t
 
 
-def attention_refusal(p: AttentionProblem) -> str | None:
-    """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows."""
+def attention_refusal(p: AttentionProblem, *, takes_bytes: bool = False) -> str | None:
+    """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows. takes_bytes: it reads int8."""
+    if p.node.input(1).dtype is DType.INT8 and not takes_bytes:
+        return "keys and values are int8, which kernels for few queries read"
     largest = max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
     if largest >= 1 << 31:
         return f"a tensor of {largest} elements is beyond 32-bit indices"
@@ -98,7 +102,20 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
         "SOFTCAP": bool(node.as_(Attention).softcap),
         "BLIND_NAN": gives_nan(node.as_(Attention), p.sizes.keys),
         "NAN_TO_ZERO": node.as_(Attention).nan_to_zero,
+        **_bytes(p),
     }
+
+
+def _bytes(p: AttentionProblem) -> dict[str, Any]:
+    """What BYTES and ALIGNED_KV of common.cl are, where keys and values are int8."""
+    node = p.node
+    if node.input(1).dtype is not DType.INT8:
+        return {}
+    if node.as_(Attention).scaled:
+        return {"BYTES": 2, "ALIGNED_KV": 1}
+    places = p.sizes.places[1:3]
+    aligned = not any(may_leave_rest(n, 4) for view in places for n in (view.offset, *view.strides[:3]))
+    return {"BYTES": 1, "ALIGNED_KV": int(aligned)}
 
 
 def _mask_width(node: Node) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 // keys (Dao et al. 2023, flash-decoding) a second kernel joins what is left for each: the largest score, the sum of
 // exponentials, and the weighted sum. Grid: (PARTS * WG, heads of k * ceil(rows / ROWS), B).
 //   MASK, CAUSAL, SOFTCAP   as in attention/tile.cl
+//   BYTES     of attention/common.cl: keys and values are int8
 //   D, DV     elements of a row of q and k, and of v and y, multiples of PACK
 #include "attention/common.cl"
 #ifndef WG
@@ -24,6 +25,11 @@
 #define SLOTS_V (WG / LANES_V)
 #define PITCH (LANES_K | 1)  // odd, so that columns do not meet in one memory bank
 #define ACC4 VEC_T(ACC, 4)
+#if BYTES == 2
+#define SCALED_V(i) * SCALE_KV(v - lane_v * PACK + (size_t)(t0 + (i)) * v_s, DV)
+#else
+#define SCALED_V(i)
+#endif
 #define EACH_ROW _Pragma("unroll") for (int r = 0; r < ROWS; ++r)
 
 static inline ACC product(ACCV a, ACCV b) {
@@ -34,7 +40,7 @@ static inline ACC product(ACCV a, ACCV b) {
 }
 
 __attribute__((reqd_work_group_size(WG, 1, 1)))
-kernel void attention_split(global const REAL *restrict q, global const REAL *restrict k, global const REAL *restrict v,
+kernel void attention_split(global const REAL *restrict q, global const KV *restrict k, global const KV *restrict v,
                             global const MASK_REAL *restrict mask, global REAL *restrict y, global ACC *restrict left,
                             int batches, int heads, int sharing, int S, int T, int size, int columns, PLACES, int mask_b,
                             int mask_h, int mask_s, int span, ACC scale, ACC softcap) {
@@ -62,7 +68,7 @@ kernel void attention_split(global const REAL *restrict q, global const REAL *re
         if (slot_k < SLOTS_K)
             #pragma unroll 4
             for (int i = slot_k; i < count; i += SLOTS_K) {
-                const ACCV x = LOADV(k, (size_t)(t0 + i) * k_s);
+                const ACCV x = WIDEV_KV(k, (size_t)(t0 + i) * k_s);
                 EACH_ROW dots[(r * KEYS + i) * PITCH + lane_k] = product(own[r], x);
             }
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -72,6 +78,9 @@ kernel void attention_split(global const REAL *restrict q, global const REAL *re
             if (i < count && (!CAUSAL || t <= s)) {
                 x = 0;
                 for (int l = 0; l < LANES_K; ++l) x += dots[e * PITCH + l];
+#if BYTES == 2
+                x *= SCALE_KV(k - lane_k * PACK + (size_t)t * k_s, D);
+#endif
 #if SOFTCAP
                 x = tanh(x / softcap) * softcap;
 #endif
@@ -112,7 +121,7 @@ kernel void attention_split(global const REAL *restrict q, global const REAL *re
         if (slot_v < SLOTS_V)
             #pragma unroll 4
             for (int i = slot_v; i < count; i += SLOTS_V) {
-                const ACCV x = LOADV(v, (size_t)(t0 + i) * v_s);
+                const ACCV x = WIDEV_KV(v, (size_t)(t0 + i) * v_s) SCALED_V(i);
                 EACH_ROW sum_y[r] += x * p[r * KEYS + i];
             }
     }

@@ -42,7 +42,7 @@ class AttentionSplit(Kernel):
             return f"more than {MOST_ROWS} queries share the keys of a head"
         if next(self.points(p), None) is None:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
-        return attention_refusal(p)
+        return attention_refusal(p, takes_bytes=True)
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         s, wg = p.sizes, params["WG"]

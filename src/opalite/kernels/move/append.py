@@ -17,6 +17,10 @@ from .copies import Copy, row_major
 from .strided_copy import StridedCopy, copy_launch
 
 
+def _narrowing(p: Problem) -> str | None:
+    return None if p.node.y.dtype is p.node.input(1).dtype else "what is new becomes int8"
+
+
 @register
 class AppendCopy(StridedCopy):
     """Behind one position for all: a strided copy."""
@@ -24,7 +28,9 @@ class AppendCopy(StridedCopy):
     op = "Append"
 
     def refuse(self, p: Problem) -> str | None:
-        return "each entry of the batch has a position of its own" if p.node.get(2) is not None else super().refuse(p)
+        if p.node.get(2) is not None:
+            return "each entry of the batch has a position of its own"
+        return _narrowing(p) or super().refuse(p)
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
         return (flat_binding(p.node),)
@@ -49,7 +55,7 @@ class AppendRows(Kernel):
     space: ClassVar[Space] = {"WG": (64, 1, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
-        return "all entries of the batch have one position" if p.node.get(2) is None else None
+        return "all entries of the batch have one position" if p.node.get(2) is None else _narrowing(p)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)

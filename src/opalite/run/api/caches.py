@@ -11,6 +11,7 @@ import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
 from ...errors import DeviceMemoryError
+from ...ir.byte_rows import refuse_row
 from ..model.appending import AppendingRuns
 from ..model.cached_model import CachedModel
 from ..model.onnx_model import OnnxModel
@@ -33,10 +34,10 @@ class Caches:
     place; '' if they may be.
     """
 
-    def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int) -> None:
-        """reserve: positions in a step."""
+    def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int, *, as_bytes: bool) -> None:
+        """reserve: positions in a step. as_bytes: keep rows of floats as int8."""
         self._session = session
-        self._reserve = reserve
+        self._reserve, self._as_bytes = reserve, as_bytes
         self.pairs = [p for p in pairs if not p.is_cross]
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
@@ -101,7 +102,8 @@ class Caches:
             room = array.shape[axis] if p.time is None else held
             spare = self._spare.pop(p.past, None)
             if spare is None or not spare.empty_as(array.shape, array.dtype, axis, room):
-                spare = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room)
+                stored = np.dtype(np.int8) if self._as_bytes and _has_rows(array, axis) else None
+                spare = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
             caches[p.past] = spare
             if array.size:
                 spare.write(array)
@@ -168,6 +170,11 @@ class Caches:
             return
         places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}
         self._growth = places if self._growth is None else self._growth & places or places
+
+
+def _has_rows(array: Array, axis: int) -> bool:
+    """Whether a cache holds rows of floats that may be int8, whole at each position along `axis`."""
+    return array.dtype in (np.float32, np.float16) and 1 < axis + 1 < array.ndim and not refuse_row(array.shape[-1])
 
 
 def imported_model(session: InferenceSession) -> OnnxModel | None:

@@ -203,18 +203,24 @@ class SessionTools(SessionApi):
             auto.checks = True
 
     def state(
-        self, pairs: Mapping[str, str] | None = None, *, max_length: int | None = None, reserve: int = 256
+        self,
+        pairs: Mapping[str, str] | None = None,
+        *,
+        max_length: int | None = None,
+        reserve: int = 256,
+        cache: str = "model",
     ) -> State:
         """What the model carries from run to run, kept for it: caches of keys and values, recurrent states.
 
         pairs: the output that is each input's next value, by input; None finds them by their names, such as
         past_key_values.0.key and present.0.key. max_length: positions of caches whose size the model leaves open and
-        does not change. reserve: positions for which growing caches get room at once. OptionError where nothing looks
-        like state.
+        does not change. reserve: positions for which growing caches get room at once. cache: 'model' keeps caches in
+        the model's type, 'int8' in 8 bits, with a scale for each head and position. OptionError where nothing looks
+        like state, or where caches cannot be kept so.
         """
         from .state import State
 
-        return State(cast("InferenceSession", self), pairs, max_length=max_length, reserve=reserve)
+        return State(cast("InferenceSession", self), pairs, max_length=max_length, reserve=reserve, cache=cache)
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
         """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.

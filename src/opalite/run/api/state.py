@@ -12,6 +12,7 @@ import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
 from ...errors import InputError, InputTypeError, OptionError
+from ...ir.byte_rows import CACHES
 from ..model.appending import NotAppendedError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
@@ -49,8 +50,11 @@ class State:
         *,
         max_length: int | None = None,
         reserve: int = 256,
+        cache: str = "model",
     ) -> None:
         """See InferenceSession.state."""
+        if cache not in CACHES:
+            raise OptionError(f"cache is one of {', '.join(CACHES)}, got {cache!r}")
         if reserve < 1 or (max_length is not None and max_length < 1):
             raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
         self._session = session
@@ -62,8 +66,10 @@ class State:
         self._outputs = [a.name for a in session.get_outputs()]
         self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
         self._max_length = max_length
-        self._caches = Caches(session, self.pairs, reserve)
-        self.copies = self._caches.refusal
+        self._is_narrow = cache == "int8"
+        self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
+        self.copies = ""
+        self._copy(self._caches.refusal)
         self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
         self._bound: dict[str, BoundOutput] = {}
@@ -117,7 +123,7 @@ class State:
         except NotAppendedError as e:
             if self._caches.narrow():
                 return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound)
-            self.copies = str(e)
+            self._copy(str(e))
             return None
         found = dict(zip(self._outputs, outputs, strict=True))
         if others or self._values.keys() != caches.keys() or any(map(is_not, self._values.values(), caches.values())):
@@ -125,6 +131,12 @@ class State:
             self._values = {**caches, **{p.past: self._next(p, others[p.past], found[p.present]) for p in rest}}
         self._caches.learn(given, len(self) - before, caches, self._values)
         return found
+
+    def _copy(self, why: str) -> None:
+        """Caches are copied from now on, if there is a reason. OptionError where int8 was asked for."""
+        if why and self._is_narrow:
+            raise OptionError(f'cache="int8" keeps caches where runs append to them, but {why}: leave it out')
+        self.copies = why
 
     def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any]:
         """The same where outputs are fed back as arrays."""

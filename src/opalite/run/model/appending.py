@@ -58,7 +58,7 @@ class AppendingRuns:
             return feeds
         self._growing = None
         past = {
-            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n], n not in self.filled)
+            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n], n not in self.filled, t.is_narrow)
             for n, t in self.caches.items()
         }
         return self._model.check_feeds({**feeds, **past})

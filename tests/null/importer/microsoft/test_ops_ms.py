@@ -214,6 +214,22 @@ def test_group_query_attention(rotary: int, window: int, interleaved: int) -> No
     assert_same(runs[0][:1], runs[1][:1])
 
 
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+def test_group_query_attention_over_bytes(kind: str) -> None:
+    """Scales are given; what is written to the caches is the same bytes."""
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "k_quant_type": kind, "v_quant_type": kind}
+    attrs |= {"kv_cache_bit_width": 8, "const": (6,)}
+    scales = [V.f(1, 2, 1, 16) ** 2 / 50 + 0.01 for _ in "kv"] if kind == "PER_CHANNEL" else [f32([0.02]), f32([0.03])]
+    new = [V.f(2, 1, 64), V.f(2, 1, 32), V.f(2, 1, 32), V.i8(2, 2, 6, 16), V.i8(2, 2, 6, 16)]
+    arrays = [*new, i32(6, 6), np.asarray(7, np.int32), *_caches(8), None, None, None, *scales]
+    got, want = (run("GroupQueryAttention", arrays, (0, 1, 2), domain=MS, **attrs) for run in (imported, by_ort))
+    assert_same(got[:1], want[:1])
+    for a, b in zip(got[1:], want[1:], strict=True):
+        assert a.dtype == b.dtype == np.int8
+        assert np.abs(a.astype(int) - b).max() <= 1
+        assert (a == b).mean() > 0.99
+
+
 # Quantised
 
 
@@ -280,6 +296,18 @@ def test_matmul_of_few_bits(bits: int, zeros: bool) -> None:
             [V.f(1, 1, 64)] * 3,
             {"num_heads": 4, "kv_num_heads": 4, "smooth_softmax": 1},
             "smooth",
+        ),
+        (
+            "GroupQueryAttention",
+            [*[V.f(1, 1, 64)] * 3, None, None, i32(0), np.asarray(1, np.int32), *[None] * 5, *[f32([1.0])] * 2],
+            {"num_heads": 4, "kv_num_heads": 4, "k_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4, "const": (6,)},
+            "in 4 bits, PER_TENSOR",
+        ),
+        (
+            "GroupQueryAttention",
+            [*[V.f(1, 1, 64)] * 3, None, None, i32(0), np.asarray(1, np.int32), *[None] * 5, *[f32([1.0])] * 2],
+            {"num_heads": 4, "kv_num_heads": 4, "const": (6,)},
+            "k_quant_type is NONE",
         ),
     ],
 )

@@ -1,0 +1,84 @@
+"""Decoding after long caches: milliseconds a token and bytes, as the model keeps them and in 8 bits.
+
+    python -m benchmarks.long_caches                      # a Llama-like decoder of 110 M in 4 bits after 512 to 8,192
+    python -m benchmarks.long_caches --lengths 16384 --bits 0
+
+States of one session go on from the same random cache, in turns of 16 tokens; the first two of a turn do not count, nor
+do the turns before launches are joined. `error` is the largest difference of the logits of a first token after such a
+cache, by the largest logit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .decoding import SHAPES, feeds_of
+from .models.llama import decoder, save
+
+TURN, WARM, TURNS = 16, 2, 8
+KEPT = ("model", "int8")
+
+
+def measure(session: Any, length: int, cache: str) -> dict[str, tuple[float, int, Any]]:
+    """For each way to keep them: the median of a token in milliseconds, bytes of the state, logits of a first token."""
+    rng = np.random.default_rng(length)
+    states, times, first = {}, {kept: list[float]() for kept in KEPT}, {}
+    values: dict[str, Any] = {}
+    for kept in KEPT:
+        state = session.state(cache=kept, reserve=256)
+        if not values:
+            for pair in state.pairs:
+                shape = next(a.shape for a in session.get_inputs() if a.name == pair.past)
+                sizes = [length if i == pair.time else d if isinstance(d, int) else 1 for i, d in enumerate(shape)]
+                values[pair.past] = rng.standard_normal(sizes, np.float32)
+        state.take(values)
+        first[kept] = state.run(feeds_of(cache, 1, length))[0]
+        states[kept] = state
+    for turn in range(TURNS):
+        for kept in KEPT if turn % 2 else KEPT[::-1]:
+            for step in range(TURN):
+                feeds = feeds_of(cache, step + 1, len(states[kept]))
+                started = time.perf_counter()
+                states[kept].run(feeds)
+                if turn >= 2 and step >= WARM:
+                    times[kept].append(1e3 * (time.perf_counter() - started))
+        if turn == 1:
+            session.settle()
+    return {kept: (statistics.median(times[kept]), states[kept].nbytes, first[kept]) for kept in KEPT}
+
+
+def main() -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SHAPES, default="llama_110m")
+    parser.add_argument("--bits", type=int, default=4, help="of the weights; 0 for float32")
+    parser.add_argument("--cache", choices=("concat", "grouped"), default="concat")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(given.threads))
+    import opalite
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(decoder(SHAPES[given.model], bits=given.bits, cache=given.cache), Path(folder) / "model.onnx")
+        with opalite.InferenceSession(path, device=given.device) as session:
+            print("positions  model: ms a token, MB   int8: ms a token, MB   ratio   error")
+            for length in given.lengths:
+                found = measure(session, length, given.cache)
+                (a, a_bytes, x), (b, b_bytes, y) = (found[kept] for kept in KEPT)
+                error = np.abs(x - y).max() / np.abs(x).max()
+                sizes = f"{a_bytes / 1e6:10.1f}{b:16.2f}{b_bytes / 1e6:10.1f}"
+                print(f"{length:9d}{a:16.2f}{sizes}{b / a:8.2f}{error:9.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
