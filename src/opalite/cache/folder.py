@@ -2,6 +2,10 @@
 
     programs/AB/<key>.bin     program binaries (store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plan_cache.py)
+    plans/AB/<key>/states/….opal     plans of runs on caches (run/model/state_plans.py)
+    plans/AB/<key>/weights/….weight  large constants of those plans (plan/weight_files.py)
+    plans/AB/<key>/files.json        names of the model's data files (run/model/data_files.py)
+    contents/<key>.json       digests of data files (the same)
     plans/AB/<key>/….vain     sizes for which a plan of their own is no faster (run/model/nearer_plan.py)
     precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/folder.py)
@@ -82,10 +86,10 @@ def _kept(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is kept or removed as a whole: a binary, a plan, or PoCL's folder of one process."""
+    """What is kept or removed as a whole: a binary, a plan, a large constant of plans, PoCL's folder of one process."""
 
     path: Path
-    kind: str  # program, plan, vain, choice, pocl or failed
+    kind: str  # program, plan, weight, data, vain, choice, pocl or failed
     nbytes: int
     used: float  # seconds since the epoch
 
@@ -93,6 +97,10 @@ class Unit:
 _FILES = (
     ("programs/*/*.bin", "program"),
     ("plans/*/*/*.opal", "plan"),
+    ("plans/*/*/states/*.opal", "plan"),
+    ("plans/*/*/weights/*.weight", "weight"),
+    ("plans/*/*/files.json", "data"),
+    ("contents/*.json", "data"),
     ("plans/*/*/*.vain", "vain"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),
@@ -118,7 +126,14 @@ def trim(folder: Path, cap_bytes: int) -> int:
     Nothing happens below the cap. PoCL's folders of processes that run stay. Temporary files go after an hour.
     """
     now = time.time()
-    for pattern in (".tmp-*", "programs/*/.tmp-*", "plans/*/*/.*", "precision/*/.tmp-*"):
+    for pattern in (
+        ".tmp-*",
+        "programs/*/.tmp-*",
+        "plans/*/*/.*",
+        "plans/*/*/*/.*",
+        "contents/.*",
+        "precision/*/.tmp-*",
+    ):
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
                 discard(path)
@@ -167,5 +182,5 @@ def discard(path: Path) -> None:
         return
     with suppress(OSError):  # held open by another process (Windows): the next trim gets it
         path.unlink(missing_ok=True)
-        if path.suffix == ".opal":
+        if path.suffix in (".opal", ".weight"):
             path.parent.rmdir()  # refused unless it is empty

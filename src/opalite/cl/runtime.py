@@ -20,6 +20,7 @@ from ..errors import DeviceError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, SOFTWARE, UNBUILT
 from ..ir.dtype import DType
+from ..ir.stored import StoredArray
 from ..pocl import repair as pocl
 from ..pocl.pages import release_pages
 from . import tensor, transfer
@@ -225,7 +226,7 @@ class Runtime:
         """A pool of buffers of this device."""
         return BufferPool(self.allocator.buffer)
 
-    def share_weight(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
+    def share_weight(self, array: Array | StoredArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant that all sessions share (see WeightStore.get)."""
         return self.weights.get(array, image=image, key=key)
 

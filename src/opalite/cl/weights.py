@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cache.stats import note
 from ..ir.content import content_key
+from ..ir.stored import StoredArray
 from .builders import side_by_side
 
 Array = np.ndarray[Any, Any]
@@ -40,10 +41,16 @@ class WeightStore:
         self._lock = threading.Lock()
         self.hits = 0
 
-    def get(self, array: Array, *, image: bool = False, key: str | None = None) -> SharedWeight:
+    def has(self, key: str) -> bool:
+        """Whether memory with the contents that `key` names is held."""
+        with self._lock:
+            return (key, False) in self._held or (key, True) in self._held
+
+    def get(self, array: Array | StoredArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Memory holding `array`; uploaded unless an equal one is held. `image`: as texels [height, width, 4].
 
-        `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
+        An array that lies elsewhere is brought to memory if it has to be uploaded. `key` names the content where the
+        caller knows it already (a file's digest and an offset); it spares hashing.
         """
         with self._lock:
             known = None if image else self._wrapped.get(id(array))
@@ -51,13 +58,14 @@ class WeightStore:
                 note("weights", True)
                 self.hits += 1
                 return known
-        name = (key or content_key(array, side_by_side), image)
+        name = (key or content_key(_read(array), side_by_side), image)
         with self._lock:
             found = self._held.get(name)
             note("weights", found is not None)
             if found is not None:
                 self.hits += 1
                 return found
+            array = _read(array)
             made = self._upload(array, image)
             self._held[name] = made
             if made.array is array:
@@ -66,3 +74,7 @@ class WeightStore:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def _read(array: Array | StoredArray) -> Array:
+    return array.read() if isinstance(array, StoredArray) else array

@@ -22,6 +22,8 @@ from .outputs import check_writable, write_text
 _KINDS = {
     "program": "program binaries",
     "plan": "plans of models",
+    "weight": "large constants of plans",
+    "data": "names and digests of models' data files",
     "vain": "sizes that need no plan of their own",
     "choice": "choices of precision",
     "pocl": "files of PoCL's, by process",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ _PIPE_S = 1.0  # how long a pipe that a model is read from may wait for somebody
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A checked model. `opsets` are versions by domain; `path` is the file it came from, if any."""
+    """A checked model. `opsets` are versions by domain; `path` is the file it came from, if any. data_files:
+    those that hold data of its tensors, by location as it names them."""
 
     graph: GraphDef
     functions: FunctionTable
@@ -43,12 +44,12 @@ class Model:
     ir_version: int
     meta: ModelMetadata
     path: Path | None = None
-    has_data_files: bool = False
+    data_files: Mapping[str, ModelFile] = field(default_factory=dict)
 
     @cached_property
     def repeats(self) -> bool:
         """Whether the bytes of the file and the inputs' types decide every import: no data files, no chance."""
-        return not self.has_data_files and not self.draws
+        return not self.data_files and not self.draws
 
     @cached_property
     def draws(self) -> bool:
@@ -145,7 +146,7 @@ def _make_model(
         int(proto.model_version) if proto.HasField("model_version") else _NO_VERSION,
         {p.key: p.value for p in proto.metadata_props},
     )
-    return Model(graph, functions, opsets, int(proto.ir_version), meta, path, reader.has_read)
+    return Model(graph, functions, opsets, int(proto.ir_version), meta, path, reader.opened)
 
 
 # Bytes

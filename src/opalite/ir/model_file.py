@@ -65,6 +65,12 @@ class ModelFile:
             raise self._changed()
         self._stamp = now
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is what it was, and still the file of its name."""
+        now = self._now()
+        return _key(now) == _key(self._stamp) and not self._is_moved(now)
+
     def _is_moved(self, now: os.stat_result) -> bool:
         """Whether another file has its name, or none, which alone changes the time of its state."""
         try:

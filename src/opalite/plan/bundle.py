@@ -13,8 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,73 +24,20 @@ from ..errors import BundleError
 from ..ir.content import content_key
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
+from ..ir.stored import StoredArray
 from .codec import Encoder, decode
 from .lazy import LazyList
+from .needs import Needs
 from .program import Program
 from .sums import byte_sum
 from .template import Template
 from .tensor_file import TensorFile, TensorFileError, write_tensors
+from .weight_files import APART, WeightFiles
 
 VERSION = 8
-_BYTE_DOTS = re.compile(r"-DDOTS=[12]\b")
-"""The option of sources whose instructions not every processor of a family has (kernels/quantized/bytes.cl)."""
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What the choice among programs depends on: shapes of inputs by name, sizes of images in texels, and whether
-    sums of products of bytes have to be those of the device that was planned for (`DeviceInfo.byte_dots`).
-
-    shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`). sizes: of a
-    template, which of its sizes each axis is, None for one that is as in `shapes`.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    images: Sequence[tuple[int, int]] = ()
-    sizes: Mapping[str, tuple[int | None, ...]] | None = None
-    byte_dots: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        program: Program,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        sizes: Mapping[str, tuple[int | None, ...]] | None = None,
-    ) -> Needs:
-        """The needs of `program` of a model whose inputs have these `shapes`; left out: those that it reads."""
-        texels = [(w, h) for w, h, _ in program.image_pool]
-        texels += [s.image for s in program.slots if s.image is not None]
-        read = {i.name: i.shape for i in program.inputs}
-        dots = any(_BYTE_DOTS.search(source.options) for source in program.sources)
-        return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes, dots)
-
-    def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The sizes that inputs of `shapes` have: none where there is no template; None if an axis has to be other.
-
-        Inputs that are not named here count for nothing, and those that do not come are as they were.
-        """
-        open_axes = self.sizes or {}
-        found: dict[int, int] = {}
-        for name, planned in self.shapes.items():
-            came = tuple(shapes.get(name, planned))
-            if len(came) != len(planned):
-                return None
-            numbers = open_axes.get(name) or (None,) * len(came)
-            for size, wanted, number in zip(came, planned, numbers, strict=True):
-                if size != (wanted if number is None else found.setdefault(number, size)):
-                    return None
-        return tuple(found[n] for n in sorted(found))
-
-    def describe(self) -> str:
-        """The shapes, as `opalite compile` takes them, with s0, s1, ... for sizes that are open."""
-        names = self.sizes or {}
-        return ", ".join(
-            f"{name}:{'x'.join(_axis(*pair) for pair in zip(s, names.get(name) or (None,) * len(s), strict=True))}"
-            for name, s in self.shapes.items()
-        )
 
 
 class Variant:
@@ -206,10 +152,6 @@ class Bundle:
         )
 
 
-def _axis(size: int, number: int | None) -> str:
-    return str(size) if number is None else f"s{number}"
-
-
 def _is_within(variant: Variant, device: DeviceInfo) -> bool:
     """Whether the variant's program keeps to the limits of `device`, which differ within a family."""
     planned = variant.device
@@ -240,8 +182,17 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
     )
 
 
-def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
-    """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in."""
+def save_bundle(
+    path: str | os.PathLike[str],
+    bundle: Bundle,
+    apart: WeightFiles | None = None,
+    each: Callable[[Callable[[Any], bytes], Iterable[Any]], Iterable[bytes]] = map,
+) -> None:
+    """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in.
+
+    apart: where large weights go, which the reader has to be given as well. each: computes digests of the pieces of an
+    array, perhaps side by side.
+    """
     target = Path(path)
     tensors: dict[str, Array] = {}
     sums: dict[str, str] = {}
@@ -251,13 +202,16 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
     def keep(array: Array) -> str:
         if array.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-        key = content_key(array)
-        if key not in tensors:
-            tensors[key] = array
+        key = content_key(array, each)
+        if key not in sums:
             sums[key] = byte_sum(np.ascontiguousarray(array))
+            if apart is not None and array.nbytes >= APART:
+                apart.keep(key, array)
+            else:
+                tensors[key] = array
         return key
 
-    for n, v in enumerate(bundle.variants):
+    def add(n: int, v: Variant) -> None:
         encoder = Encoder()
         content = v.content
         stored = content.program if isinstance(content, Template) else content
@@ -280,6 +234,12 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
                 "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
             }
         )
+
+    try:
+        for n, v in enumerate(bundle.variants):
+            add(n, v)
+    except OSError as e:
+        raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
     digests = {name: _digest(text) for name, text in texts.items()}
     about = {"version": VERSION, "meta": bundle.meta, "variants": variants, "digests": digests, "sums": sums}
     text = json.dumps(about)
@@ -289,8 +249,11 @@ def save_bundle(path: str | os.PathLike[str], bundle: Bundle) -> None:
         raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
 
 
-def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version."""
+def load_bundle(path: str | os.PathLike[str], apart: WeightFiles | None = None) -> Bundle:
+    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version.
+
+    apart: where large weights lie, which then are StoredArrays.
+    """
     where = Path(path)
     if not where.is_file():
         what = "is a folder" if where.is_dir() else "does not exist"
@@ -307,7 +270,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         if about["version"] != VERSION:
             found = about["version"]
             raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
-        reader = _Reader(where, file, about)
+        reader = _Reader(where, file, about, apart)
         return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], _digest(text))
     except (
         *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
@@ -318,8 +281,9 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
 class _Reader:
     """Reads and checks the parts of one bundle."""
 
-    def __init__(self, where: Path, file: TensorFile, about: Mapping[str, Any]) -> None:
+    def __init__(self, where: Path, file: TensorFile, about: Mapping[str, Any], apart: WeightFiles | None) -> None:
         self._where = where
+        self._apart = apart
         self._file = file
         self._about = about
 
@@ -342,10 +306,10 @@ class _Reader:
 
     def _program(self, n: int, kinds: Sequence[Any]) -> Program | Template:
         keys: dict[int, str] = {}
-        arrays = []
+        arrays: list[Any] = []
         try:
             for dtype, shape, key in kinds:
-                array = self._checked(key).view(_dtype(dtype)).reshape(shape)
+                array = self._array(key, _dtype(dtype), tuple(shape))
                 keys[id(array)] = key
                 arrays.append(array)
             content: Program | Template = decode(self._json(f"program {n}"), arrays)
@@ -363,6 +327,14 @@ class _Reader:
         if self._about["digests"].get(name) != _digest(text):
             raise _damaged(self._where)
         return json.loads(text)
+
+    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | StoredArray:
+        if self._apart is None or self._file.has(key):
+            return self._checked(key).view(dtype).reshape(shape)
+        try:
+            return self._apart.find(key, dtype, shape, self._about["sums"][key])
+        except BundleError as e:
+            raise BundleError(f"'{self._where}' is not whole: {e}") from e
 
     def _checked(self, key: str) -> Array:
         try:

@@ -28,6 +28,7 @@ _CLASSES: dict[str, type[Any]] = {
     for c in (
         p.Slot,
         p.Port,
+        p.ReservedPort,
         p.SlotArg,
         p.ScalarArg,
         p.LocalArg,

@@ -215,5 +215,5 @@ class Program:
     placement: Sequence[Any] = ()  # NodeReport records for explain()
     stores_halves: bool = False  # whether a computed value is kept in halves, which may not hold it
     tuning: TuningRecord | None = None  # what it was planned by; None where nobody may want to know
-    weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known
     reserved: list[ReservedPort] = field(default_factory=list)
+    weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known

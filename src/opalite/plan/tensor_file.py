@@ -105,6 +105,10 @@ class TensorFile:
             raise TensorFileError(f"it should have {self._start + end} bytes and has {size}")
         self._end = end
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of that name."""
+        return name in self._spans
+
     def get(self, name: str) -> Array:
         """The bytes of a tensor as uint8 [nbytes], aligned to ALIGN. KeyError for a name that is not in the file."""
         begin, end = self._spans[name]

@@ -33,7 +33,7 @@ def make_template(
     at_hand = [replace(m, nbytes=hint_of(m.nbytes)) for m in lifetimes]
     offsets = plan_memory(arena_requests(at_hand), align, strategy)[0].offsets
     program.inputs, program.outputs, program.steps = lift(program.inputs), lift(program.outputs), lift(program.steps)
-    program.placement = lift(list(program.placement))
+    program.reserved, program.placement = lift(program.reserved), lift(list(program.placement))
     return Template(
         tuple(trace.names),
         tuple(s.hint for s in trace.symbols),

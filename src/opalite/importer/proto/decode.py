@@ -125,11 +125,12 @@ class TensorReader:
         self._beside = beside
         self._given = files or {}
         self._files: dict[Path, _DataFile] = {}
+        self._opened: dict[str, ModelFile] = {}
 
     @property
-    def has_read(self) -> bool:
-        """Whether data of other files was needed."""
-        return bool(self._files)
+    def opened(self) -> Mapping[str, ModelFile]:
+        """Files that hold data of tensors, by location as the model names it; without those that were given."""
+        return self._opened
 
     def dense(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array:
         """`held`, in memory."""
@@ -198,6 +199,8 @@ class TensorReader:
         if path not in self._files:
             self._files[path] = _DataFile(path, self._given.get(location))
         file = self._files[path]
+        if file.file is not None:
+            self._opened[location] = file.file
         offset, length = int(entries.get("offset") or 0), int(entries.get("length") or -1)
         if dtype.name in _PACKED:
             return _with_raw(
@@ -245,21 +248,24 @@ def _with_raw(proto: Any, raw: bytes) -> Array:
 
 
 class _DataFile:
-    """A file of tensors' data. Large tensors that say they have the same bytes share one array."""
+    """A file of tensors' data. Large tensors that say they have the same bytes share one array.
+
+    file: None where the contents are given.
+    """
 
     def __init__(self, path: Path, contents: bytes | None = None) -> None:
         """`contents`: the file's, where there is none at `path`. ModelFormatError if it cannot be opened."""
         self._path = path
         self._contents = contents
-        self._file: ModelFile | None = None
+        self.file: ModelFile | None = None
         if contents is None:
             try:
-                self._file = ModelFile(path)
+                self.file = ModelFile(path)
             except OSError as e:
                 raise ModelFormatError(f"the data file '{path}' cannot be read: {e.strerror or e}") from e
         self._held: dict[tuple[int, int], Array | StoredArray] = {}
         self._read = 0
-        self.size = len(contents) if contents is not None else self._file.size if self._file is not None else 0
+        self.size = len(contents) if contents is not None else self.file.size if self.file is not None else 0
 
     def held(self, tensor: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | StoredArray:
         """The tensor of that type from `offset` on. ModelFormatError, naming `tensor`, if there are fewer bytes."""
@@ -294,8 +300,8 @@ class _DataFile:
         return found
 
     def _load(self, offset: int, nbytes: int) -> Array:
-        assert self._file is not None
-        return self._file.read(offset, nbytes)
+        assert self.file is not None
+        return self.file.read(offset, nbytes)
 
     def _check(self, tensor: str, offset: int, nbytes: int) -> None:
         if nbytes < 0 or offset < 0 or offset + nbytes > self.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from ...cl.reserved_tensor import ReservedTensor
 from ...errors import DeviceMemoryError
 from ...ir.byte_rows import refuse_row
 from ..model.appending import AppendingRuns
-from ..model.cached_model import CachedModel
-from ..model.onnx_model import OnnxModel
+from ..model.bundle_model import BundleModel
 from ..precision.auto_model import AutoModel
 from .state_pairs import Pair
 
 if TYPE_CHECKING:
+    from ..model.cached_model import CachedModel
+    from ..model.onnx_model import OnnxModel
     from .session import InferenceSession
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +47,7 @@ class Caches:
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
-        elif not isinstance(session._model, AutoModel | CachedModel | OnnxModel):  # imported when it is run
+        elif isinstance(session._model, BundleModel):
             self.refusal = "it is run from a bundle"
 
     def narrow(self) -> bool:
@@ -61,10 +62,10 @@ class Caches:
     @cached_property
     def runs(self) -> AppendingRuns:
         """How runs go on the caches."""
-        imported = imported_model(self._session)
-        assert imported is not None
+        model = appending_model(self._session)
+        assert model is not None
         filled = [p.past for p in self.pairs if p.time is None]
-        return AppendingRuns(imported, {p.past: p.present for p in self.pairs}, filled)
+        return AppendingRuns(model, {p.past: p.present for p in self.pairs}, filled)
 
     def twin(self) -> Caches:
         """The same for another state."""
@@ -177,13 +178,12 @@ def _has_rows(array: Array, axis: int) -> bool:
     return array.dtype in (np.float32, np.float16) and 1 < axis + 1 < array.ndim and not refuse_row(array.shape[-1])
 
 
-def imported_model(session: InferenceSession) -> OnnxModel | None:
-    """The session's model as it is imported, of precision 'auto' what was chosen so far; None where it is none."""
+def appending_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
+    """The session's model, of precision 'auto' what was chosen so far; None where it runs on no caches in place."""
     model = session._model
     if isinstance(model, AutoModel):
         model = model.settled()
-    found = model.imported() if isinstance(model, CachedModel) else model
-    return found if isinstance(found, OnnxModel) else None
+    return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
 
 
 def as_array(value: Any) -> Array:

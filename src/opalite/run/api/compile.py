@@ -14,7 +14,8 @@ from ...cl.runtime import Runtime, find_runtime
 from ...errors import BundleError, InputError
 from ...ir.precision import PrecisionPolicy
 from ...ir.types import TensorType
-from ...plan.bundle import SUFFIX, Bundle, Needs, Variant, save_bundle
+from ...plan.bundle import SUFFIX, Bundle, Variant, save_bundle
+from ...plan.needs import Needs
 from ...plan.program import Program
 from ...plan.template import Template
 from ..execute.progress import build_progress

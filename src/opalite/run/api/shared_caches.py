@@ -33,12 +33,12 @@ def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest
     tensors = _tensors(binding, feeds)
     if not tensors:
         return session._execute(feeds, request)[0]
-    from ..model.appending import AppendingRuns, NotAppendedError  # with the importer, which other runs do without
-    from .caches import imported_model
+    from ..model.appending import AppendingRuns, NotAppendedError
+    from .caches import appending_model
 
     shared: Shared | None = binding.shared
     if shared is None or shared.tensors.keys() != tensors.keys() or shared.tensors != tensors:
-        model = imported_model(session)
+        model = appending_model(session)
         presents = {n: output for n, (output, _) in tensors.items()}
         shared = binding.shared = Shared(tensors, None if model is None else AppendingRuns(model, presents, presents))
     if shared.runs is not None:

@@ -1,28 +1,36 @@
-"""AppendingRuns: runs of a model whose caches stay where they are, what is new being appended to them in place."""
+"""AppendingRuns: runs of a model whose caches stay where they are, what is new being appended to them in place.
+
+A run goes on like the last one (growing.py), or by a plan from the cache (state_plans.py), or by what is imported now
+(appending_import.py), which a process that has plans does without.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cl.beside_runs import planning
 from ...cl.reserved_tensor import ReservedTensor
-from ...importer.walk.importing import ModelImporter, Run
-from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
 from ...ir.reserved import Reserved
+from ...plan.appending import Appending
 from ...plan.program import Program
+from ...plan.sized_values import SizedValues
+from ...plan.template import Template
 from ..execute.trace import Ran, RunTrace
-from .executables import Compiled, SizedProgram
-from .growing import Growing, find_moving
-from .onnx_model import OnnxModel, kept_outputs
-from .overflow import recover
+from .cached_model import CachedModel
+from .executables import Compiled, ExecutableCache
+from .growing import Growing, find_moving, kept_numbers, output_of
+from .overflow import is_finite
 from .request import RunRequest
 from .turn import Turn
+
+if TYPE_CHECKING:
+    from .onnx_model import OnnxModel
+    from .state_plans import StatePlan
 
 Array = np.ndarray[Any, Any]
 
@@ -31,25 +39,43 @@ class NotAppendedError(Exception):
     """Why a model's caches cannot stay where they are: a signal to whoever then feeds them as arrays."""
 
 
+@dataclass(frozen=True)
+class Way:
+    """What a run goes through. key: what `compiled` belongs to in `executables`. given: what sizes alone decide."""
+
+    executables: ExecutableCache
+    key: Hashable
+    compiled: Compiled
+    record: Appending
+    given: SizedValues | None
+
+
 class AppendingRuns:
     """How runs of a model go on caches of a state. Stands for the model in a session's run.
 
     caches: of the next run, by the input that each is. filled: those that do not grow, but are written into.
     """
 
-    def __init__(self, model: OnnxModel, presents: Mapping[str, str], filled: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: OnnxModel | CachedModel, presents: Mapping[str, str], filled: Collection[str] = ()
+    ) -> None:
         """presents: the output that each cache becomes, by the input that it is."""
-        self._model, self._presents, self.filled = model, presents, frozenset(filled)
+        self._model, self.presents, self.filled = model, presents, frozenset(filled)
         self.caches: Mapping[str, ReservedTensor] = {}
         self._growing: Growing | None = None  # how runs like the last one go
-        self._fed: Mapping[str, Any] = {}  # to the last run
-        self._last: tuple[Segment, tuple[int, ...], int] | None = None  # with its sizes, and length
+        self._found: tuple[StatePlan, tuple[int, ...]] | None = None  # for feeds that were checked
+        self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # what ran, with its sizes, and length
 
     def twin(self) -> AppendingRuns:
         """The same for another state."""
-        other = AppendingRuns(self._model, self._presents, self.filled)
+        other = AppendingRuns(self._model, self.presents, self.filled)
         other._growing, other._last = self._growing, self._last
         return other
+
+    @property
+    def imported(self) -> OnnxModel:
+        """The model as it is imported."""
+        return self._model.imported() if isinstance(self._model, CachedModel) else self._model
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """All of the model's feeds, checked; or those given, where runs like the last one need no more."""
@@ -58,10 +84,13 @@ class AppendingRuns:
             return feeds
         self._growing = None
         past = {
-            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self._presents[n], n not in self.filled, t.is_narrow)
+            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_narrow)
             for n, t in self.caches.items()
         }
-        return self._model.check_feeds({**feeds, **past})
+        whole = {**feeds, **past}
+        model = self._model
+        self._found = None if not isinstance(model, CachedModel) else model.find_state(whole)
+        return whole if self._found is not None else self.imported.check_feeds(whole)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, None for the caches, which have grown then; and what the run did.
@@ -77,112 +106,93 @@ class AppendingRuns:
                 return found
             self._growing = None
             feeds = self.check_feeds(feeds)
-        self._fed = {n: v for n, v in feeds.items() if n not in self.caches}
+        if self._found is not None:
+            found = self._run_kept(*self._found, feeds, request)
+            if found is not None:
+                return found
+            feeds = self.imported.check_feeds(feeds)
+        from .appending_import import run_imported  # with onnx, which plans do without
+
+        return run_imported(self, feeds, request)
+
+    def _run_kept(
+        self, plan: StatePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
+    ) -> tuple[list[Any], RunTrace] | None:
+        """A run by a plan from the cache; None where halves did not hold what it computed, and nothing has changed."""
         trace = RunTrace(ran=Ran())
-        with Turn(request.lock) as turn, ExitStack() as beside:
-
-            def before_import() -> None:
-                turn.leave()
-                beside.enter_context(planning())
-
-            started = time.perf_counter()
-            run = self._model.imported.importer.begin(feeds, _no_bodies, before_import)
-            segment, sizes = self._checked(run), run.sizes
-            lengths = segment.lengths_at(sizes)
-            trace.import_s += time.perf_counter() - started
-            compiled, at = self._compiled(segment, sizes, trace, request)
-            beside.close()
+        record, given = plan.record, plan.given
+        with Turn(request.lock) as turn:
+            compiled = plan.compiled(sizes, trace)
+            values = {**feeds, **({} if given is None else given.at(sizes))}
             turn.take()
-
-            def run_on_caches(which: Compiled) -> tuple[list[Any], RunTrace]:
-                return self._execute(run, segment, which, sizes, request)
-
-            outputs, spent = run_on_caches(compiled)
+            way = Way(plan.executables, plan.variant, compiled, record, given)
+            outputs, spent = self.execute(way, sizes, [values[n] for n in record.inputs], request)
             trace.add(spent)
-            # What was appended by a run that is not believed is written again: lengths are as before.
-            model = self._model
-            believed, outputs = recover(
-                model.compiler,
-                compiled,
-                segment.graph,
-                sizes,
-                run_on_caches,
-                outputs,
-                trace,
-                request,
-                turn,
-                waits=True,
-                told=model.told,
-            )
-            believed.is_proven = True
-            if believed is not compiled:
-                compiled = model.executables.keep(segment, believed, instead_of=compiled)
-                at = compiled.at(sizes) or at
-            assert trace.ran is not None
-            trace.ran.add(compiled.executable)
-            trace.ran.note(*compiled.notes, *compiled.lasting, *at.notes)
-            for name, length in lengths.items():
-                self.caches[name].length = length
-        self._grow(run, segment, compiled, sizes, max(lengths.values()))
-        run.advance(outputs)
-        return run.outputs, trace
+            if compiled.may_overflow and not is_finite(outputs):
+                assert isinstance(self._model, CachedModel)
+                self._model.refuse_state(plan)
+                return None
+            compiled.is_proven = True
+            self.tell(trace, way, sizes, record.lengths_at(sizes))
+        self.grow(way, feeds, sizes)
+        by_number = dict(enumerate(outputs))
+        return [output_of(s, by_number, feeds, values) for s in record.outputs.values()], trace
 
-    def _checked(self, run: Run) -> Segment:
-        """The one segment of the run, which appends to all caches."""
-        segment = run.segment
-        if segment is None or segment.following is not None:
-            raise NotAppendedError("the model is more than one program, as what it computes depends on contents")
-        for name, why in segment.joined.items():
-            raise NotAppendedError(f"'{name}': {why}")
-        if any(n in self._presents.values() for task in segment.tasks for n in task.inputs):
-            raise NotAppendedError("operators on the host read the caches")
-        if any(n not in segment.lengths for n in self.caches):
-            raise NotAppendedError("not all caches become outputs of one program")
-        return segment
+    def keep(
+        self, record: Appending, template: Template, program: Template, notes: tuple[str, ...], feeds: Mapping[str, Any]
+    ) -> None:
+        """Have later processes find `template`, a copy of `program`, for runs on such `feeds`."""
+        if isinstance(self._model, CachedModel):
+            self._model.keep_state(record, template, program, notes, feeds)
 
-    def _compiled(
-        self, segment: Segment, sizes: tuple[int, ...], trace: RunTrace, request: RunRequest
-    ) -> tuple[Compiled, SizedProgram]:
-        model = self._model
+    def forget(self, feeds: Mapping[str, Any]) -> None:
+        """No process is to find a plan for runs on such `feeds`."""
+        if isinstance(self._model, CachedModel):
+            self._model.forget_states(feeds)
 
-        def make() -> Compiled:
-            return model.compiler.compile(segment.graph, trace, request.tuning, sizes=sizes)
+    def tell(self, trace: RunTrace, way: Way, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
+        """A run of `sizes` is believed: caches are as long as it says."""
+        assert trace.ran is not None
+        at = way.compiled.at(sizes)
+        trace.ran.add(way.compiled.executable)
+        trace.ran.note(*way.compiled.notes, *way.compiled.lasting, *(at.notes if at is not None else ()))
+        for name, length in lengths.items():
+            self.caches[name].length = length
 
-        return model.executables.find_or_make(segment, sizes, make)
-
-    def _execute(
-        self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], request: RunRequest
+    def execute(
+        self, way: Way, sizes: tuple[int, ...], feeds: Sequence[Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs of the segment's graph, None for those that are caches, which stay as they were; and the trace."""
+        """Outputs of a graph, None for those that are caches, which stay as they were; and the trace. feeds: of all
+        that the graph reads."""
+        compiled, record = way.compiled, way.record
         at = compiled.at(sizes)
         assert at is not None
-        executable, reserved = compiled.executable, segment.graph.reserved
-        lasting = {i for i, _ in reserved}
-        arrays = [v for i, v in enumerate(run.feeds) if i not in lasting]
-        made = {o for _, o in reserved}
-        others = [o for o in range(len(segment.graph.outputs)) if o not in made]
+        executable = compiled.executable
+        lasting, made = ({pair[i] for pair in record.reserved} for i in (0, 1))
+        arrays = [v for i, v in enumerate(feeds) if i not in lasting]
         # Halves that may overflow are looked at until a first run has proved them, as in other runs.
         keeps = request.targets and (compiled.is_proven or not compiled.may_overflow)
-        targets = kept_outputs(segment, request.targets) if keeps else {}
+        targets = kept_numbers(record, request.targets) if keeps else {}
+        others = [o for o in range(len(at.program.outputs) + len(made)) if o not in made]
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
         with executable.lock:
             started = time.perf_counter()
-            executable.lie_in(self._memory(segment, at.program))
+            executable.lie_in(self._memory(record, at.program))
             if executable.program is not at.program:
                 executable.resize(at.program)
             ready_s = time.perf_counter() - started
             found, spent = executable.run(arrays, kept)
         spent.build_s += ready_s
-        outputs: list[Any] = [None] * len(segment.graph.outputs)
+        outputs: list[Any] = [None] * (len(others) + len(made))
         for number, value in zip(others, found, strict=True):
             outputs[number] = value
         return outputs, spent
 
-    def _memory(self, segment: Segment, program: Program) -> dict[int, Any]:
+    def _memory(self, record: Appending, program: Program) -> dict[int, Any]:
         """Where the caches lie, by slot, stored as the program has them."""
         memory = {}
-        for port, (number, _) in zip(program.reserved, segment.graph.reserved, strict=True):
-            cache = self.caches[segment.inputs[number]]
+        for port, (number, _) in zip(program.reserved, record.reserved, strict=True):
+            cache = self.caches[record.inputs[number]]
             if port.dtype is not DType.of(cache.stored):
                 if not cache.is_own:
                     raise NotAppendedError(f"the program stores the caches as {port.dtype}")
@@ -193,20 +203,16 @@ class AppendingRuns:
             memory[port.slot] = cache.tensor.buffer
         return memory
 
-    def _grow(self, run: Run, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], length: int) -> None:
-        """Be ready for the next run, if it goes on from this one as this one did from the last."""
-        last, self._last = self._last, (segment, sizes, length)
-        if self.filled or last is None or last[0] is not segment or not run.is_chosen or length <= last[2]:
+    def grow(self, way: Way, feeds: Mapping[str, Any], sizes: tuple[int, ...], goes_on: bool = True) -> None:
+        """Be ready for the next run, if it goes on from this one as this one did from the last. goes_on: it is known
+        what runs like this one take."""
+        length = max(c.length for n, c in self.caches.items() if n in way.record.lengths)
+        last, self._last = self._last, (way.key, sizes, length)
+        if self.filled or last is None or last[0] is not way.key or not goes_on or length <= last[2]:
             return
-        arrival = segment.arrival
-        assert arrival is not None
         steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
-        steps[arrival.capacity] = 0
-        moving = find_moving(compiled, sizes, steps, length - last[2], length, arrival.capacity)
-        if moving is not None and all(type(v) is np.ndarray for n, v in self._fed.items()):
-            fixed = {n: self._fed[n] for n in run.by_contents if n in self._fed}
-            self._growing = Growing(self._model, segment, compiled, moving, self._fed, sizes, fixed)
-
-
-def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-    raise NotAppendedError("the host runs the body of a loop")
+        steps[way.record.capacity] = 0
+        moving = find_moving(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
+        fed = {n: v for n, v in feeds.items() if n not in self.caches}
+        if moving is not None and all(type(v) is np.ndarray for v in fed.values()):
+            self._growing = Growing(way, moving, sizes)

@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.builders import side_by_side
 from ...cl.tensor import DeviceTensor
 from ...errors import BundleError, PlacementError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
+from ...ir.stored import StoredArray
 from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
+from ...plan.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.sliced import Room
 from ..execute.trace import Ran, RunTrace
@@ -44,9 +47,11 @@ class BundleModel:
     draws = False  # what chance decides is decided
     repeats = True
 
-    def __init__(self, path: str | os.PathLike[str], compiler: Compiler) -> None:
-        """`compiler` has the runtime and options; nothing is planned. on_far: to be set by who can plan."""
+    def __init__(self, path: str | os.PathLike[str], compiler: Compiler, apart: WeightFiles | None = None) -> None:
+        """`compiler` has the runtime and options; nothing is planned. apart: where the bundle's large weights lie.
+        on_far: to be set by who can plan."""
         self._path = path
+        self._apart = apart
         self.compiler = compiler
         self._bundle: Bundle | None = None
         self._digest = ""
@@ -69,7 +74,7 @@ class BundleModel:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
         bundle = self._bundle
         if bundle is None:
-            bundle = load_bundle(self._path)
+            bundle = load_bundle(self._path, self._apart)
             if not bundle.variants:
                 raise BundleError(f"{self._path} holds no program; compile the model again")
             if self._digest not in ("", bundle.digest):
@@ -82,8 +87,22 @@ class BundleModel:
         return dict(self._loaded().find(device).needs.shapes)
 
     def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        """A program of the variant for these shapes, decoded now. BundleError if there is none, or it is damaged."""
-        return self._find(device, shapes)[0].stored
+        """A program of the variant for these shapes, decoded now, with the weights that the device does not have.
+        BundleError if there is none, or it is damaged."""
+        return self.fetched(self._find(device, shapes)[0])
+
+    def fetched(self, variant: Variant) -> Program:
+        """The program of `variant`, with the weights in memory that the device does not have. BundleError if any is
+        damaged."""
+        program, held = variant.stored, self.compiler.rt.weights
+        wanted = [
+            (slot, array)
+            for slot, array in program.weights.items()
+            if isinstance(array, StoredArray) and not held.has(program.weight_keys[slot])
+        ]
+        found = side_by_side(StoredArray.read, [array for _, array in wanted])
+        program.weights.update(zip([slot for slot, _ in wanted], found, strict=True))
+        return program
 
     @property
     def path(self) -> str | os.PathLike[str]:
@@ -166,7 +185,7 @@ class BundleModel:
         ran = Ran()
         trace = RunTrace(ran=ran)
         variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
-        compiled, at = self.executables.find_or_make(variant, sizes, lambda: self._build(variant, sizes, trace))
+        compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
         far = Far.NO
         if self.on_far is not None and request.lock is not None:
@@ -206,7 +225,16 @@ class BundleModel:
         ]
         return found, trace
 
-    def _build(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the bundle says of its model."""
+        return self._loaded().meta
+
+    def only(self, device: DeviceInfo) -> Variant:
+        """The first variant for `device`. BundleError if there is none."""
+        return self._loaded().find(device)
+
+    def compiled(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
         """The program of `variant` ready to run. PlacementError if it has steps on the host that the options refuse."""
         rt, options, program, template = self.compiler.rt, self.compiler.options, variant.stored, variant.template
         if template is not None:

@@ -17,6 +17,8 @@ from ...cl.beside_runs import planning
 from ...errors import BundleError
 from ...ir.device import DeviceInfo
 from ...ir.edits import ModelEdits
+from ...ir.reserved import Reserved
+from ...plan.appending import Appending
 from ...plan.bundle import Bundle, Variant
 from ...plan.program import Program
 from ...plan.template import Template
@@ -32,6 +34,7 @@ from .nearer_plan import NearerPlan
 from .overflow import is_finite
 from .plan_cache import KEPT, PlanCache, fits, is_current
 from .request import PLAIN, RunRequest
+from .state_plans import StatePlan, StatePlans
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
@@ -68,7 +71,9 @@ class CachedModel:
         self._onnx: OnnxModel | None = None
         self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # plans by the types of their inputs
         self._keeps = KEPT  # plans, of this session
-        about = plans.newest() or self._imported()
+        self._follows = True  # plans of what was imported may be kept
+        self._states = StatePlans(plans, compiler)
+        about = self._states.newest() or plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
         self.overridable = about.overridable
@@ -94,12 +99,14 @@ class CachedModel:
         """What holds what was compiled."""
         with self._lock:
             found = [plan.executables for plan in dict.fromkeys(self._opened.values())]
+        found += self._states.caches
         return found if self._onnx is None else [*found, self._onnx.executables]
 
     def reset(self) -> None:
         """Forget what was compiled."""
         with self._lock:
             self._opened.clear()
+        self._states.reset()
         if self._onnx is not None:
             self._onnx.reset()
 
@@ -132,7 +139,7 @@ class CachedModel:
             started = time.perf_counter()
         model = self._imported()
         imported_s = time.perf_counter() - started
-        may_keep = self._keeps and model.repeats and fits(feeds) and not tunes
+        may_keep = self._keeps and self._follows and fits(feeds) and not tunes
         outputs, trace = model.run(feeds, request, _Keeper(self, feeds) if may_keep else None)
         trace.import_s += imported_s
         if before is not None:
@@ -140,6 +147,36 @@ class CachedModel:
         if trace.overflowed and fits(feeds):
             self._plans.forget(feeds)  # it was made before half was seen to overflow
         return outputs, trace
+
+    # Runs on caches (appending.py)
+
+    def find_state(self, feeds: Mapping[str, Any]) -> tuple[StatePlan, tuple[int, ...]] | None:
+        """The plan for runs on such `feeds`, arrays and caches in reserved memory, and their sizes."""
+        plain = {n: v for n, v in feeds.items() if not isinstance(v, Reserved)}
+        if self.compiler.options.tune != "none" or not fits(plain):
+            return None
+        return self._states.find(feeds, self._onnx is None)
+
+    def keep_state(
+        self,
+        record: Appending,
+        template: Template,
+        program: Template,
+        notes: tuple[str, ...],
+        feeds: Mapping[str, Any],
+    ) -> None:
+        """Keep the plan of runs on such `feeds`, if it may be kept (StatePlans.keep)."""
+        plain = {n: v for n, v in feeds.items() if not isinstance(v, Reserved)}
+        if self._onnx is not None and self._follows and fits(plain):
+            self._states.keep(self._onnx.imported, record, template, program, notes, feeds)
+
+    def refuse_state(self, plan: StatePlan) -> None:
+        """What halves did not hold was computed by `plan`."""
+        self._states.refuse(plan)
+
+    def forget_states(self, feeds: Mapping[str, Any]) -> None:
+        """A plan for such `feeds` was made before half was seen to overflow."""
+        self._states.forget(feeds)
 
     def imported(self) -> OnnxModel:
         """The model without plans from the cache."""
@@ -155,7 +192,9 @@ class CachedModel:
                 from .imported import ImportedModel
                 from .onnx_model import OnnxModel
 
-                self._onnx = OnnxModel(ImportedModel(self._model, self._edits, self._plans.file), self.compiler)
+                imported = ImportedModel(self._model, self._edits, self._plans.file)
+                self._follows = self._plans.follow(imported)
+                self._onnx = OnnxModel(imported, self.compiler)
             return self._onnx
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:
@@ -198,7 +237,7 @@ class CachedModel:
         with self._lock:
             opened = list(dict.fromkeys(reversed(self._opened.values())))
         found = min((p for p in opened if p.serves(info, shapes)), key=lambda p: p.distance(shapes), default=None)
-        if found is not None and (found.distance(shapes) < FAR or self._plans.count == 1):
+        if found is not None and (found.distance(shapes) < FAR or self._plans.size == 1):
             return found if found.knows_tuning(info, shapes, tuning_stamp()) else None
         kept = self._find_unopened(feeds, opened, found)
         if kept is not None or found is None:
@@ -252,6 +291,8 @@ class CachedModel:
 
             opened = None if self._onnx is None else self._onnx.imported
             imported = opened or ImportedModel(self._model, self._edits, self._plans.file)
+            if opened is None and not self._plans.follow(imported):
+                return None
             segment = imported.fresh().only_segment(types)
             shapes = {name: array.shape for name, array in types.items()}
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from operator import is_ as _is
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
-from ...importer.walk.segments import Output, Same, Segment
-from ...ir.symbols import compile_numbers, is_dim
+from ...plan.appending import Appending
 from ...plan.moving import Moving
 from ..execute.exchange import Target
 from ..execute.moving_runs import MovingRuns
 from ..execute.trace import Ran, RunTrace
 from .executables import Compiled
-from .imported import record_of
-from .onnx_model import OnnxModel, kept_outputs
 from .overflow import is_finite
+
+if TYPE_CHECKING:
+    from .appending import Way
 
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
@@ -60,66 +60,47 @@ def find_moving(
 
 
 class Growing:
-    """Runs of one segment alone by MovingRuns: `serves` says whether feeds are like those before, `run` runs them."""
+    """Runs of one program alone by MovingRuns: `serves` says whether feeds are like those before, `run` runs them."""
 
-    def __init__(
-        self,
-        model: OnnxModel,
-        segment: Segment,
-        compiled: Compiled,
-        runs: MovingRuns,
-        feeds: Mapping[str, Array],
-        sizes: Sequence[int],
-        fixed: Mapping[str, Array],
-    ) -> None:
-        """feeds, sizes: of the last run, the caches left out. fixed: of those, what contents the segment is for."""
-        self._fixed = [(n, array.dtype, array.shape, array.tobytes()) for n, array in fixed.items()]
-        self._model, self._segment, self._compiled, self._runs = model, segment, compiled, runs
-        arrival = segment.arrival
-        assert arrival is not None
+    def __init__(self, way: Way, runs: MovingRuns, sizes: Sequence[int]) -> None:
+        """way: of the last run, which had these sizes."""
+        record = self._record = way.record
+        self._way, self._compiled, self._runs = way, way.compiled, runs
         self._last = list(sizes)
+        known = [(n, a.dtype, a.shape, np.array(a.values, a.dtype).tobytes()) for n, a in record.contents.items()]
+        self._fixed = [*known, *((n, *told) for n, told in record.fixed.items())]
         self._inputs = [
-            (n, feeds[n].dtype, feeds[n].ndim, list(_numbered(axes)), _fixed(feeds[n].shape, axes))
-            for n, axes in arrival.shapes.items()
-            if n in feeds
+            (n, np.dtype(a.dtype), len(a.shape), list(_numbered(a.numbers)), _fixed(a.shape, a.numbers))
+            for n, a in record.tensors.items()
+            if n not in record.caches
         ]
-        self._caches = {n: arrival.shapes[n] for n in arrival.reserved}
-        self._capacity = arrival.capacity
+        self._caches = {n: record.tensors[n].numbers for n in record.caches}
+        self._capacity = record.capacity
         self._known: list[ReservedTensor] = []  # caches that fit
-        graph = segment.graph
-        inputs, outputs = ({pair[i] for pair in graph.reserved} for i in (0, 1))
-        self._read = [n for i, n in enumerate(segment.inputs) if i not in inputs]
-        ports = zip(runs.moving.program.reserved, graph.reserved, strict=True)
-        self._memory = [(port.slot, segment.inputs[i]) for port, (i, _) in ports]
-        self._stored = {
-            segment.inputs[i]: port.dtype.np
-            for port, (i, _) in zip(runs.moving.program.reserved, graph.reserved, strict=True)
-        }
-        made = [o for o in range(len(graph.outputs)) if o not in outputs]
-        self._places = places = {o: k for k, o in enumerate(made)}
-        exports = {n: segment.exports.get(n, Same(n)) for n in model.imported.importer.outputs}
-        self._outputs = [places.get(e.index, -1) if isinstance(e, Output) else e for e in exports.values()]
+        inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
+        self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
+        ports = list(zip(runs.moving.program.reserved, record.reserved, strict=True))
+        self._memory = [(port.slot, record.inputs[i]) for port, (i, _) in ports]
+        self._stored = {record.inputs[i]: port.dtype.np for port, (i, _) in ports}
+        made = [o for o in range(len(runs.moving.program.outputs) + len(outputs)) if o not in outputs]
+        self._places = {o: k for k, o in enumerate(made)}
         self._sizes: tuple[int, ...] = ()
-        self._given = None if segment.given is None else record_of(segment.given)
-        texts = [d.text if is_dim(d) else str(d) for d in segment.lengths.values()]
-        self._lengths = compile_numbers(len(sizes), (), texts)
 
     def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, ReservedTensor]) -> bool:
         """Whether nothing but sizes has changed, and those as they may; to be asked before each `run`."""
-        if len(feeds) != len(self._inputs) + len(self._fixed) or not self._model.executables.has(
-            self._segment, self._compiled
-        ):
+        way = self._way
+        if len(feeds) != len(self._inputs) + len(self._fixed) or not way.executables.has(way.key, way.compiled):
             return False
         for name, dtype, shape, contents in self._fixed:
             value = feeds.get(name)
-            if type(value) is not np.ndarray or (value.dtype, value.shape) != (dtype, shape):
+            if type(value) is not np.ndarray or (value.dtype.name, value.shape) != (dtype, shape):
                 return False
             if value.tobytes() != contents:
                 return False
         sizes: list[Any] = [None] * len(self._last)
-        for name, dtype, rank, numbered, fixed in self._inputs:
+        for name, kind, rank, numbered, fixed in self._inputs:
             value = feeds.get(name)
-            if type(value) is not np.ndarray or value.dtype != dtype or value.ndim != rank:
+            if type(value) is not np.ndarray or value.dtype != kind or value.ndim != rank:
                 return False
             shape = value.shape
             for axis, number in numbered:
@@ -165,9 +146,9 @@ class Growing:
         values = self._runs.moving.at(sizes)
         if values is None:
             return None
-        given = {} if self._given is None else self._given.at(sizes)
+        given = {} if self._way.given is None else self._way.given.at(sizes)
         arrays = [given[n] if n in given else feeds[n] for n in self._read]
-        wanted = kept_outputs(self._segment, targets) if targets else {}
+        wanted = kept_numbers(self._record, targets) if targets else {}
         kept = {self._places[o]: target for o, target in wanted.items() if o in self._places}
         with executable.lock:
             if executable.is_released:
@@ -179,19 +160,36 @@ class Growing:
         trace.ran = Ran()
         trace.ran.add(executable)
         trace.ran.note(*self._compiled.notes, *self._compiled.lasting)
-        for cache, length in zip(self._segment.lengths, self._lengths(*sizes) or (), strict=True):
-            caches[cache].length = length
-        return [self._output(o, found, feeds, given) for o in self._outputs], trace
+        for name, length in self._record.lengths_at(sizes).items():
+            caches[name].length = length
+        by_number = {o: found[k] for o, k in self._places.items()}
+        return [output_of(s, by_number, feeds, given) for s in self._record.outputs.values()], trace
 
-    @staticmethod
-    def _output(source: Any, found: Sequence[Any], feeds: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+
+def kept_numbers(record: Appending, targets: Mapping[str, Target]) -> dict[int, Target]:
+    """Targets by number of the graph's output, for those that nothing else in the model asks for."""
+    found: dict[int, Target] = {}
+    shared: set[int] = set()
+    for name, source in record.outputs.items():
         if isinstance(source, int):
-            return None if source < 0 else found[source]
-        if isinstance(source, Same):
-            value = given.get(source.name, feeds.get(source.name))
-            is_constant = value.base is None and not value.flags.writeable
-            return value if is_constant else value.copy()
-        return source.copy()
+            if name in targets:
+                found.setdefault(source, targets[name])
+            else:
+                shared.add(source)
+    return {number: target for number, target in found.items() if number not in shared}
+
+
+def output_of(
+    source: int | str | Array, found: Mapping[int, Any], feeds: Mapping[str, Any], given: Mapping[str, Any]
+) -> Any:
+    """An output of the model, by what a record says that it is; None for a cache. found: by number of the graph's."""
+    if isinstance(source, int):
+        return found.get(source)
+    if isinstance(source, str):
+        value = given[source] if source in given else feeds[source]
+        is_constant = value.base is None and not value.flags.writeable
+        return value if is_constant else value.copy()
+    return source.copy()
 
 
 def _numbered(axes: Sequence[int | None]) -> Iterator[tuple[int, int]]:

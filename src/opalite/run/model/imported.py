@@ -22,7 +22,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.edits import ModelEdits
 from ...ir.model_file import ModelFile
-from ...plan.bundle import Needs
+from ...plan.needs import Needs
 from ...plan.program import Port, Program
 from ...plan.sized_values import SizedValues, sized_values
 from ...plan.template import Template
@@ -43,6 +43,7 @@ class ImportedModel:
         self._model = load_model(model, edits=edits, file=file)
         self.repeats = self._model.repeats
         self.draws = self._model.draws
+        self.data_files = self._model.data_files
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]
         self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
@@ -50,6 +51,11 @@ class ImportedModel:
         self.meta = self._model.meta
         # Not the model's own importer, which lives as long as the model.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    @property
+    def constants(self) -> Mapping[str, Array]:
+        """The model's own, by name."""
+        return self._model.graph.constants
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""

@@ -38,8 +38,9 @@ from opalite.ir.device_family import (
     PTX_WGMMA,
     SLOW_SUB_BUFFERS,
 )
-from opalite.plan.bundle import VERSION, Bundle, Needs, load_bundle, plan_key, save_bundle
+from opalite.plan.bundle import VERSION, Bundle, load_bundle, plan_key, save_bundle
 from opalite.plan.codec import Encoder
+from opalite.plan.needs import Needs
 
 from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 

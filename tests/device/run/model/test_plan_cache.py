@@ -311,17 +311,56 @@ def test_what_chance_or_data_decide_is_not_kept(folder: Path, rt: Runtime) -> No
     assert not plans(folder)
 
 
-def test_models_with_data_files_are_not_kept(folder: Path, rt: Runtime, tmp_path: Path) -> None:
-    """The key knows nothing of those files."""
-    weights = np.arange(4096, dtype=np.float32)
-    built = make_model([helper.make_node("Add", ["x", "k"], ["y"])], [port("x", [4096])], [port("y", [4096])])
+def test_plans_are_for_what_data_files_contain(
+    folder: Path, rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the files' times say."""
+    weights = np.arange(1 << 17, dtype=np.float32)
+    shape = [weights.size]
+    built = make_model([helper.make_node("Add", ["x", "k"], ["y"])], [port("x", shape)], [port("y", shape)])
     built.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
-    onnx.save(built, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
-    x = np.ones(4096, np.float32)
-    np.testing.assert_array_equal(open_session(tmp_path / "m.onnx", rt).run(None, {"x": x})[0], weights + 1)
-    (tmp_path / "m.data").write_bytes((2 * weights).tobytes())
-    np.testing.assert_array_equal(open_session(tmp_path / "m.onnx", rt).run(None, {"x": x})[0], 2 * weights + 1)
-    assert not plans(folder)
+    path, data = tmp_path / "m.onnx", tmp_path / "m.data"
+    onnx.save(built, path, save_as_external_data=True, location="m.data")
+    x = np.ones(shape, np.float32)
+    first = data.stat()
+    monkeypatch.setattr("opalite.run.model.data_files.SETTLED_S", -1.0)  # so that digests are kept at once
+    for scale, is_known in ((1, False), (1, True), (2, False), (2, True), (1, True)):
+        data.write_bytes((scale * weights).tobytes())
+        os.utime(data, ns=(first.st_atime_ns, first.st_mtime_ns))
+        session = open_session(path, rt)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], scale * weights + 1)
+        assert imports(session) is not is_known
+        session.close()
+    assert len(plans(folder)) == 2
+    kept = [u for u in units(folder) if u.kind == "weight"]
+    assert sorted(u.nbytes for u in kept) == [weights.nbytes] * 2
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/m.onnx").write_bytes(path.read_bytes())
+    with pytest.raises(ModelFormatError, match=r"'.*m\.data', which does not exist"):
+        open_session(tmp_path / "elsewhere/m.onnx", rt)
+    session = open_session(path, rt)
+    data.write_bytes((3 * weights).tobytes())
+    session.run(None, {"x": x})
+    with pytest.raises(ModelFormatError, match=r"m\.data' has changed since the session was opened"):
+        session.run(None, {"x": x.astype(np.float64).tolist()})  # which wants a closer look at the model
+
+
+def test_a_damaged_weight_file_heals(folder: Path, rt: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    weights = np.arange(1 << 17, dtype=np.float32)
+    shape = [weights.size]
+    built = make_model([helper.make_node("Add", ["x", "k"], ["y"])], [port("x", shape)], [port("y", shape)])
+    built.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    x = np.ones(shape, np.float32)
+    for harm in (None, "cut", "gone", None):
+        if harm is not None:
+            (path,) = (u.path for u in units(folder) if u.kind == "weight")
+            os.truncate(path, 1000)
+            if harm == "gone":
+                path.unlink()
+        session = open_session(built.SerializeToString(), rt)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], weights + 1)
+        session.close()
+    assert sum("it will be made again" in r.getMessage() for r in caplog.records) == 2
 
 
 def test_a_file_that_has_changed_since_it_was_asked_for(model: Path, folder: Path, rt: Runtime) -> None:
