@@ -21,6 +21,7 @@ class Levels:
     zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
     goes; `block` 0 repeats nothing. A scale that lies elsewhere is a matrix with a row for each of q's. turned: the
     constant is the transpose of that matrix. rounds: what it is multiplied by may be rounded to 8 bits, in groups.
+    table: what q numbers, where it does not stand for itself.
     """
 
     codes: Array | StoredArray
@@ -31,6 +32,7 @@ class Levels:
     block: int = 0
     turned: bool = False
     rounds: bool = False
+    table: tuple[float, ...] = ()
 
     @property
     def q(self) -> Array:
@@ -44,7 +46,8 @@ class Levels:
 
     def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
         """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
-        real = read_part(self.codes, first, last).astype(np.float32)
+        read = read_part(self.codes, first, last)
+        real = np.array(self.table, np.float32)[read] if self.table else read.astype(np.float32)
         if self.zero is not None:
             real -= self._spread(self.zero, first, last)
         real *= self._spread(self.scale, first, last)

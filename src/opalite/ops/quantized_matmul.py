@@ -54,12 +54,14 @@ class QuantizedMatMul(MatrixProduct):
     Inputs a[..., M, K] of float32 or float16; b[K, N] of int8 or uint8, whose elements have `bits` bits; scale
     [N, ceil(K / block)] of float32 or float16; zero of one element or scale's shape, int8, uint8 or float32, or none
     (0). Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block; rounds (bool):
-    kernels may round a to 8 bits, with a scale for each row and part of a block.
+    kernels may round a to 8 bits, with a scale for each row and part of a block; table: of 4 bits, the 16 values that b
+    numbers, in place of which b stands for itself; then there is no zero.
     """
 
     bits: int
     block: int
     rounds: bool = False
+    table: tuple[float, ...] = ()
 
     arity = 4
 
@@ -71,6 +73,10 @@ class QuantizedMatMul(MatrixProduct):
         MatrixProduct.check_shape(self, [a, make_type(a.dtype, b.shape)])
         k, n = matrix_dims(b.shape, self.trans_b)
         check_levels(ins, 2, n, k, self.bits, self.block)
+        if self.table:
+            zero = ins[3] if len(ins) > 3 else None
+            plain = self.bits == 4 and b.dtype is DType.UINT8 and zero is None
+            need(plain and len(self.table) == 16, f"16 values are for uint8 of 4 bits, got {len(self.table)} and b {b}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
@@ -82,7 +88,10 @@ class QuantizedMatMul(MatrixProduct):
         assert b is not None
         assert scale is not None
         zero = arrays[3] if len(arrays) > 3 else None
-        real = dequantise(b if self.trans_b else b.T, scale, zero, self.block)
+        held = b if self.trans_b else b.T
+        if self.table:
+            held = np.array(self.table, np.float32)[held]
+        real = dequantise(held, scale, zero, self.block)
         return [np.matmul(a.astype(np.float64), real.T).astype(a.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:

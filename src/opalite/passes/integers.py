@@ -90,7 +90,7 @@ def _channel_axis(node: Node) -> int:
 
 def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
     """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
-    if levels.block or levels.turned:
+    if levels.block or levels.turned or levels.table:
         return None
     rank = len(levels.codes.shape)
     found: list[Array | None] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,8 +56,8 @@ def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
         return f"integers of {levels.bits} bits in {levels.codes.dtype} have no kernel"
     if isinstance(op, MatMul) and op.trans_a:
         return "the first operand is stored by columns"
-    if isinstance(op, Gather) and (op.axis != 0 or levels.turned):
-        return "what is picked are not rows"
+    if isinstance(op, Gather) and (op.axis != 0 or levels.turned or levels.table):
+        return "what is picked are not rows, or they number values of a table"
     trans_b = op.trans_b != levels.turned if isinstance(op, MatMul) else True
     found = _by_rows(levels, 1 if trans_b else 0, held.dtype)
     if found is None:
@@ -67,6 +68,8 @@ def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
     inputs = [q, node.input(1), *parts]
     if isinstance(op, MatMul):
         made = QuantizedMatMul(trans_a=False, trans_b=trans_b, bits=levels.bits, block=block, rounds=levels.rounds)
+        if levels.table:
+            made = replace(made, table=levels.table)
         inputs = [node.x, q, *parts]
     return Patch.replacing(node, node.with_(op=made, inputs=inputs))
 

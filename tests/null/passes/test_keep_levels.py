@@ -29,6 +29,7 @@ def remember(**parts: Any) -> Callable[[dict[str, Value]], None]:
     return prepare
 
 
+SQUARES = tuple(float(i * i) - 50 for i in range(16))
 BLOCKS = {"scale": np.array([[0.5, 0.25], [1, 2]], np.float32), "zero": np.array(8, np.uint8)}
 PRODUCT = """
 graph g(%x: f32[3,8]) {
@@ -61,6 +62,29 @@ CASES = (
         """,
         prepare=remember(
             codes=BYTES, bits=4, axis=1, block=8, scale=np.array([[0.5], [1]], np.float32), zero=BLOCKS["zero"]
+        ),
+    ),
+    Case(
+        "keep_levels",
+        "a product by values that are numbered",
+        keep_levels(1),
+        PRODUCT,
+        """
+        graph g(%x: f32[3,8]) {
+            const %w: u8[2,8] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+            const %s: f32[2,1] = [0.5, 1]
+            %y = QuantizedMatMul(%x, %w, %s, -) {bits=4, block=8, table=VALUES, trans_a=false, trans_b=true}
+            return %y
+        }
+        """.replace("VALUES", str(list(SQUARES))),
+        prepare=remember(
+            codes=BYTES,
+            bits=4,
+            axis=1,
+            block=8,
+            scale=np.array([[0.5], [1]], np.float32),
+            zero=None,
+            table=SQUARES,
         ),
     ),
     Case(

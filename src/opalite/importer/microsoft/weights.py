@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
@@ -100,16 +102,31 @@ def _as_bytes(q: Array) -> Array:
     return q.astype(np.uint8 if q.dtype.name.startswith("uint") else np.int8)
 
 
-def _codes(ctx: NodeContext, packed: Value, i: int, rows: int, columns: int, bits: int) -> Array | StoredArray:
-    """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file."""
+def _codes(
+    ctx: NodeContext,
+    packed: Value,
+    i: int,
+    rows: int,
+    columns: int,
+    bits: int,
+    order: Callable[[Array], Array] | None = None,
+) -> Array | StoredArray:
+    """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file.
+
+    order: puts the low bits first.
+    """
     lines = _matrix(ctx, i, rows, packed.type.count // max(1, rows))
+
+    def numbers(held: Array) -> Array:
+        return _unpacked(held if order is None else order(held), bits)[:, :columns]
+
     if not isinstance(lines, StoredArray):
-        return _unpacked(lines, bits)[:, :columns]
+        return numbers(lines)
 
     def part(first: int, last: int) -> Array:
-        return _unpacked(lines.read_rows(first, last), bits)[:, :columns]
+        return numbers(lines.read_rows(first, last))
 
-    key = (lines.key, bits, columns)
+    key = (lines.key, bits, columns, order)
     return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part, key=key)
 
 
@@ -144,18 +161,25 @@ _NF4, _FP4 = (*_LOW, *_HIGH), (*_MAGNITUDES, *(-v for v in _MAGNITUDES))
 def matmul_bnb4(ctx: NodeContext) -> Value:
     """a times weights of 4 bits that number values of a table, times the largest magnitude of their block."""
     a, rows, columns = ctx.input(0), int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
-    block, table = int(ctx.attr("block_size", 64)), np.array(_NF4 if ctx.attr("quant_type", 0) else _FP4, np.float32)
-    packed, largest = ctx.const(1).reshape(-1), ctx.const(2).reshape(-1)
-    count = rows * columns
-    if packed.size != -(-count // 2) or largest.size != -(-count // block):
-        raise ShapeError(
-            f"{ctx.label} has weights {packed.shape}, magnitudes {largest.shape} for N={rows}, K={columns}"
-        )
-    codes = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[:count]
-    weights = table[codes] * np.repeat(largest.astype(np.float32), block)[:count]
+    block, table = int(ctx.attr("block_size", 64)), _NF4 if ctx.attr("quant_type", 0) else _FP4
+    packed, given, count = ctx.input(1), ctx.input(2), rows * columns
+    if packed.type.count != -(-count // 2) or given.type.count != -(-count // block):
+        raise ShapeError(f"{ctx.label} has weights {packed.shape}, magnitudes {given.shape} for N={rows}, K={columns}")
     by_rows = bool(ctx.attr("transB", 1))
-    held = weights.reshape((rows, columns) if by_rows else (columns, rows)).astype(a.dtype.np)
-    return matmul(ctx, a, ctx.constant(held), trans_b=by_rows)
+    lines, along = (rows, columns) if by_rows else (columns, rows)
+    if along % block or along % 2:  # blocks go on from row to row
+        flat = _unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
+        scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
+        levels = Levels(flat.reshape(lines, along), scale, None, 4, table=table)
+    else:
+        codes = _codes(ctx, packed, 1, lines, along, 4, _turned)
+        levels = Levels(codes, _matrix(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
+    return matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
+
+
+def _turned(packed: Array) -> Array:
+    """Bytes whose high bits were first."""
+    return packed >> 4 | packed << 4
 
 
 def _unpacked(packed: Array, bits: int) -> Array:

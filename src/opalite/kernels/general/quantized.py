@@ -74,6 +74,8 @@ class QuantizedMatmulGeneral(Words):
 
     def refuse(self, p: MatmulProblem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedMatMul)
+        if op.table:
+            return "the general kernel knows no tables of values"
         why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or _refusal(node, node.x, node.y)
 

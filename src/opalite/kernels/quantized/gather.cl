@@ -18,7 +18,7 @@ kernel void quantized_gather(global const uint *restrict x, global const INDEX *
     const int panel = row / WIDTH, lane = row % WIDTH, blocks = (columns + block - 1) / block;
     const size_t at = ((size_t)panel * blocks + word * PER / block) * WIDTH + lane;
     const uint numbers = x[PANEL_AT(panel, words) + WORD_AT(word, lane)];
-    const float by = LOAD_SCALE(1, scale, at) * LEVELS, less = MIDDLE(1, at);
+    const float by = LOAD_SCALE(1, scale, at) * STEP, less = MIDDLE(1, at);
     for (int j = 0; j < PER && word * PER + j < columns; ++j)
         STORE(y, (size_t)i * columns + word * PER + j, (UNPACK(1, numbers, j) - less) * by);
 }

@@ -15,7 +15,7 @@ from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
-from .words import VECTORS, panel_width, panels_of, words_args, words_binding, words_refusal
+from .words import VECTORS, panel_width, panels_of, table_defines, words_args, words_binding, words_refusal
 
 GROUP = (1, 1, 1)
 TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
@@ -54,8 +54,9 @@ class QuantizedMatmul(Kernel):
         panels = panels_of(p.device)
         args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, "block": op.block}
-        own |= {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device, params)}
-        return [Launch(entry, {**args, **more, **epilogue.args}, grid, group, own, epilogue.prelude)]
+        table, values = table_defines(p.device, op.table)
+        own |= {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device, params), **table}
+        return [Launch(entry, {**args, **more, **epilogue.args}, grid, group, own, values + epilogue.prelude)]
 
 
 def most_rows(device_pack: int) -> int:

@@ -35,7 +35,7 @@ kernel void quantized_panel(global const REAL *restrict a, global const uint *re
             for (int v = 0; v < NV; ++v) {
                 const WORDS words = LOAD_AT(uint, PACK, b + v * PACK);
                 PREFETCH(b + v * PACK + AHEAD);
-                const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * LEVELS, less = MIDDLE(PACK, at + v * PACK);
+                const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * STEP, less = MIDDLE(PACK, at + v * PACK);
                 #pragma unroll
                 for (int j = 0; j < PER; ++j) wide[k + j][v] = (UNPACK(PACK, words, j) - less) * by;
             }

@@ -35,7 +35,7 @@ class RoundedMatmul(QuantizedMatmul):
 
     def refuse(self, p: MatmulProblem) -> str | None:
         op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
-        if not op.rounds:
+        if not op.rounds or op.table:
             return "the model wants sums of floats: no accuracy_level 4"
         if not p.device.is_cpu or not dots:
             return "the device has no sums of products of bytes in vectors"

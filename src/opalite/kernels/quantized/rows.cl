@@ -85,17 +85,23 @@ kernel void quantized_rows(global const REAL *restrict a, global const uint *res
                 }
             }
         }
+#if !TABLE
         float sums[MR];
         #pragma unroll
         for (int i = 0; i < MR; ++i) sums[i] = sum_of(a_row[i] + k0, k1 - k0);
+#endif
         #pragma unroll
         for (int v = 0; v < NV; ++v) {
-            const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * LEVELS, less = MIDDLE(PACK, at + v * PACK);
+            const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * STEP, less = MIDDLE(PACK, at + v * PACK);
             #pragma unroll
             for (int i = 0; i < MR; ++i) {
                 #pragma unroll
                 for (int s = 1; s < KS; ++s) sum[0][i][v] += sum[s][i][v];
+#if TABLE
+                total[i][v] += by * sum[0][i][v];
+#else
                 total[i][v] += by * (sum[0][i][v] - less * sums[i]);
+#endif
             }
         }
     }

@@ -31,6 +31,10 @@
 #define STAGED (MR * TURN * PLACE)
 #define SUMMED ((MR * GROUP + 3) / 4)
 #define MAGIC 8388608.0f
+#if TABLE
+#define SHARES(v) ((float4)1)
+#define VALUE(w, j) values[(w) >> ((j) * BITS) & 15u]
+#else
 #define UNIT (LEVELS - 1u)
 #if BITS == 4
 #define POWERS ((float4)(1, 16, 256, 4096))
@@ -41,6 +45,7 @@
 #else
 #define POWERS ((float4)(1, 4, 16, 64))
 #define SHARES(v) ((float4)(1, 1 / 4.0f, 1 / 16.0f, 1 / 64.0f) * ((v) % 2 ? 1 / 256.0f : 1.0f))
+#endif
 #endif
 // Number j of word w as MAGIC + u 2^(BITS j'), j' being its number in the half of the word.
 #define PART_OF(w, j) (((w) >> ((j) >= PER / 2 ? 16 : 0) & UNIT << BITS * ((j) % (PER / 2))) | 0x4b000000u)
@@ -65,6 +70,10 @@ kernel void quantized_skinny(global const REAL *restrict a, global const uint4 *
     const int quads = (K + QUAD - 1) / QUAD;
     b += (size_t)panel * quads * WIDTH + lane;
     const size_t scales = (size_t)panel * blocks * WIDTH + lane;
+#if TABLE
+    local float values[16]; // where lanes that read several meet in no memory bank
+    if (item < 16) values[item] = look_up_1(item);
+#endif
     float total[MR];
     #pragma unroll
     for (int i = 0; i < MR; ++i) total[i] = 0;
@@ -110,11 +119,16 @@ kernel void quantized_skinny(global const REAL *restrict a, global const uint4 *
                 for (int i = 0; i < MR; ++i) sum[i] = (float4)0;
                 #pragma unroll
                 for (int v = s * (VECTORS / SCALES); v < (s + 1) * (VECTORS / SCALES); ++v) {
+#if TABLE
+                    const uint word = words[v / (PER / 4)], at = v % (PER / 4) * 4;
+                    const float4 wide = (float4)(VALUE(word, at), VALUE(word, at + 1), VALUE(word, at + 2), VALUE(word, at + 3));
+#else
                     const float4 powers = POWERS * (BITS == 2 && v % 2 ? 256.0f : 1.0f);
 #if FRACTION
                     const float4 wide = (FOUR_OF(words[v / (PER / 4)], v % (PER / 4) * 4) - MAGIC) - less[u][s] * powers;
 #else
                     const float4 wide = FOUR_OF(words[v / (PER / 4)], v % (PER / 4) * 4) - (less[u][s] * powers + MAGIC);
+#endif
 #endif
                     #pragma unroll
                     for (int i = 0; i < MR; ++i) sum[i] += row[i * TURN * PLACE + v] * wide;

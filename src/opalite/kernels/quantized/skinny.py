@@ -14,7 +14,7 @@ from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
 from .matmul import QuantizedMatmul
-from .words import STREAMED, words_args
+from .words import STREAMED, table_defines, words_args
 
 MOST_ROWS = 64
 _GROUP_ROWS = 16
@@ -92,10 +92,12 @@ class QuantizedSkinny(QuantizedMatmul):
         own.pop("DEEP")
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(aligned), **params}
         own["SPAN"] = op.block * op.bits // 32 if blocks > 1 else 0
+        table, values = table_defines(p.device, op.table)
+        own |= table
         own["FRACTION"] = int(own["ZEROS"] == 2 or not zero.is_integer() or abs(zero) > 1 << 9)
         group = params["COLS"] * params["PARTS"]
         grid = (ceil_div(s.n, params["COLS"]) * group, ceil_div(s.m, params["MR"]))
-        return [Launch("quantized_skinny", args, grid, (group, 1), own, epilogue.prelude)]
+        return [Launch("quantized_skinny", args, grid, (group, 1), own, values + epilogue.prelude)]
 
 
 def _rows(p: MatmulProblem) -> int:

@@ -5,6 +5,7 @@
 //   BITS   2, 4 or 8
 //   ZEROS  0: one zero point for all, part of the argument `middle`; 1: bytes; 2: floats
 //   HALF_SCALES   scales are halves
+//   TABLE  numbers are not what they stand for, but number the values of table.cl: there are no zero points then
 // A number u becomes the float 1 + u / 2^BITS by one shift and one bit operation: it is put at the top of a mantissa. A sum of
 // those times a is brought back by the sum of a: sum a (u - z) = 2^BITS (sum a (1 + u / 2^BITS) - (1 + z / 2^BITS) sum a).
 #ifndef BITS
@@ -12,12 +13,22 @@
 #define ZEROS 0
 #define HALF_SCALES 0
 #endif
+#ifndef TABLE
+#define TABLE 0
+#endif
 #define PER (32 / BITS)
 #define LEVELS (1 << BITS)
 #define TOP (23 - BITS)
 #define MANTISSA ((LEVELS - 1u) << TOP)
+#if TABLE
+#include "quantized/table.cl"
+#define STEP 1
+#define UNPACK LOOK_UP
+#else
+#define STEP LEVELS
 #define UNPACK(n, w, j) \
     AS_N(n, float)((((w) << max(0, TOP - (j) * BITS)) >> max(0, (j) * BITS - TOP) & MANTISSA) | 0x3f800000u)
+#endif
 // LOAD_AT(t, n, p): VLOAD_AT for an n that is a macro.
 #define AT_1(t) t
 #define AT_2(t) t##2_at
@@ -37,7 +48,10 @@
 #define LOAD_SCALE(n, p, i) LOAD_AT(float, n, (p) + (i))
 #endif
 // MIDDLE(n, i): 1 + z / 2^BITS of n columns from element i of the zero points on.
-#if ZEROS == 0
+#if TABLE
+#define ZEROS_PARAM
+#define MIDDLE(n, i) ((VEC_T(float, n))0)
+#elif ZEROS == 0
 #define ZEROS_PARAM
 #define MIDDLE(n, i) ((VEC_T(float, n))(middle))
 #elif ZEROS == 1

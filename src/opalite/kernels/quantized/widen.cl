@@ -16,7 +16,11 @@
 #else
 #define ZEROS_NAME zeros,
 #endif
+#if TABLE
+#define NUMBER(w, j) look_up_1((w) >> ((j) * BITS))
+#else
 #define NUMBER(w, j) (as_float(((w) >> ((j) * BITS) & (LEVELS - 1u)) | 0x4b000000u) - MAGIC)
+#endif
 
 #if FORM == 0
 kernel void widen(global const uint *restrict b, global const SCALE *restrict scale, ZEROS_PARAM global REAL *restrict to,

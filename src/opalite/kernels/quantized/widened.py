@@ -24,7 +24,7 @@ from ..matmul.warpgroup import MatmulWarpgroup
 from ..registry import register
 from ..sources import STORAGE
 from .matmul import QuantizedMatmul
-from .words import panels_of, words_args
+from .words import panels_of, table_defines, words_args
 
 _PIECE = 16  # bytes that a work-item writes for matrix units
 
@@ -106,6 +106,8 @@ class WidenedMatmul(QuantizedMatmul):
         assert isinstance(middle, float)
         args |= {"N": s.n, "K": s.k, "block": op.block, "zero": (middle - 1.0) * (1 << op.bits)}
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 1, "WIDTH": panels.width, "FORM": self.form}
+        table, values = table_defines(p.device, op.table)
+        own |= table
         grid: tuple[int, ...] = (ceil_div(s.n, panels.width) * panels.width, ceil_div(s.k, 32 // op.bits))
         to = Scratch("widened", inner.node.input(1).type.nbytes)
         if self.form:
@@ -122,7 +124,7 @@ class WidenedMatmul(QuantizedMatmul):
             return to if a is matrix or (isinstance(a, Weight) and a.value is matrix) else a
 
         products = [replace(x.with_arguments(given), source=x.source or self.product.source) for x in launches]
-        return [Launch("widen", {**args, "to": to}, grid, defines=own), *products]
+        return [Launch("widen", {**args, "to": to}, grid, defines=own, prelude=values), *products]
 
     def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
         """(tiles along the columns, steps of 16 terms, columns of a tile) of a product by matrix units."""

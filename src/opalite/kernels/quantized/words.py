@@ -70,6 +70,15 @@ def words_args(
     return args, own if deep == 1 else own | {"DEEP": deep}
 
 
+def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
+    """(defines, prelude) for numbers of 4 bits that number the values of `table`, if there is one."""
+    if not table:
+        return {}, ""
+    # Of sums of bytes in vectors it is known that AVX-512 or AVX2 does them, which have vpermps.
+    defines = {"TABLE": 1, "PERMUTE": int(device.is_cpu and bool(device.byte_dots))}
+    return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
+
+
 def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
     """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, groups, width, deep].
 

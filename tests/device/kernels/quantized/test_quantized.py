@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace import Sym, trace
+from opalite.ir.device_family import BYTE_FOURS, BYTE_PAIRS
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel
 from opalite.kernels.quantized.widened import WidenedMatmul
@@ -98,6 +101,31 @@ def test_zero_points(rt: Runtime, kernel: Kernel, blocks: tuple[int, int], zeros
 def test_half_storage_and_scales(rt: Runtime, kernel: Kernel) -> None:
     check(rt, kernel, 7, 67, 200, half=True)
     check(rt, kernel, 7, 67, 200, half=True, precision=DType.FLOAT16, tolerance=2e-3)
+
+
+NF4 = tuple(float(v) for v in np.sort(rng.uniform(-1, 1, 16)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "m, n, k, lanes, permutes",
+    [(1, 131, 104, 16, True), (9, 67, 96, 8, True), (1, 70, 64, 8, False), (37, 75, 203, 16, False)],
+)
+@pytest.mark.parametrize("kernel", OWN)
+def test_values_of_a_table(rt: Runtime, kernel: Kernel, m: int, n: int, k: int, lanes: int, permutes: bool) -> None:
+    """Picked by vpermps of a processor's registers, whole or in halves, and by an index."""
+    q, scale, _ = levels(n, k, 4, 32, "none")
+    attrs = {"trans_a": False, "trans_b": True, "bits": 4, "block": 32, "table": NF4}
+    arrays: list[Array | None] = [rng.standard_normal((m, k)).astype(np.float32), q, scale, None]
+    node = make_node("QuantizedMatMul", attrs, arrays, const=(1, 2))
+    other = copy.copy(rt)
+    quirks = tuple(x for x in rt.info.quirks if permutes or x not in (BYTE_FOURS, BYTE_PAIRS))
+    other.info = dataclasses.replace(rt.info, quirks=quirks, native_float_width=min(lanes, rt.info.native_float_width))
+    if why := kernel.refuse(kernel.problem(node, other.info)):
+        pytest.skip(why)
+    (got,) = run_node(other, kernel, node, arrays)
+    want = arrays[0].astype(np.float64) @ (np.array(NF4)[q] * np.repeat(scale, 32, 1)[:, :k].astype(np.float64)).T
+    assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max()
+    np.testing.assert_allclose(node.op.reference(arrays)[0], want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("m", [1, 9])

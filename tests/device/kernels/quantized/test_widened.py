@@ -46,6 +46,7 @@ def units(rt: Runtime, request: pytest.FixtureRequest) -> Runtime:
         (8, 16, "none", False, True),
         (2, 1 << 12, "one", True, False),
         (4, 24, "floats", True, True),
+        (4, 32, "table", True, False),
     ],
 )
 @pytest.mark.parametrize("name", TILES)
@@ -53,11 +54,13 @@ def test_product(units: Runtime, name: str, bits: int, block: int, zeros: str, t
     """K is no whole number of panels' words, stages or chunks, nor is N one of panels or tiles."""
     kernel = find_kernel("QuantizedMatMul", name)
     m, n, k = 37, 68, 200
-    q, scale, zero = levels(n, k, bits, block, zeros, zeros == "one", half)
+    q, scale, zero = levels(n, k, bits, block, "none" if zeros == "table" else zeros, zeros == "one", half)
     rng = np.random.default_rng(4)
     a, bias = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     residual = rng.standard_normal((m, n)).astype(np.float32)
     attrs: dict[str, Any] = {"trans_a": False, "trans_b": trans_b, "bits": bits, "block": block}
+    if zeros == "table":
+        attrs["table"] = tuple(float(v) for v in np.linspace(-1, 0.9, 16, dtype=np.float32) ** 3)
     attrs["epilogue"] = parse_expr("add($0, $1); add(%0, $2)", [DType.FLOAT32] * 3)
     arrays = [a, q if trans_b else np.ascontiguousarray(q.T), scale, zero, bias, residual]
     node = make_node("QuantizedMatMul", attrs, arrays, const=(1, 2, 3, 4), precision=DType.FLOAT16)
