@@ -10,7 +10,7 @@ from .builder import make_case
 from .check import check
 from .judge import Fault
 
-NULL_SEEDS, NULL_CHUNK = 250, 50
+NULL_SEEDS, NULL_CHUNK = 150, 50
 DEVICE_SEEDS, DEVICE_CHUNK = 16, 4
 
 

@@ -7,6 +7,7 @@ that no processor is given is of use to nobody; that they compute what they shou
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,15 +18,16 @@ from opalite.cl.runtime import Runtime
 
 
 class PlainPrograms(ProgramCache):
-    """What another cache holds, to which programs are added without optimisation: those of sources that begin so."""
+    """What another cache holds, to which programs are added without optimisation: those of sources that begin so, or
+    with options that match."""
 
-    def __init__(self, programs: ProgramCache, sources: tuple[str, ...]) -> None:
-        self.__dict__ = {**programs.__dict__, "sources": sources}
+    def __init__(self, programs: ProgramCache, sources: tuple[str, ...], options: re.Pattern[str] | None) -> None:
+        self.__dict__ = {**programs.__dict__, "sources": sources, "options": options}
 
     def _plain(self, spec: Spec) -> Spec:
         text, options, name = spec
-        is_plain = name.startswith(self.sources) and PLAIN not in options
-        return text, f"{options} {PLAIN}".strip() if is_plain else options, name
+        is_plain = name.startswith(self.sources) or (self.options is not None and self.options.search(options))
+        return text, f"{options} {PLAIN}".strip() if is_plain and PLAIN not in options else options, name
 
     def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> Any:
         return super().get(*self._plain((text, options, name)), tally)
@@ -39,10 +41,11 @@ class PlainPrograms(ProgramCache):
         return super().get_all(list(map(self._plain, specs)), progress, tally)
 
 
-def built_plain(rt: Runtime, sources: tuple[str, ...] = ("",)) -> Runtime:
-    """`rt`, with programs of `sources` (how their paths begin) that are not optimised if its device is PoCL's."""
+def built_plain(rt: Runtime, sources: tuple[str, ...] = ("",), options: str | None = None) -> Runtime:
+    """`rt`, with programs that are not optimised if its device is PoCL's: of `sources` (how their paths begin), and
+    those in whose options the regular expression `options` is found."""
     if rt.info.family != "pocl":
         return rt
     other = copy.copy(rt)
-    other.programs = PlainPrograms(rt.programs, sources)
+    other.programs = PlainPrograms(rt.programs, sources, None if options is None else re.compile(options))
     return other

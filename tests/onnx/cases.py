@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx.numpy_helper as nph
 from onnx.backend.test.loader import load_model_tests
 
 import onnx
+
+from ..build_cache import kept_folder
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")
@@ -22,14 +27,31 @@ TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")
 def all_cases() -> dict[str, Any]:
     """Every inference case by name; those of the training domains (gradients, optimiser steps) are left out."""
     found = {}
+    for kind in KINDS:
+        for case in _computed() if kind == "node" else load_model_tests(kind=kind):
+            if case.model is not None and any(o.domain in TRAINING for o in case.model.opset_import):
+                continue
+            found[f"{kind}/{case.name}"] = case
+    return found
+
+
+def _computed() -> list[Any]:
+    """Cases that onnx computes anew in each process, for seconds: kept between runs as program binaries are."""
+    folder = kept_folder()
+    path = None if folder is None else folder / f"onnx-{onnx.__version__}-numpy-{np.__version__}.pickle"
+    if path is not None:
+        with suppress(Exception):  # missing, or not whole
+            return cast(list[Any], pickle.loads(path.read_bytes()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for kind in KINDS:
-            for case in load_model_tests(kind=kind):
-                if case.model is not None and any(o.domain in TRAINING for o in case.model.opset_import):
-                    continue
-                found[f"{kind}/{case.name}"] = case
-    return found
+        cases = load_model_tests(kind="node")
+    if path is not None:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(pickle.dumps(cases))
+            part.replace(path)
+    return cases
 
 
 def load_case(case: Any) -> tuple[Any, Iterator[tuple[list[Any], list[Any]]]]:

@@ -1,4 +1,4 @@
-"""Kernels for GPUs are not optimised where PoCL stands in for one."""
+"""What is compiled without optimisation: kernels for GPUs where PoCL stands in for one, and element types but float32."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from opalite.cl.runtime import Runtime
 from ...helpers.plain_builds import built_plain
 
 FOR_GPUS = (
+    "attention/split.cl",
     "attention/tile.cl",
     "conv/local.cl",
     "conv/split.cl",
     "image/",
+    "matmul/few.cl",
     "matmul/register.cl",
     "matmul/skinny.cl",
     "matmul/tile.cl",
@@ -25,5 +27,6 @@ FOR_GPUS = (
 
 @pytest.fixture(scope="session")
 def rt(rt: Runtime) -> Runtime:
-    """Of a processor, it optimises kernels for processors alone. Models, which are given those, have all optimised."""
-    return built_plain(rt, FOR_GPUS)
+    """Of a processor, it optimises kernels for processors alone, of float32: loops are the same for other types, and
+    what differs, how elements are read and rounded, is the same for all kernels. Models have all optimised."""
+    return built_plain(rt, FOR_GPUS, r"-DSTORAGE=[1-9]")

@@ -18,6 +18,8 @@ from opalite.ops.attention import Attention
 from opalite.ops.view import Movement
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)
 KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("Attention")]
@@ -236,16 +238,24 @@ def test_nan_among_scores(rt: Runtime, kernel: Kernel, nan_to_zero: bool, column
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 8])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name, tile", [("AttentionFew", {}), ("AttentionSplit", {"WG": 64, "KEYS": 32, "ROWS": 2})])
-def test_few_queries_of_a_long_cache(rt: Runtime, name: str, tile: dict[str, int], parts: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    "parts, dtype, q, keys",
+    [
+        (parts, dtype, *shape)
+        for parts, dtype, shape in pairwise(
+            [1, 2, 8], ["float32", "float16"], [((2, 6, 1, 64), 301), ((1, 8, 2, 80), 17), ((1, 2, 1, 33), 5)]
+        )
+    ],
+)
+def test_few_queries_of_a_long_cache(
+    rt: Runtime, name: str, tile: dict[str, int], parts: int, dtype: str, q: tuple[int, ...], keys: int
+) -> None:
     kernel = next(k for k in kernels_for("Attention") if k.name == name)
     precise = {"tolerance": 2e-3} if dtype == "float16" else {}
-    for q, keys in (((2, 6, 1, 64), 301), ((1, 8, 2, 80), 17), ((1, 2, 1, 33), 5)):
-        mask = (q[0], 1, q[2], keys)
-        params = {**tile, "PARTS": parts}
-        check(rt, kernel, q, 2, keys, q[3], mask=mask, softcap=3.0, dtype=dtype, params=params, **precise)
+    mask = (q[0], 1, q[2], keys)
+    params = {**tile, "PARTS": parts}
+    check(rt, kernel, q, 2, keys, q[3], mask=mask, softcap=3.0, dtype=dtype, params=params, **precise)
 
 
 def test_few_queries_see_no_number_and_nothing(rt: Runtime) -> None:

@@ -83,8 +83,10 @@ def test_convolution_by_tiles(units: Runtime, values: tuple[int, ...]) -> None:
     check(units, "ConvWarpgroup", *make_case("blocks"), 4, DType.FLOAT16, **tile(values))
 
 
-@pytest.mark.parametrize("values", [FEW_TILES[0], (64, 1, 2, 2, 4)])
-@pytest.mark.parametrize("case", ["columns", "rows", "outside", "many taps"])
+@pytest.mark.parametrize(
+    "case, values",
+    [("columns", FEW_TILES[0]), ("rows", (64, 1, 2, 2, 4)), ("outside", FEW_TILES[0]), ("many taps", (64, 1, 2, 2, 4))],
+)
 def test_taps_outside_of_the_picture(units: Runtime, case: str, values: tuple[int, ...]) -> None:
     """Chunks of taps that no position of a group has inside x are left out."""
     shape, kernel, dilation, pads = {

@@ -146,14 +146,14 @@ def test_sequences_of_a_batch_are_reordered(rt: Runtime) -> None:
 def test_a_longer_cache_takes_nothing_but_numbers(rt: Runtime) -> None:
     session = open_session(rt, KINDS["llama"]())
     state = session.state(reserve=600)
-    go_on(state, "llama", PROMPT, 24)
+    go_on(state, "llama", PROMPT * 55, 24)
     for _ in range(2):  # programs made for the model, then what their launches are joined to
         session.settle()
         go_on(state, "llama", [7], 24, len(state))
     session.settle()
     go_on(state, "llama", [7], 6, len(state))
     plans, counters = session.stats().plans_made, rt.counters.snapshot()
-    go_on(state, "llama", [7], 480, len(state))
+    go_on(state, "llama", [7], 240, len(state))
     spent = rt.counters.snapshot() - counters
     assert len(state) > 512
     assert session.stats().plans_made == plans
