@@ -25,7 +25,7 @@ def pairwise_points(points: Iterable[Mapping[str, Hashable]]) -> list[dict[str, 
 
 
 def _covering(rows: Sequence[tuple[Hashable, ...]]) -> list[tuple[Any, ...]]:
-    """Few of `rows` in which all pairs of values of two columns stand that meet in any of them: greedily, the first best."""
+    """Few of `rows`, in which all pairs of values of two columns stand that meet in any: greedily, the first best."""
     columns = list(combinations(range(len(rows[0]) if rows else 0), 2))
     met = {(i, j, row[i], row[j]) for row in rows for i, j in columns}
     taken = []

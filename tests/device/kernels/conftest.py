@@ -1,4 +1,4 @@
-"""What is compiled without optimisation: kernels for GPUs where PoCL stands in for one, and element types but float32."""
+"""What is compiled without optimisation: kernels for GPUs where PoCL stands in for one, and types but float32."""
 
 from __future__ import annotations
 

@@ -95,10 +95,12 @@ def test_pointwise_tiles(rt: Runtime, tw: int, tb: int, unroll: int) -> None:
     check(rt, "ConvPointwise", attrs, [x, w, None], 16, TW=tw, TB=tb, UNROLL=unroll)
 
 
-@pytest.mark.parametrize("name", ["stride", "merged groups"])
-@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvFirst"])
-@pytest.mark.parametrize(("tw", "tb", "unroll"), [(14, 2, 1), (1, 3, 4), (5, 4, 2)])
-def test_tiles(rt: Runtime, name: str, kernel: str, tw: int, tb: int, unroll: int) -> None:
+@pytest.mark.parametrize(
+    "name, kernel, tile",
+    pairwise(["stride", "merged groups"], ["ConvPacked", "ConvFirst"], [(14, 2, 1), (1, 3, 4), (5, 4, 2)]),
+)
+def test_tiles(rt: Runtime, name: str, kernel: str, tile: tuple[int, int, int]) -> None:
+    tw, tb, unroll = tile
     check(rt, kernel, *make_case(name), 16, TW=tw, TB=tb, UNROLL=unroll)
 
 

@@ -12,6 +12,7 @@ from opalite.expr.text import parse_expr
 from opalite.ir.dtype import DType
 from opalite.run.execute.node import make_node
 
+from ....helpers.pairs import pairwise
 from ..conv.test_conv_packed import CASES, make_case
 from ..conv.test_conv_transpose_packed import CASES as TRANSPOSED
 from ..conv.test_conv_transpose_packed import make_case as make_transposed
@@ -145,9 +146,10 @@ def test_depthwise(rt: Runtime, name: str, precision: DType | None) -> None:
     check_image(rt, "Conv", "ImageDepthwise", attrs, arrays, const=(1, 2), precision=precision)
 
 
-@pytest.mark.parametrize("window", [w for w in WINDOWS if len(w[0]) == 2])
-@pytest.mark.parametrize("kind", ["max", "average", "average+pad", "lp", "lp3"])
-@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize(
+    "window, kind, ceil",
+    pairwise([w for w in WINDOWS if len(w[0]) == 2], ["max", "average", "average+pad", "lp", "lp3"], [False, True]),
+)
 def test_pool(rt: Runtime, window: Any, kind: str, ceil: bool) -> None:
     x = np.random.default_rng(0).standard_normal((2, 19, *window[0])).astype(np.float32)
     check_image(rt, "Pool", "ImagePool", make_attrs(window, kind, ceil=ceil), [x])

@@ -86,9 +86,10 @@ def test_concat_of_many_inputs_is_refused(rt: Runtime) -> None:
     assert kernel.refuse(kernel.problem(node, rt.info))
 
 
-@PRECISIONS
-@pytest.mark.parametrize("const", [False, True])
-@pytest.mark.parametrize("shape", [(2, 7, 19), (7, 19), (19,), (1, 1, 19), (2, 7, 1), (7, 1), (2, 1, 1), (1,)])
+ROW_SHAPES = [(2, 7, 19), (7, 19), (19,), (1, 1, 19), (2, 7, 1), (7, 1), (2, 1, 1), (1,)]
+
+
+@pytest.mark.parametrize("shape, const, precision", pairwise(ROW_SHAPES, [False, True], [None, DType.FLOAT16]), ids=str)
 def test_elementwise_of_rows(rt: Runtime, shape: tuple[int, ...], const: bool, precision: DType | None) -> None:
     """Tensors of less than four dimensions hold neighbours of their rows in a texel."""
     attrs = {"expr": parse_expr("sub($0, $1); exp(%0)", [F32, F32])}
@@ -112,10 +113,15 @@ def resize_attrs(mode: str, coordinate: str, size: tuple[int, int], **more: Any)
     }
 
 
-@PRECISIONS
-@pytest.mark.parametrize("size", [(14, 22), (5, 23), (7, 13), (1, 1)])
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-@pytest.mark.parametrize("coordinate", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(
+    "size, mode, coordinate, precision",
+    pairwise(
+        [(14, 22), (5, 23), (7, 13), (1, 1)],
+        ["nearest", "linear", "cubic"],
+        ["half_pixel", "align_corners", "asymmetric"],
+        [None, DType.FLOAT16],
+    ),
+)
 def test_resize(rt: Runtime, mode: str, coordinate: str, size: tuple[int, int], precision: DType | None) -> None:
     attrs = resize_attrs(mode, coordinate, size)
     check_image(rt, "Resize", "ImageResize", attrs, [noise(3, 2, 19, 7, 11)], precision=precision)
@@ -134,9 +140,7 @@ def test_reduce(rt: Runtime, kind: str, precision: DType | None) -> None:
         check_image(rt, "Reduce", "ImageReduce", attrs, [noise(4, 2, 19, 13, 17) - 3], precision=precision, SIDE=side)
 
 
-@PRECISIONS
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("channels", [1, 4, 19])
+@pytest.mark.parametrize("channels, log, precision", pairwise([1, 4, 19], [False, True], [None, DType.FLOAT16]))
 def test_softmax(rt: Runtime, channels: int, log: bool, precision: DType | None) -> None:
     attrs = {"axis": 1, "log": log}
     check_image(rt, "Softmax", "ImageSoftmax", attrs, [noise(5, 2, channels, 5, 7) * 4], precision=precision)
@@ -200,10 +204,9 @@ NORMS = [  # attributes, shape
 ]
 
 
-@PRECISIONS
-@pytest.mark.parametrize("parts", [0, 1, 4])
-@pytest.mark.parametrize("wg", [1, 8])
-@pytest.mark.parametrize("case", NORMS, ids=str)
+@pytest.mark.parametrize(
+    "case, wg, parts, precision", pairwise(NORMS, [1, 8], [0, 1, 4], [None, DType.FLOAT16]), ids=str
+)
 def test_normalize(rt: Runtime, case: Any, wg: int, parts: int, precision: DType | None) -> None:
     attrs, shape = case
     if parts == 0 and attrs["kind"] == "group":
@@ -220,10 +223,12 @@ def test_normalize_without_scale_and_bias(rt: Runtime) -> None:
     check_image(rt, "Normalize", "ImageNormalize", attrs, [noise(9, 2, 19, 7, 11)])
 
 
-@PRECISIONS
-@pytest.mark.parametrize("group", [(1, 1), (8, 2), (1, 4)])
-@pytest.mark.parametrize("kind", ["layer", "rms"])
-@pytest.mark.parametrize("shape", [(2, 7, 19), (5, 64), (131,)])
+ROWS = [(2, 7, 19), (5, 64), (131,)]
+
+
+@pytest.mark.parametrize(
+    "shape, kind, group, precision", pairwise(ROWS, ["layer", "rms"], [(1, 1), (8, 2), (1, 4)], [None, DType.FLOAT16])
+)
 def test_normalize_rows(rt: Runtime, shape: Any, kind: str, group: Any, precision: DType | None) -> None:
     arrays = [noise(9, *shape) + 2, noise(10, shape[-1]), noise(11, *(1,) * (len(shape) - 1), shape[-1])]
     arrays.append(noise(12, *shape))
@@ -233,10 +238,9 @@ def test_normalize_rows(rt: Runtime, shape: Any, kind: str, group: Any, precisio
     check_image(rt, "Normalize", "ImageNormalizeRows", attrs, arrays, const=(1, 2), **options)
 
 
-@PRECISIONS
-@pytest.mark.parametrize("group", [(1, 1), (8, 2)])
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("shape", [(2, 7, 19), (5, 64), (131,)])
+@pytest.mark.parametrize(
+    "shape, log, group, precision", pairwise(ROWS, [False, True], [(1, 1), (8, 2)], [None, DType.FLOAT16])
+)
 def test_softmax_rows(rt: Runtime, shape: Any, log: bool, group: Any, precision: DType | None) -> None:
     attrs = {"axis": len(shape) - 1, "log": log}
     options = {"precision": precision, "WG": group[0], "ROWS": group[1]}

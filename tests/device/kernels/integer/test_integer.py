@@ -21,6 +21,7 @@ from opalite.kernels.registry import kernels_for
 from opalite.ops.affine import quantized
 from opalite.run.execute.node import make_node
 
+from ....helpers.pairs import pairwise
 from ..conv.test_conv_packed import CASES
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
@@ -158,16 +159,15 @@ def make_product(m: int, n: int, k: int, mix: tuple[str, str], zeros: str, trans
     return [a, b, a_zero, b_zero]
 
 
+FACTORS = [((1, 1000, 1280), MIXES[0]), ((37, 52, 8), MIXES[0]), ((3, 5, 7), MIXES[2])]
+
+
 @pytest.mark.parametrize(
-    ("sizes", "mix"),
-    [((1, 1000, 1280), MIXES[0]), ((37, 52, 8), MIXES[0]), ((3, 5, 7), MIXES[2]), *(((67, 33, 131), m) for m in MIXES)],
+    "factors, const, trans", pairwise([*FACTORS, *(((67, 33, 131), m) for m in MIXES)], [(1,), ()], ["", "a", "b"])
 )
-@pytest.mark.parametrize("const", [(1,), ()])
-@pytest.mark.parametrize("trans", ["", "a", "b"])
 @pytest.mark.parametrize("kernel", PRODUCTS)
-def test_product(
-    rt: Runtime, kernel: Kernel, sizes: tuple[int, int, int], mix: tuple[str, str], const: tuple[int, ...], trans: str
-) -> None:
+def test_product(rt: Runtime, kernel: Kernel, factors: Any, const: tuple[int, ...], trans: str) -> None:
+    sizes, mix = factors
     attrs = {"trans_a": "a" in trans, "trans_b": "b" in trans}
     check_taken(rt, kernel, attrs, make_product(*sizes, mix, "an", trans), const)
 

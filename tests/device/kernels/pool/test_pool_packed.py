@@ -14,6 +14,7 @@ from opalite.ir.place import packed
 from opalite.kernels.base import Binding
 from opalite.run.execute.node import make_node
 
+from ....helpers.pairs import pairwise
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_pool_direct import WINDOWS, make_attrs
 
@@ -29,9 +30,7 @@ def check(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], pack: int, prec
     check_kernel(rt, find_kernel("Pool", "PoolPacked"), node, arrays)
 
 
-@pytest.mark.parametrize("window", [*WINDOWS, WHOLE])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("window, kind, ceil", pairwise([*WINDOWS, WHOLE], KINDS, [False, True]))
 def test_float32(rt: Runtime, window: Any, kind: str, ceil: bool) -> None:
     x = np.random.default_rng(0).standard_normal((2, 19, *window[0])).astype(np.float32)
     check(rt, make_attrs(window, kind, ceil=ceil), [x], 16)

@@ -13,8 +13,16 @@ from opalite.kernels.base import Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node, run_node
 
+from ....helpers.pairs import pairwise
+
 rng = np.random.default_rng(41)
-each_kernel = pytest.mark.parametrize("kernel", kernels_for("TopK"), ids=lambda k: k.name)
+
+
+def named(value: Any) -> str:
+    return str(getattr(value, "name", value))
+
+
+each_kernel = pytest.mark.parametrize("kernel", kernels_for("TopK"), ids=named)
 
 
 def check(
@@ -53,11 +61,10 @@ def test_axes_with_ties(rt: Runtime, kernel: Kernel, axis: int, k: int) -> None:
     check(rt, kernel, rng.integers(-2, 2, (5, 7, 11)).astype(np.float32), k, axis)
 
 
-@each_kernel
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize(
-    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64", "float16", "float64"]
-)
+TYPES = ["int8", "uint8", "int16", "uint16", "int32", "int64", "uint32", "uint64", "float16", "float64"]
+
+
+@pytest.mark.parametrize("kernel, dtype, largest", pairwise(kernels_for("TopK"), TYPES, [False, True]), ids=named)
 def test_types(rt: Runtime, kernel: Kernel, dtype: str, largest: bool) -> None:
     if dtype == "float64" and not rt.info.fp64:
         pytest.skip("the device has no double precision")
