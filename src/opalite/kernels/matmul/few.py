@@ -9,6 +9,7 @@ from ...cost.tables import MatrixUnits
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.reserved import FEW, PROMPT
 from ...ir.symbols import hint_of
 from ...ir.types import TensorType
 from ...ops.base import Cost
@@ -22,9 +23,7 @@ from .problem import MatmulProblem
 from .staged import MatmulStaged
 from .warpgroup import MatmulWarpgroup
 
-MOST_ROWS = 16
-PROMPT = 2048
-"""Rows of the products whose kernel decides the order of the weights."""
+MOST_ROWS = FEW
 
 FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulStaged(), 3: MatmulWarpgroup()}
 """Kernels for prompts by the form that few.cl knows theirs by."""

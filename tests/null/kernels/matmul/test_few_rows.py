@@ -10,6 +10,7 @@ import pytest
 from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
+from opalite.ir.reserved import PROMPT
 from opalite.kernels.base import Kernel, Weight
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
@@ -41,7 +42,7 @@ def weights(node: Node) -> tuple[Kernel, str]:
 
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_one_row_reads_what_prompts_multiply_by(columns: int, terms: int) -> None:
-    (one, form), (many, same) = weights(product(1, columns, terms)), weights(product(2048, columns, terms))
+    (one, form), (many, same) = weights(product(1, columns, terms)), weights(product(PROMPT, columns, terms))
     assert one.name == "MatmulFew"
     assert many.name in ("MatmulWarpgroup", "MatmulStaged", "MatmulMma")
     assert form == same
