@@ -86,6 +86,7 @@ class AttentionWalk(Table):
     turn_s: float  # from the loads of some keys to the sums of their values
     blocks: float  # as often as that where keys and values go block by block through local memory
     growth: float  # how much longer a cache is thought to become that is not of one size
+    look: float  # operations from which a launch pays that looks for keys which a mask hides from many queries
 
 
 @dataclass(frozen=True)

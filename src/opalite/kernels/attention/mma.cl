@@ -6,6 +6,8 @@
 // the next is on its way. D, elements of a head, is a multiple of 32, and every row begins at a multiple of 8 elements.
 // Grid: (ceil(S / (16 * QW)) * group size, H, B).
 //   MASK, CAUSAL   as in attention/stream.cl          KEYS   keys of a warp in a turn, a multiple of 16
+//   LOOK           another launch has looked at the mask (attention/look.cl): turns that it hides from all queries of the group
+//                  are passed over, those to which it adds nothing do not read it
 #include "attention/common.cl"
 #include "include/aligned_blocks.cl"
 #ifndef QW
@@ -15,6 +17,7 @@
 #define D 64
 #define MASK 0
 #define CAUSAL 0
+#define LOOK 0
 #endif
 #define GROUP (32 * QW * KW)
 #define TURN (KEYS * KW)
@@ -25,6 +28,7 @@
 #define LOCAL_VECTORS (4 * SIDE > SUMS / 4 ? 4 * SIDE : SUMS / 4)
 #define MOST_COPIES (4 * (SIDE / GROUP + 1))
 #include "mma/units.cl"
+#include "attention/look.cl"
 #define WARP_Q (WARP % QW)
 #define WARP_K (WARP / QW)
 #define LOG2_E 1.44269504f
@@ -38,6 +42,20 @@
 #else
 #define KEY_AT(row, chunk) ((row) * CHUNKS + (chunk))
 #define VALUE_AT(row, chunk) ((row) * CHUNKS + ((chunk) ^ ((row) / 2 % 4)))
+#endif
+
+#if LOOK
+#define KINDS_PARAM , global const uchar *restrict kinds, int turns, int kinds_b, int kinds_h
+#define KIND(t0) kinds[(t0) / TURN]
+static inline int next_turn(global const uchar *kinds, int t0, int keys) {
+    while (t0 < keys && kinds[t0 / TURN] == HIDES) t0 += TURN;
+    return t0;
+}
+#define NEXT(t0, keys) next_turn(kinds, t0, keys)
+#else
+#define KINDS_PARAM
+#define KIND(t0) (MASK ? ADDS : LEAVES)
+#define NEXT(t0, keys) (t0)
 #endif
 
 static inline void copy_turn(local uint4 *to, global const REAL *k, global const REAL *v, int k_s, int v_s, int t, int T,
@@ -57,8 +75,9 @@ static inline void copy_turn(local uint4 *to, global const REAL *k, global const
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void attention_mma(global const REAL *restrict q, global const REAL *restrict k, global const REAL *restrict v,
                           global const MASK_REAL *restrict mask, global REAL *restrict y, int batches, int heads, int sharing,
-                          int S, int T, int size, int columns, PLACES, int mask_b, int mask_h, int mask_s, float scale) {
-    local uint4 turns[LOCAL_VECTORS] __attribute__((aligned(128)));
+                          int S, int T, int size, int columns, PLACES, int mask_b, int mask_h, int mask_s,
+                          float scale KINDS_PARAM) {
+    local uint4 held[LOCAL_VECTORS] __attribute__((aligned(128)));
     local float2 ends[16 * QW * KW];  // of each row: largest score, sum of powers
     UNITS;
     const int s0 = get_group_id(0) * (16 * QW), h = get_group_id(1), b = get_group_id(2), row = LANE / 4, t4 = LANE % 4;
@@ -67,6 +86,9 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
     v = HEAD(v, b, h / sharing);
     y = HEAD(y, b, h);
     mask += (size_t)b * mask_b + (size_t)h * mask_h;
+#if LOOK
+    kinds += (size_t)b * kinds_b + (size_t)h * kinds_h + (size_t)get_group_id(0) * turns;
+#endif
 
     uint4 qs[D / 32][2];
     UNROLLED
@@ -81,14 +103,16 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
     for (int i = 0; i < D / 8 * 4; ++i) sum[i / 4][i % 4] = ZERO;
 
     const int keys = CAUSAL ? min(T, s0 + 16 * QW) : T;
-    copy_turn(turns, k, v, k_s, v_s, 0, T, units_);
+    int next = NEXT(0, keys);
+    copy_turn(held, k, v, k_s, v_s, next, T, units_);
     COPY_DONE;
-    for (int t0 = 0, side = 0; t0 < keys; t0 += TURN, side ^= 1) {
-        if (t0 + TURN < keys) copy_turn(turns + (side ^ 1) * (2 * SIDE), k, v, k_s, v_s, t0 + TURN, T, units_);
+    for (int t0 = next, side = 0; t0 < keys; t0 = next, side ^= 1) {
+        next = NEXT(t0 + TURN, keys);
+        if (next < keys) copy_turn(held + (side ^ 1) * (2 * SIDE), k, v, k_s, v_s, next, T, units_);
         COPY_DONE;
         COPY_WAIT(1);
         barrier(CLK_LOCAL_MEM_FENCE);
-        local const uint4 *ks = turns + side * (2 * SIDE), *vs = ks + SIDE;
+        local const uint4 *ks = held + side * (2 * SIDE), *vs = ks + SIDE;
         UNROLLED
         for (int j = 0; j < KEYS / 8; ++j) {
             UNROLLED
@@ -101,18 +125,23 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
             }
         }
         largest[0] = most[0], largest[1] = most[1];
+        const bool is_plain = t0 + TURN <= (CAUSAL ? min(T, s0 + 1) : T) && KIND(t0) == LEAVES;  // all is seen as it is
         UNROLLED
-        for (int i = 0; i < KEYS / 8 * 4; ++i) {
-            const int s = min(s0 + WARP_Q * 16 + i / 2 % 2 * 8 + row, S - 1);
-            const int t = t0 + WARP_K * KEYS + i / 4 * 8 + t4 * 2 + i % 2;
-            float x = score[i / 4][i % 4] * scale;
+        for (int i = 0; i < KEYS / 8 * 4; ++i) score[i / 4][i % 4] *= scale;
+        if (!is_plain) {
+            UNROLLED
+            for (int i = 0; i < KEYS / 8 * 4; ++i) {
+                const int s = min(s0 + WARP_Q * 16 + i / 2 % 2 * 8 + row, S - 1);
+                const int t = t0 + WARP_K * KEYS + i / 4 * 8 + t4 * 2 + i % 2;
+                float x = score[i / 4][i % 4];
 #if MASK
-            if (t < T) x += FINITE(LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0))) * LOG2_E;
+                if (t < T) x += FINITE(LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0))) * LOG2_E;
 #endif
-            if (t >= (CAUSAL ? min(T, s + 1) : T)) x = -INFINITY;
-            score[i / 4][i % 4] = x;
-            largest[i / 2 % 2] = fmax(largest[i / 2 % 2], x);
+                score[i / 4][i % 4] = t < (CAUSAL ? min(T, s + 1) : T) ? x : -INFINITY;
+            }
         }
+        UNROLLED
+        for (int i = 0; i < KEYS / 8 * 4; ++i) largest[i / 2 % 2] = fmax(largest[i / 2 % 2], score[i / 4][i % 4]);
         UNROLLED
         for (int r = 0; r < 2; ++r) {
             largest[r] = fmax(largest[r], SWAPPED(largest[r], 1));
@@ -146,7 +175,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 
-    local float *sums = (local float *)turns + WARP * 16 * ROW_PITCH;
+    local float *sums = (local float *)held + WARP * 16 * ROW_PITCH;
     UNROLLED
     for (int r = 0; r < 2; ++r) {
         total[r] += SWAPPED(total[r], 1);
@@ -170,7 +199,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         for (int w = 0; w < KW && largest != -INFINITY; ++w) {
             const float keep = native_exp2(ends[w * QW * 16 + at].x - largest);
             all += ends[w * QW * 16 + at].y * keep;
-            out += *(local float4 *)((local float *)turns + (w * QW * 16 + at) * ROW_PITCH + d) * keep;
+            out += *(local float4 *)((local float *)held + (w * QW * 16 + at) * ROW_PITCH + d) * keep;
         }
         if (broken) out = NAN_TO_ZERO ? (float4)0 : (float4)NAN;
         else out = all == 0 && !BLIND_NAN ? (float4)0 : out / all;

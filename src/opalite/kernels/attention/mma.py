@@ -7,26 +7,37 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cost.tables import AttentionWalk
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
+from ...ir.symbols import hint_of
 from ...ops.attention import Attention
 from ...ops.base import Cost
-from ..base import Kernel, Launch, Params, Space, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..mma.tiles import MOST_ITEMS, ROWS, WAVE
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, turns_s
+from .problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    mask_strides,
+    turns_s,
+)
 
 LARGEST_HEAD = 128  # sums of longer rows exceed the registers
+LOOKERS = 256  # as attention/look.cl has it
 
 
 @register
 class AttentionMma(Kernel):
-    """QW x KW warps along queries and keys of one head; scores and sums stay in registers."""
+    """QW x KW warps along queries and keys of one head; scores and sums stay in registers. LOOK: whether another launch
+    looks at the mask first, so that keys hidden from all queries of a group are passed over."""
 
     op = "Attention"
     problem = AttentionProblem
     source = "attention/mma.cl"
-    space: ClassVar[Space] = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64)}
+    space: ClassVar[Space] = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64), "LOOK": (0, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         node = p.node
@@ -50,6 +61,8 @@ class AttentionMma(Kernel):
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         warps, size = params["QW"] * params["KW"], p.sizes.size
+        if params["LOOK"] and not mask_strides(p.node)[3]:
+            return "there is no mask for each key"
         if warps * WAVE > MOST_ITEMS:
             return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
         turns, sums = 8 * params["KW"] * params["KEYS"] * size, 4 * ROWS * warps * (size + 4)
@@ -60,8 +73,9 @@ class AttentionMma(Kernel):
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         """As many queries in a group as leave a group for every compute unit; else keys shared out over warps."""
         s = p.sizes
+        look = int(_pays_to_look(p))
         for queries, keys, each in ((4, 1, 64), (4, 1, 32), (2, 2, 32), (2, 2, 16), (1, 4, 16), (1, 1, 16)):
-            point = {"QW": queries, "KW": keys, "KEYS": each}
+            point = {"QW": queries, "KW": keys, "KEYS": each, "LOOK": look}
             groups = s.batches * s.heads * ceil_div(s.queries, ROWS * queries)
             fills = queries == 1 or groups >= p.device.compute_units
             if fills and self.illegal(p, point) is None:
@@ -83,4 +97,23 @@ class AttentionMma(Kernel):
         del defines["SOFTCAP"]
         grid = (ceil_div(s.queries, ROWS * params["QW"]) * group, s.heads, s.batches)
         args = {**attention_args(p, "size", "columns"), "scale": scale}
-        return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]
+        if not params["LOOK"]:
+            return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]
+        mask, of_b, of_h, of_s = node.input(3), *mask_strides(node)[:3]
+        high, turns = ceil_div(s.queries, ROWS * params["QW"]), ceil_div(s.keys, params["KW"] * params["KEYS"])
+        heads, batches = (n if step else 1 for n, step in ((s.heads, of_h), (s.batches, of_b)))
+        steps = {"kinds_b": heads * high * turns if of_b else 0, "kinds_h": high * turns if of_h else 0}
+        kinds: dict[str, Arg] = {"kinds": Scratch("kinds", batches * heads * high * turns), "turns": turns, **steps}
+        look: dict[str, Arg] = {"mask": mask, "S": s.queries, "T": s.keys, **kinds}
+        look |= {"mask_b": of_b, "mask_h": of_h, "mask_s": of_s}
+        return [
+            Launch("look_at_mask", look, (high * LOOKERS, heads, batches), (LOOKERS, 1, 1), defines),
+            Launch("attention_mma", {**args, **kinds}, grid, (group, 1, 1), defines),
+        ]
+
+
+def _pays_to_look(p: AttentionProblem) -> bool:
+    """Whether half of the work may be worth another launch: of long texts, whose mask serves all heads."""
+    s, (_, of_h, _, of_t) = p.sizes, mask_strides(p.node)
+    flops = 2 * s.batches * s.heads * s.queries * s.keys * (s.size + s.columns)
+    return bool(of_t) and not of_h and hint_of(flops) > AttentionWalk.of(p.device).look

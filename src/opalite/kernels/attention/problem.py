@@ -13,7 +13,7 @@ from ...cost.tables import AttentionWalk
 from ...ir.byte_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.symbols import hint_of, is_dim, may_leave_rest
+from ...ir.symbols import at_least, hint_of, is_dim, may_leave_rest
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
 from ..base import Arg, Problem
@@ -81,9 +81,9 @@ def attention_refusal(p: AttentionProblem, *, takes_bytes: bool = False) -> str 
     """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows. takes_bytes: it reads int8."""
     if p.node.input(1).dtype is DType.INT8 and not takes_bytes:
         return "keys and values are int8, which kernels for few queries read"
-    largest = max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
+    largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
     if largest >= 1 << 31:
-        return f"a tensor of {largest} elements is beyond 32-bit indices"
+        return f"a tensor of {largest!r} elements is beyond 32-bit indices"
     for name, view in zip("qkvy", p.sizes.places, strict=True):
         if view.strides[3] != 1 and view.shape[3] > 1:
             return f"the elements of a row of {name} lie {view.strides[3]} apart, not side by side"

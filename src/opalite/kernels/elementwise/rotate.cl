@@ -1,26 +1,36 @@
 // y[b, h, s] = the row x[b, h, s] of two halves of `half_row` elements, pairs of which are turned (ops/rotate.py). Rows of x
 // begin at x_b * b + x_h * h + x_s * s, those of cosines and sines at t_b * b + t_h * h + t_s * s; the second half's columns
 // are `second` behind the first's. y [B, H, S, 2 half_row] is in order.
-//   PAIRS  1: a work-item turns one pair, grid (half_row, S, B * H); 0: all heads of a position, by vectors, grid (S, B)
-#include "include/common.cl"
+//   PAIRS  1 or PACK: a work-item turns so many pairs, grid (ceil(half_row / PAIRS), B * H * S); PACK divides all that rows
+//          and halves of them are apart; 0: all heads of a position, by vectors, grid (S, B)
 #ifndef PAIRS
 #define PAIRS 0
+#endif
+#include "include/common.cl"
+#if PAIRS > 1
+#include "include/aligned_blocks.cl"
 #endif
 
 kernel void rotate_rows(global const REAL *restrict x, global const REAL *restrict cosines,
                         global const REAL *restrict sines, global REAL *restrict y, int batches, int heads, int S,
                         int half_row, int second, int x_b, int x_h, int x_s, int t_b, int t_h, int t_s) {
 #if PAIRS
-    const int d = get_global_id(0), s = get_global_id(1), h = (int)get_global_id(2) % heads, b = get_global_id(2) / heads;
-    if (d >= half_row || s >= S || b >= batches) return;
+    const int d = get_global_id(0) * PAIRS, line = get_global_id(1), s = line % S, h = line / S % heads, b = line / S / heads;
+    if (d >= half_row || b >= batches) return;
     x += (size_t)b * x_b + (size_t)h * x_h + (size_t)s * x_s;
     const size_t table = (size_t)b * t_b + (size_t)h * t_h + (size_t)s * t_s;
-    y += (((size_t)b * heads + h) * S + s) * (2 * half_row);
+    y += (size_t)line * (2 * half_row);
     cosines += table;
     sines += table;
+#if PAIRS > 1
+    const ACCV low = LOADV(x, d), high = LOADV(x, d + half_row);
+    STOREV(y, d, low * LOADV(cosines, d) - high * LOADV(sines, d));
+    STOREV(y, d + half_row, high * LOADV(cosines, d + second) + low * LOADV(sines, d + second));
+#else
     const ACC low = LOAD(x, d), high = LOAD(x, d + half_row);
     STORE(y, d, low * LOAD(cosines, d) - high * LOAD(sines, d));
     STORE(y, d + half_row, high * LOAD(cosines, d + second) + low * LOAD(sines, d + second));
+#endif
 #else
     const int s = get_global_id(0), b = get_global_id(1);
     if (s >= S || b >= batches) return;

@@ -19,7 +19,7 @@ from opalite.ir.types import TensorType
 from opalite.kernels.base import Binding
 from opalite.kernels.mma.stages import SPACE, legal_tiles
 from opalite.ops.view import Movement
-from opalite.run.execute.node import make_node
+from opalite.run.execute.node import make_node, run_node
 
 from ....helpers.plain_builds import built_plain
 from ..conv.test_conv_packed import check, make_case
@@ -198,7 +198,7 @@ def test_attention(units: Runtime, name: str, values: tuple[int, ...] | None) ->
         arrays.append(np.where(rng.random(mask) < 0.3, -np.inf, rng.standard_normal(mask)).astype(np.float32))
     attrs = {"scale": 0.3, "causal": causal, "softcap": 0.0}
     node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
-    params = None if values is None else dict(zip(("QW", "KW", "KEYS"), values, strict=True))
+    params = None if values is None else dict(zip(("QW", "KW", "KEYS", "LOOK"), (*values, 0), strict=True))
     check_kernel(units, find_kernel("Attention", "AttentionMma"), node, arrays, params)
 
 
@@ -212,8 +212,33 @@ def test_attention_with_a_wide_mask(units: Runtime) -> None:
     attrs = {"scale": 0.3, "causal": False, "softcap": 0.0}
     node = make_node("Attention", attrs, [*arrays, mask], precision=DType.FLOAT16)
     node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
-    params = dict(zip(("QW", "KW", "KEYS"), NARROW, strict=True))
+    params = dict(zip(("QW", "KW", "KEYS", "LOOK"), (*NARROW, 0), strict=True))
     check_kernel(units, find_kernel("Attention", "AttentionMma"), node, [*arrays, mask], params)
+
+
+@pytest.mark.parametrize("lowest", [-np.inf, np.finfo(np.float32).min])
+def test_attention_that_looks_at_its_mask(units: Runtime, lowest: float) -> None:
+    """Keys that all queries of a group are hidden from are passed over, so that what is no number there is not seen;
+    but for a group one of whose queries sees no key."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 2, n, 32)).astype(np.float32) for n in (70, 200, 200))
+    queries, keys = np.arange(70)[:, None], np.arange(200)
+    mask = np.where(keys > queries + 60, lowest, 0)[None, None].repeat(2, 0).astype(np.float32)
+    mask[0, 0, :, 20:30] = -0.5
+    mask[1, 0, 40] = lowest
+    arrays = [q, k, v, mask]
+    node = make_node("Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, arrays, precision=DType.FLOAT16)
+    if lowest > -np.inf:
+        node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
+    params = {"QW": 2, "KW": 1, "KEYS": 32, "LOOK": 1}
+    kernel = find_kernel("Attention", "AttentionMma")
+    check_kernel(units, kernel, node, arrays, params)
+    (want,) = node.op.reference(arrays)
+    v[:, :, 160:] = np.nan  # hidden from all
+    (got,) = run_node(units, kernel, node, arrays, params)
+    seen = np.ones((2, 70), bool)
+    seen[1, 32:64] = False  # the group of the query that sees no key
+    np.testing.assert_allclose(got.transpose(0, 2, 1, 3)[seen], want.transpose(0, 2, 1, 3)[seen], rtol=0, atol=5e-3)
 
 
 def test_attention_in_place(units: Runtime) -> None:
