@@ -248,6 +248,8 @@ def test_helpers_come_once() -> None:
     code = generate(trace(lambda x: x.call("erf") + (x * 2.0).call("erf"), F32), 16, ["x"], device=CPU)
     assert list(code.helpers) == ["erf_float16"]
     assert not generate(call("erf", F32), 4, ["x"], device=GPU).helpers
+    assert list(generate(call("erf", F32), 4, ["x"], device=GPU, stored=F16).helpers) == ["short_erf_float4"]
+    assert list(generate(call("erf", F32), 4, ["x"], device=CPU, stored=F16).helpers) == ["erf_float4"]
 
 
 def test_a_number_beside_makes_max_one_comparison() -> None:

@@ -325,6 +325,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
             0 if kind == "rows" or node.y.type.layout.is_row_major else pack,
             node.op.sums,
             node.y.dtype,
+            node.y.type.storage,
             device,
             {i: replace(o, args=(), value=Value("", o.value.type)) for i, o in operands.items()},
         )
@@ -347,6 +348,7 @@ class _Chain:
     block: int
     sums: DType | None
     dtype: DType
+    stored: DType
     device: DeviceInfo
     operands: Mapping[int, _Operand] = field(compare=False)
 
@@ -366,7 +368,8 @@ def _text(chain: _Chain) -> str:
     def function(name: str, acc: str, width: int) -> str:
         t = compute_type(chain.sums or chain.dtype, width)
         own = acc if chain.sums is None else str(t)
-        code = generate(expr, width, [f"x{i}" for i in range(len(expr.dtypes))], device=device)
+        names = [f"x{i}" for i in range(len(expr.dtypes))]
+        code = generate(expr, width, names, device=device, stored=chain.stored)
         helpers.update(code.helpers)
         reads = "".join(
             f"    const {compute_type(o.value.dtype, width)} x{i} = {o.read(width)};\n" for i, o in operands.items()

@@ -14,6 +14,7 @@ from ...expr.functions import FUNCTIONS, Form, Function, How, Result, Wrapped
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from .helpers import helper, wrapped
+from .short import SHORT, short_helper
 from .vectors import Vec, compute_type
 
 Coord = Callable[[int], str]
@@ -34,14 +35,20 @@ class Code:
 
 
 def generate(
-    expr: Expr, width: int, operands: Sequence[str], *, device: DeviceInfo, coord: Coord | None = None
+    expr: Expr,
+    width: int,
+    operands: Sequence[str],
+    *,
+    device: DeviceInfo,
+    coord: Coord | None = None,
+    stored: DType | None = None,
 ) -> Code:
     """OpenCL C that computes `expr` on `operands`, names of variables of their compute types in `width` lanes.
 
     `coord(axis)` is an expression for the output coordinates along `axis` as long in `width` lanes; without it
-    the expression must not use coordinates.
+    the expression must not use coordinates. stored: what the result is stored as, if that is known.
     """
-    emitter = _Emitter(expr, width, operands, device, coord)
+    emitter = _Emitter(expr, width, operands, device, coord, stored)
     for k, ins in enumerate(expr.instrs):
         emitter.add(k, ins)
     return Code(tuple(emitter.statements), emitter.text(expr.result), emitter.helpers)
@@ -65,13 +72,20 @@ class _Emitter:
     """Collects the statements of one expression at one width."""
 
     def __init__(
-        self, expr: Expr, width: int, operands: Sequence[str], device: DeviceInfo, coord: Coord | None
+        self,
+        expr: Expr,
+        width: int,
+        operands: Sequence[str],
+        device: DeviceInfo,
+        coord: Coord | None,
+        stored: DType | None,
     ) -> None:
         self.expr = expr
         self.width = width
         self.operands = operands
         self.device = device
         self.cpu = device.on_host
+        self.short = stored is DType.FLOAT16 and not device.on_host
         self.coord = coord
         self.statements: list[str] = []
         self.helpers: dict[str, str] = {}
@@ -145,6 +159,9 @@ class _Emitter:
     def float_value(self, fn: str, t: Vec, args: Sequence[str]) -> str:
         """Functions of float and double."""
         row = FUNCTIONS[fn]
+        if self.short and fn in SHORT and t.base == "float":
+            self.helpers.setdefault(f"short_{fn}_{t}", short_helper(fn, t))
+            return f"short_{fn}_{t}({', '.join(args)})"
         return self.form(row, How.HELPER if self.cpu and t.base in row.cpu else row.floats, t, args)
 
     def sigmoid(self, t: Vec, args: Sequence[str]) -> str:

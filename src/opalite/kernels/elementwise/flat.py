@@ -181,9 +181,9 @@ class _Source:
         for k, v in self.scalars.items():
             t = compute_type(v.dtype, width)
             lines.append(f"const {t} v{k} = ({t})(x{k});")
-        code = generate(self.expr, width, names, device=self.device, coord=self._coord(width))
+        y, coord = self.node.y, self._coord(width)
+        code = generate(self.expr, width, names, device=self.device, coord=coord, stored=y.type.storage)
         self.helpers.update(code.helpers)
-        y = self.node.y
         if y.type.storage is DType.BFLOAT16:
             t = Vec("float", width)
             self.helpers.setdefault(f"bf16_bits_{t}", helper("bf16_bits", t))
