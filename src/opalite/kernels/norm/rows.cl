@@ -1,6 +1,8 @@
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each row of x[rows, segments * run], or with RMS
 // y = x / sqrt(mean(x^2) + epsilon) * scale + bias. WG work-items share a row, PACK elements at a time (reduce/row_groups.cl).
 //   ALIGNED       1: PACK divides run, so that vectors lie at multiples of PACK elements
+//   HELD          vectors of a row, which is one segment and whole vectors, that a work-item reads once and keeps; 0: it reads
+//                 the row for the mean, for the variance and for the result
 //   SCALE, BIAS   0: none; 1: one for each segment of each of `period` rows; 2: one for each column (one segment)
 // The variance is the mean of squared differences, in a pass after the mean's.
 // Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
@@ -32,6 +34,27 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
     x += (size_t)row * columns;
     y += (size_t)row * columns;
 
+#if HELD
+    ACCV held[HELD], sums = (ACCV)0, squares = (ACCV)0;
+    #pragma unroll
+    for (int u = 0; u < HELD; ++u) {
+        const int i = (u * WG + first) * PACK;
+        held[u] = i < end ? LOADV(x, i) : (ACCV)0;
+        sums += held[u];
+    }
+#if RMS
+    const ACC mean = 0;
+#else
+    ACC mean = SUM_LANES(sums);
+    FOLD_ROW(ADD2, mean, part);
+    mean /= columns;
+#endif
+    #pragma unroll
+    for (int u = 0; u < HELD; ++u) {
+        const ACCV d = held[u] - mean;
+        if ((u * WG + first) * PACK < end) squares += d * d;
+    }
+#else
 #if RMS
     const ACC mean = 0;
 #else
@@ -63,6 +86,7 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
         const ACCV d = load_part(x, i, end, mean) - mean;
         squares += d * d;
     }
+#endif
     ACC variance = SUM_LANES(squares);
     FOLD_ROW(ADD2, variance, part);
     const ACC norm = (ACC)1 / sqrt(variance / columns + epsilon);
@@ -76,7 +100,20 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
 #if BIAS == 1
         shift = LOAD(bias, row % period * segments + s);
 #endif
-        const int line = row * segments + s, vectors = run / PACK;
+        const int line = row * segments + s;
+#if HELD
+        #pragma unroll
+        for (int u = 0; u < HELD; ++u) {
+            const int i = (u * WG + first) * PACK;
+            if (i < run) {
+                ACCV v = (held[u] - mean) * factor;
+                v = BIASED(LOADV, SCALED(LOADV, v, i), i);
+                v = EPILOGUE(v, line, i, rows * segments, run);
+                STOREV(y, i, v);
+            }
+        }
+#else
+        const int vectors = run / PACK;
         for (int k = first; k < vectors; k += WG) {
             const int i = k * PACK;
             ACCV v = (LOADV(x, i) - mean) * factor;
@@ -90,5 +127,6 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
             v = EPILOGUE1(v, line, i, rows * segments, run);
             STORE(y, i, v);
         }
+#endif
     }
 }

@@ -9,19 +9,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
 from ...ir.symbols import may_leave_rest
 from ...ops.base import Cost
 from ...ops.normalize import TRAILING, Normalize
-from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight
+from ..base import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
 from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 from ..registry import register
 from ..sources import STORAGE
 
 VECTOR = 4  # elements that a GPU's work-item takes at once
+MOST_HELD = 4  # vectors of a row that a work-item keeps in registers, where they hold all of it
 NONE, BY_SEGMENT, BY_COLUMN = 0, 1, 2
 
 
@@ -105,6 +107,7 @@ class NormalizeRows(Kernel):
             "ALIGNED": params["PACK"] == VECTOR and _is_aligned(view, VECTOR) and not p.device.is_cpu,
             "SCALE": forms[0],
             "BIAS": forms[1],
+            "HELD": _held(view, params, p.device),
         }
         given = {"scale": node.get(1), "bias": node.get(2)}
         args: dict[str, Arg] = {k: _parameter(node, v) for k, v in given.items() if v is not None}
@@ -113,6 +116,15 @@ class NormalizeRows(Kernel):
         group = (params["WG"], params["ROWS"])
         prelude = row_prelude(p.device) + epilogue.prelude
         return [Launch("normalize_rows", args, (group[0], view.rows), group, defines, prelude)]
+
+
+def _held(view: RowView, params: Params, device: DeviceInfo) -> int:
+    """Vectors of a row that each of several work-items keeps; 0: they read the row three times."""
+    columns, taken = view.columns, params["WG"] * params["PACK"]
+    if params["WG"] == 1 or device.block_loads or not (view.segments == 1 and type(columns) is int):
+        return 0
+    count = ceil_div(columns, taken)
+    return count if count <= MOST_HELD and not may_leave_rest(columns, params["PACK"]) else 0
 
 
 def _is_aligned(view: RowView, width: int) -> bool:

@@ -124,6 +124,15 @@ def test_large_mean(rt: Runtime, kernel: Kernel, attrs: dict[str, Any], shape: S
     check(rt, kernel, attrs, [np.round(x * 64) / 64 + np.float32(256), scale, bias])
 
 
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_rows_that_work_items_keep(rt: Runtime, kind: str) -> None:
+    """Three vectors of a work-item hold a row, and the last ones of some are empty."""
+    kernel = next(k for k in kernels_for("Normalize") if k.name == "NormalizeRows")
+    attrs = {"kind": kind, "axis": 1, "epsilon": 1e-5}
+    x, scale, bias = inputs((7, 88), (88,))
+    check(rt, kernel, attrs, [x, scale, bias if kind == "layer" else None], params={"PACK": 4, "WG": 8, "ROWS": 2})
+
+
 @pytest.mark.parametrize("wg, rows", [(1, 4), (4, 2), (32, 1)])
 @pytest.mark.parametrize("attrs, shape, parameters", [KINDS[0], KINDS[8], KINDS[11]])
 def test_work_groups_that_share_rows(
