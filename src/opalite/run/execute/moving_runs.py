@@ -5,7 +5,7 @@ Between two runs only numbers are set (plan/moving.py): in the tables of a step 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from .exchange import Target
 from .loop import Loop
 from .number_table import NumberTable
 from .persistent import PersistentRuns
-from .phases import Phase
+from .phases import Phase, Prepared
 from .queue import Queue
 from .trace import RunTrace
 
@@ -79,7 +79,7 @@ class MovingRuns:
         hosts = sized.blank.copy()
         for number, value in zip(sized.inputs, feeds, strict=True):
             hosts[number] = value
-        runs: _LaunchRuns | _LoopRuns | None = None if kept else self._loop
+        runs = None if kept else self._loop
         if runs is not None:
             runs.set(values)
             trace = runs.queue.run(hosts, kept)
@@ -95,7 +95,7 @@ class MovingRuns:
         if executable.may_link and not kept and not executable.exchange.is_bound:
             linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts)
             return linked.run(values, hosts)
-        runs.set(values)
+        runs.queue.values = values
         return runs.queue.run(hosts, kept)
 
     def _follow(self, sized: Sized) -> None:
@@ -110,6 +110,21 @@ class MovingRuns:
         self._made_for, self._launches, self._linked = now, None, None
 
 
+class _NumberedQueue(Queue):
+    """Launches one by one, which are given their numbers as a part of the run: that takes the host as long as some
+    launches, and linked ones do without. values: of the next run."""
+
+    def __init__(self, prepared: Prepared, give: Callable[[Values], None]) -> None:
+        super().__init__(prepared)
+        self._give = give
+        self.values: Values = ()
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        self._give(self.values)
+        return super().run(hosts, kept)
+
+
 class _LaunchRuns:
     """Launches one by one."""
 
@@ -117,10 +132,10 @@ class _LaunchRuns:
         self._executable, self._moving = executable, moving
         self._last: dict[Any, Any] = {}
         self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
-        self.queue = Queue(executable.now.prepared)
+        self.queue = _NumberedQueue(executable.now.prepared, self._give)
         self._phases = _Phases(self.queue, moving)
 
-    def set(self, values: Values) -> None:
+    def _give(self, values: Values) -> None:
         """Have the next run use `values`."""
         executable, moving = self._executable, self._moving
         launches, last, numbers = executable.launches, self._last, self._numbers
@@ -157,7 +172,7 @@ class _LinkedRuns:
         )
 
     def _plain(self) -> Queue:
-        self._launches.set(self._values)
+        self._launches.queue.values = self._values
         return self._launches.queue
 
     def run(self, values: Values, hosts: list[Any]) -> RunTrace:
