@@ -222,6 +222,7 @@ LAYERS = (
     Layer("vgg 128 at 112", "Conv", (128, 128, 112, 3, 1)),
     Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
     Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
+    Layer("vit b8 mlp in gelu", "MatMul", (197, 768, 3072), 8, False, True),
     Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
     Layer("deeplab 2048 far", "Conv", (2048, 256, 65, 3, 1), dilation=36),
     Layer("deeplab 2048 near", "Conv", (2048, 256, 65, 3, 1), dilation=12),
@@ -279,7 +280,7 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     """(rank, parameters) of what else may pay."""
     if kernel.name == "AttentionMma":
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
-        points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) for s in shapes]
+        points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) | {"LOOK": 0} for s in shapes]
         return [(i, p) for i, p in enumerate(points) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
     if node.op.sums is not None:
         rng = np.random.default_rng(0)
