@@ -16,8 +16,10 @@ FEATURES = 24
 _CACHES = [f"{part}.{what}" for part in ("decoder", "encoder") for what in ("key", "value")]
 
 
-def encoder(*, reads_text: bool, caches: bool = False, seed: int = 7) -> bytes:
+def encoder(*, reads_text: bool, caches: bool = False, hears: bool = False, seed: int = 7) -> bytes:
     """Hidden states [B,E,WIDTH] of tokens [B,E] and their mask, or of input_features [B,E,FEATURES].
+
+    hears: of input_features [B,FEATURES,E], as Whisper's.
 
     caches: keys and values for the decoder, too, as onnxruntime-genai has it.
     """
@@ -28,6 +30,9 @@ def encoder(*, reads_text: bool, caches: bool = False, seed: int = 7) -> bytes:
         x = net.op("Gather", net.const(net.rng.standard_normal((WORDS, WIDTH))), ids)
         shown = net.op("Cast", net.op("Unsqueeze", mask, net.ints(2)), to=TensorProto.FLOAT)
         x = net.op("Mul", x, shown)
+    elif hears:
+        x = net.input("input_features", TensorProto.FLOAT, ("batch_size", FEATURES, "encoder_length"))
+        x = net.linear(net.op("Transpose", x, perm=[0, 2, 1]), FEATURES, WIDTH)
     else:
         x = net.input("input_features", TensorProto.FLOAT, ("batch_size", "encoder_length", FEATURES))
         x = net.linear(x, FEATURES, WIDTH)

@@ -47,6 +47,7 @@ _SAMPLED = "  [default: the model's generation_config.json]"
     metavar="NAME=FILE",
     help="An input of an encoder that does not read text, from an .npy file.",
 )
+@click.option("--audio", default=None, metavar="FILE.wav", help="Sound for an encoder that hears, such as Whisper's.")
 @click.option("--cache", type=click.Choice(CACHES), default="model", help="Keep caches as the model, or in int8.")
 @click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and figures.")
 @device_options
@@ -58,6 +59,7 @@ def command(
     stop: tuple[str, ...],
     file: str | None,
     files: tuple[str, ...],
+    audio: str | None,
     cache: str,
     json_file: str | None,
     device: str | None,
@@ -81,9 +83,12 @@ def command(
     with Generator(model, file=file, cache=cache, **given) as generator:
         told: list[dict[str, Any]] = []
         bandwidth = 0.0
-        for text in _prompts(prompt, chat, system):
-            stream = generator.stream(text, stop=stop, encoder_inputs=inputs, **wanted)
-            if isinstance(text, str):
+        # Of a sound longer than the encoder hears at once, the text of each window.
+        windows = [None] if audio is None else generator.windows(audio)
+        prompts = _prompts(prompt if audio is None else prompt or "", chat, system)
+        for text, window in ((t, w) for t in prompts for w in windows):
+            stream = generator.stream(text, stop=stop, audio=window, encoder_inputs=inputs, **wanted)
+            if isinstance(text, str) and audio is None:
                 click.echo(text, nl=False)
             written = _show(stream)
             if isinstance(text, list):

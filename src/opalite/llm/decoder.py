@@ -31,7 +31,7 @@ class Decoder:
         self.ports = find_ports(self.session.get_inputs(), self.session.get_outputs(), told)
         self._state: State | None = None
         if self.ports.caches:
-            self._state = self.session.state(self.ports.pairs, cache=cache)
+            self._state = self.session.state(self.ports.pairs, cache=cache, sizes=self._sizes(told.get("head_size")))
         self._first: InferenceSession | None = None
         self._first_ports = self.ports
         if folder.first is not None:
@@ -42,6 +42,11 @@ class Decoder:
         steps = self.ports.roles["tokens"].shape
         self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens that a run takes
         self._chunk = self._fixed or _MOST_CHUNK
+
+    def _sizes(self, head: Any) -> dict[str, int]:
+        """Of rows of caches, which onnxruntime-genai's builder leaves open and tells beside the model."""
+        last = (a.shape[-1] for a in self.session.get_inputs() if a.name in self.ports.caches and a.shape)
+        return {dim: head for dim in last if isinstance(dim, str) and isinstance(head, int)}
 
     @property
     def tokens(self) -> Sequence[int]:

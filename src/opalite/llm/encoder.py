@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError
+from .sound import heard
+from .spectrogram import Spectrogram, find_spectrogram
 
 if TYPE_CHECKING:
     from ..run.api.session import InferenceSession
+    from ..run.model.ports import NodeArg
+
+Array = np.ndarray[Any, Any]
 
 _TOKENS, _MASK = "input_ids", "attention_mask"
 
 
 class Encoder:
-    """An encoder on the device."""
+    """An encoder on the device. preprocessor: what the folder tells of how features of sound are computed."""
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: InferenceSession, preprocessor: Mapping[str, Any]) -> None:
         self.session = session
         self._inputs = {a.name: a for a in session.get_inputs()}
+        self._preprocessor = preprocessor
 
     @property
     def takes_text(self) -> bool:
         """Whether it reads tokens; else sound, a picture or the like, as arrays."""
         return _TOKENS in self._inputs
+
+    @cached_property
+    def _sound(self) -> tuple[NodeArg, Spectrogram]:
+        """The input that takes features of sound, and how they are computed."""
+        found = [a for a in self._inputs.values() if a.dtype is not None and a.dtype.is_float and len(a.shape) == 3]
+        if self.takes_text or len(found) != 1:
+            raise InputError(f"the encoder's inputs are {', '.join(self._inputs)}: none takes features of sound")
+        size = found[0].shape[1]
+        return found[0], find_spectrogram(self._preprocessor, size if isinstance(size, int) else None)
+
+    def windows(self, sound: Any) -> list[Array]:
+        """Samples of a sound (llm/sound.py) by windows as long as the encoder hears at once."""
+        spectrogram = self._sound[1]
+        return spectrogram.windows(heard(sound, spectrogram.sampling_rate))
+
+    def features(self, sound: Any) -> dict[str, Array]:
+        """The input, by its name, that the encoder reads of a sound. InputError for one of several windows."""
+        arg, spectrogram = self._sound
+        windows = self.windows(sound)
+        if len(windows) > 1:
+            seconds = sum(w.size for w in windows) / spectrogram.sampling_rate
+            raise InputError(
+                f"the sound lasts {seconds:.1f} s, and the encoder hears {spectrogram.chunk_length} s at once: give "
+                "what Generator.windows(sound) makes of it one by one"
+            )
+        return {arg.name: spectrogram.features(windows[0])[None].astype(self._type(arg.name))}
 
     def run(self, tokens: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, and the mask that a decoder asks for as encoder_attention_mask.
@@ -42,7 +75,7 @@ class Encoder:
             arg = self._inputs[missing[0]]
             raise InputError(
                 f"the encoder reads '{arg.name}' {arg.type}{arg.shape}: give the array by encoder_inputs, or by "
-                f"--load-inputs {arg.name}=FILE.npy"
+                f"--load-inputs {arg.name}=FILE.npy; of sound, a wav file by audio, or --audio"
             )
         names = [a.name for a in self.session.get_outputs()]
         found = dict(zip(names, self.session.run(None, feeds), strict=True))

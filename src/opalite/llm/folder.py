@@ -28,8 +28,8 @@ class ModelFolder:
 
     decoder: the file that is run for each token. first: another, without a cache, that is run on the prompt where the
     decoder cannot begin by itself. encoder: of an encoder-decoder.
-    config, generation, genai, tokenizer: contents of config.json, generation_config.json, genai_config.json and
-    tokenizer_config.json, empty where there is no such file.
+    config, generation, genai, tokenizer, preprocessor: contents of config.json, generation_config.json,
+    genai_config.json, tokenizer_config.json and preprocessor_config.json, empty where there is no such file.
     """
 
     path: Path
@@ -40,6 +40,7 @@ class ModelFolder:
     generation: Json = field(default_factory=dict)
     genai: Json = field(default_factory=dict)
     tokenizer: Json = field(default_factory=dict)
+    preprocessor: Json = field(default_factory=dict)
 
     @property
     def told(self) -> Json:
@@ -108,6 +109,7 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
         _read(given / "generation_config.json"),
         genai,
         _read(given / "tokenizer_config.json"),
+        _read(given / "preprocessor_config.json"),
     )
 
 

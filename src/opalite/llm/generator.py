@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import InputError, OptionError
+from ..run.api.ortvalue import OrtValue
 from ..run.api.session import InferenceSession
 from ..run.report.peaks import measure_bandwidth
 from .decoder import Decoder
@@ -70,7 +71,11 @@ class Generator:
             return InferenceSession(path, **options)
 
         self._decoder = Decoder(self.folder, open_session, cache)
-        self._encoder = None if self.folder.encoder is None else Encoder(open_session(self.folder.encoder))
+        self._encoder = (
+            None
+            if self.folder.encoder is None
+            else Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
+        )
         self._head = LogitsHead(self._decoder.session, self._decoder.ports.logits)
         self._stream: Stream | None = None
 
@@ -94,6 +99,7 @@ class Generator:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_end: bool = False,
+        audio: Any = None,
         encoder_inputs: Mapping[str, Any] | None = None,
     ) -> Stream:
         """The text that follows `prompt`, as an iterator of pieces; the text of an earlier call that goes on ends.
@@ -104,6 +110,9 @@ class Generator:
         temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. None takes the model's configuration; where
             that does not sample, and none of the first four is given, the likeliest token is taken each time.
         stop: strings that end the text, which are not part of it. ignore_end: go on after tokens that end a text.
+        audio: sound for an encoder that reads its spectrogram, as Whisper's: a wav file's path, samples from -1 to 1 at
+            the encoder's rate (16 kHz), or (samples, rate); of one window (30 s) at most. Without a prompt the language
+            is what the decoder takes it for.
         encoder_inputs: arrays by name for an encoder that does not read text, such as input_features.
 
         Raises InputError for a prompt that the model cannot take, OptionError for values out of range.
@@ -111,16 +120,19 @@ class Generator:
         started = time.perf_counter()
         if self._stream is not None:
             self._stream.close()
-        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        sampling = self._sampling(given, repetition_penalty, seed)
+        wanted = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        sampling = self._sampling(wanted, repetition_penalty, seed)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         text = self._text(prompt, chat, system)
+        given = dict(encoder_inputs or {})
         if self._encoder is None:
-            if encoder_inputs:
-                raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(encoder_inputs)}")
+            if given or audio is not None:
+                raise InputError(f"{self.folder.path} has no encoder that could read {', '.join(given) or 'sound'}")
             tokens, encoded = self._prompt_tokens(text), None
         else:
-            tokens, encoded = self._encode(self._encoder, text, encoder_inputs or {})
+            if audio is not None:
+                given |= self._encoder.features(audio)
+            tokens, encoded = self._encode(self._encoder, text, given)
         room = None if self.folder.positions is None else self.folder.positions - len(tokens)
         if room is not None and room < 1:
             raise InputError(
@@ -140,6 +152,12 @@ class Generator:
         stream = self.stream(prompt, **options)
         text = "".join(stream)
         return Generation(text, tuple(stream.tokens), stream.reason, stream.figures)
+
+    def windows(self, sound: Any) -> list[Any]:
+        """A sound of any length, as `audio` of `stream` has it, by windows that the encoder hears at once."""
+        if self._encoder is None:
+            raise InputError(f"{self.folder.path} has no encoder that could read sound")
+        return list(self._encoder.windows(sound))
 
     def weight_bytes(self) -> int:
         """Bytes of weights that the decoder's sessions hold on the device."""
@@ -199,10 +217,25 @@ class Generator:
         if encoder.takes_text:
             tokens = self.words.encode(text) if isinstance(text, str) else text
             return [self.folder.begin], encoder.run(tokens, given)
-        # The decoder's own first words: the prompt, or what the model says.
-        forced = sorted(self.folder.setting("forced_decoder_ids") or [])
         words = self.words.encode(text, special=False) if isinstance(text, str) else text
-        return [self.folder.begin, *(words or [n for _, n in forced if n is not None])], encoder.run([], given)
+        encoded = encoder.run([], given)
+        return [self.folder.begin, *(words or self._first_words(self.folder.begin, encoded))], encoded
+
+    def _first_words(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
+        """What the decoder begins with where there is no prompt: what the model says, or for Whisper the language that
+        it hears, to be transcribed without timestamps."""
+        told = self.folder.setting
+        languages = told("lang_to_id") or {}
+        forced = [n for _, n in sorted(told("forced_decoder_ids") or [])]
+        if not forced:
+            task = (told("task_to_id") or {}).get("transcribe")
+            forced = [*([None, task] if languages else []), told("no_timestamps_token_id")]
+        if languages and None in forced[:1]:
+            self._decoder.begin([begin], encoded)
+            logits = self._decoder.read([begin])
+            row = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1]
+            forced[0] = max(languages.values(), key=lambda n: float(row[n]))
+        return [n for n in forced if n is not None]
 
     def _sampling(self, given: Mapping[str, Any], penalty: float | None, seed: int | None) -> Sampling:
         samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))

@@ -120,7 +120,9 @@ class OpenDims:
             else:
                 axes = []
                 for axis, size in enumerate(value.shape):
-                    group = self._group(n, axis, size, named)
+                    # Rows of a cache have one size, though exporters may leave it open: kernels are made for it.
+                    is_row = isinstance(value, Reserved) and axis > value.axis
+                    group = None if is_row else self._group(n, axis, size, named)
                     axes.append(None if group is None else number(group, size, _place(n, axis, group)))
                 shapes[n] = tuple(axes)
                 parts.append(

@@ -209,18 +209,22 @@ class SessionTools(SessionApi):
         max_length: int | None = None,
         reserve: int = 256,
         cache: str = "model",
+        sizes: Mapping[str, int] | None = None,
     ) -> State:
         """What the model carries from run to run, kept for it: caches of keys and values, recurrent states.
 
         pairs: the output that is each input's next value, by input; None finds them by their names, such as
         past_key_values.0.key and present.0.key. max_length: positions of caches whose size the model leaves open and
         does not change. reserve: positions for which growing caches get room at once. cache: 'model' keeps caches in
-        the model's type, 'int8' in 8 bits, with a scale for each head and position. OptionError where nothing looks
-        like state, or where caches cannot be kept so.
+        the model's type, 'int8' in 8 bits, with a scale for each head and position. sizes: of dimensions that the model
+        leaves open and no input tells, by name. OptionError where nothing looks like state, or where caches cannot be
+        kept so.
         """
         from .state import State
 
-        return State(cast("InferenceSession", self), pairs, max_length=max_length, reserve=reserve, cache=cache)
+        return State(
+            cast("InferenceSession", self), pairs, max_length=max_length, reserve=reserve, cache=cache, sizes=sizes
+        )
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
         """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.

@@ -16,6 +16,7 @@ from ...ir.byte_rows import CACHES
 from ..model.appending import NotAppendedError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
+from .cache_sizes import computed_sizes
 from .caches import Caches, as_array, constant, cut
 from .ortvalue import OrtValue
 from .state_pairs import Pair, find_pairs
@@ -51,6 +52,7 @@ class State:
         max_length: int | None = None,
         reserve: int = 256,
         cache: str = "model",
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         """See InferenceSession.state."""
         if cache not in CACHES:
@@ -70,6 +72,8 @@ class State:
         self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
         self.copies = ""
         self._copy(self._caches.refusal)
+        self._sizes = dict(sizes or {})
+        self._computed: dict[tuple[str, int], int] = {}
         self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
         self._bound: dict[str, BoundOutput] = {}
@@ -164,18 +168,40 @@ class State:
 
     def _initial(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Empty caches and states of zeros, of the sizes that `feeds` have."""
-        sizes: dict[str, int] = {}
+        sizes = dict(self._sizes)
         for name, value in feeds.items():
             info = self._inputs.get(name)
             for dim, size in zip(info.shape if info is not None else (), np.shape(value), strict=False):
                 if isinstance(dim, str):
                     sizes[dim] = int(size)
-        return {p.past: self._blank(p, sizes, feeds) for p in self.pairs}
+        shapes = {p.past: self._shape(p, sizes, feeds) for p in self.pairs}
+        if any(None in shape for shape in shapes.values()):
+            if not self._computed:
+                tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
+                self._computed = computed_sizes(self._session, feeds, tried, self.pairs)
+            shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
+        return {n: self._zeros(n, shape) for n, shape in shapes.items()}
 
-    def _blank(self, pair: Pair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> Array:
+    def _zeros(self, name: str, shape: Sequence[Any]) -> Array:
+        dtype = self._inputs[name].dtype
+        assert dtype is not None
+        return np.zeros(shape, dtype.np)
+
+    def _size(self, name: str, axis: int, known: int | None) -> int:
+        """The size of an axis of a state. OptionError where it follows from nothing."""
+        found = self._computed.get((name, axis)) if known is None else known
+        if found is not None:
+            return found
+        info = self._inputs[name]
+        raise OptionError(
+            f"the size of axis {axis} ({info.shape[axis]}) of the state '{name}' {info.shape} follows from no input: "
+            f"say what it is by session.state(sizes={{{info.shape[axis]!r}: ...}}), or, of positions, by max_length=..."
+        )
+
+    def _shape(self, pair: Pair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> list[int | None]:
+        """Of an empty cache, or another state at first; None for a last axis whose size no input tells."""
         info = self._inputs[pair.past]
-        assert info.dtype is not None
-        shape: list[int] = []
+        shape: list[int | None] = []
         for axis, dim in enumerate(info.shape):
             if isinstance(dim, int):
                 shape.append(dim)
@@ -186,14 +212,11 @@ class State:
             elif axis == pair.batch:
                 first = next((np.shape(v) for v in feeds.values() if np.ndim(v)), (1,))
                 shape.append(int(first[0]))
-            elif self._max_length is not None:
-                shape.append(self._max_length)
+            elif pair.time is not None and axis == len(info.shape) - 1:
+                shape.append(None)
             else:
-                raise OptionError(
-                    f"the size of axis {axis} ({dim}) of the state '{pair.past}' {info.shape} follows from no input: "
-                    "say how many positions it holds by session.state(max_length=...)"
-                )
-        return np.zeros(shape, info.dtype.np)
+                shape.append(self._size(pair.past, axis, self._max_length))
+        return shape
 
     def hold(self, values: Mapping[str, Any]) -> None:
         """Feed these inputs in every run, until others are given for them: what an encoder gave, for example.

@@ -1,0 +1,42 @@
+"""Caches whose size the model leaves open, though it computes them of one size."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnx
+from opalite.cl.runtime import Runtime
+from opalite.errors import OptionError
+
+from ....helpers import decoders
+from ....helpers.decoders import KINDS
+from .test_state import PROMPT, expected, feed, go_on, open_session
+
+
+def open_heads(kind: str) -> bytes:
+    """The model, whose caches say nothing of the size of heads, as onnxruntime-genai's builder writes them."""
+    model = onnx.load_model_from_string(KINDS[kind]())
+    for info in (*model.graph.input, *model.graph.output):
+        if info.name.startswith(("past", "present")):
+            info.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def test_the_size_of_heads_is_computed_or_told(rt: Runtime) -> None:
+    wanted, _ = expected(KINDS["grouped"](), "grouped", PROMPT, 12)
+    session = open_session(rt, open_heads("grouped"))
+    state = session.state()
+    for _ in range(2):
+        assert go_on(state, "grouped", PROMPT, 12)[0] == wanted
+        state.reset()
+    assert state.copies == ""
+    told = session.state(sizes={"kv_cache_dim": decoders.SIZE}, cache="int8")
+    assert len(go_on(told, "grouped", PROMPT, 3)[0]) == 3
+    assert {v.shape[3] for v in told.arrays().values()} == {decoders.SIZE}
+    # Where the past is joined to what is new, both have to be known.
+    joined = open_session(rt, open_heads("llama"))
+    with pytest.raises(OptionError, match=r"sizes=\{'kv_cache_dim': \.\.\.\}"):
+        feed(joined.state(), PROMPT)
+    wanted, _ = expected(KINDS["llama"](), "llama", PROMPT, 6)
+    assert go_on(joined.state(sizes={"kv_cache_dim": decoders.SIZE}), "llama", PROMPT, 6)[0] == wanted
