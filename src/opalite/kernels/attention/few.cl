@@ -21,40 +21,56 @@
 #define NV 4
 #define EACH_VECTOR _Pragma("unroll") for (int j = 0; j < NV; ++j)
 
-// The product of a key of D elements with a query.
-static inline ACC product(global const KV *k, local const ACC *q, int D) {
-    ACCV sum = (ACCV)0;
-    int d = 0;
-    for (; d + PACK <= D; d += PACK) sum += WIDEV_KV(k, d) * GET(q, d);
-    ACC total = SUM_LANES(sum);
-    for (; d < D; ++d) total += WIDE_KV(k, d) * q[d];
-    return total * SCALE_KV(k, D);
-}
+// NAME(k, q, D): the product of a key of D elements with a query.
+#define PRODUCT(NAME, ROW, GETV, GET1, SCALE) \
+    static inline ACC NAME(ROW k, local const ACC *q, int D) { \
+        ACCV sum = (ACCV)0; \
+        int d = 0; \
+        for (; d + PACK <= D; d += PACK) sum += GETV(k, d) * GET(q, d); \
+        ACC total = SUM_LANES(sum); \
+        for (; d < D; ++d) total += GET1(k, d) * q[d]; \
+        return total * SCALE(k, D); \
+    }
+// NAME(v, step, weights, count, y, keep, Dv): y[Dv] = y * keep + the sum of `count` rows of v, `step` apart, each times its weight.
+#define ADD_ROWS(NAME, ROW, GETV, GET1) \
+    static inline void NAME(ROW v, int step, const ACC *weights, int count, local ACC *y, ACC keep, int Dv) { \
+        int c = 0; \
+        for (; c + NV * PACK <= Dv; c += NV * PACK) { \
+            ACCV sum[NV]; \
+            EACH_VECTOR sum[j] = GET(y, c + j * PACK) * keep; \
+            for (int i = 0; i < count; ++i) { \
+                ROW row = v + (size_t)i * step; \
+                EACH_VECTOR sum[j] += (ACCV)weights[i] * GETV(row, c + j * PACK); \
+            } \
+            EACH_VECTOR PUT(y, c + j * PACK, sum[j]); \
+        } \
+        for (; c + PACK <= Dv; c += PACK) { \
+            ACCV sum = GET(y, c) * keep; \
+            for (int i = 0; i < count; ++i) sum += (ACCV)weights[i] * GETV(v + (size_t)i * step, c); \
+            PUT(y, c, sum); \
+        } \
+        for (; c < Dv; ++c) { \
+            ACC sum = y[c] * keep; \
+            for (int i = 0; i < count; ++i) sum += weights[i] * GET1(v + (size_t)i * step, c); \
+            y[c] = sum; \
+        } \
+    }
+PRODUCT(product, global const KV *, WIDEV_KV, WIDE_KV, SCALE_KV)
+ADD_ROWS(add_rows, global const KV *, WIDEV_KV, WIDE_KV)
+#if BYTES
+#define HELD(p, i) ((p)[i])
+#define AS_IT_IS(row, n) ((ACC)1)
+PRODUCT(product_wide, local const ACC *, GET, HELD, AS_IT_IS)
+ADD_ROWS(add_wide, local const ACC *, GET, HELD)
 
-// y[Dv] = y * keep + the sum of `count` rows of v, `step` apart, each times its weight.
-static inline void add_rows(global const KV *v, int step, const ACC *weights, int count, local ACC *y, ACC keep,
-                            int Dv) {
-    int c = 0;
-    for (; c + NV * PACK <= Dv; c += NV * PACK) {
-        ACCV sum[NV];
-        EACH_VECTOR sum[j] = GET(y, c + j * PACK) * keep;
-        for (int i = 0; i < count; ++i) {
-            global const KV *row = v + (size_t)i * step;
-            EACH_VECTOR sum[j] += (ACCV)weights[i] * WIDEV_KV(row, c + j * PACK);
-        }
-        EACH_VECTOR PUT(y, c + j * PACK, sum[j]);
-    }
-    for (; c + PACK <= Dv; c += PACK) {
-        ACCV sum = GET(y, c) * keep;
-        for (int i = 0; i < count; ++i) sum += (ACCV)weights[i] * WIDEV_KV(v + (size_t)i * step, c);
-        PUT(y, c, sum);
-    }
-    for (; c < Dv; ++c) {
-        ACC sum = y[c] * keep;
-        for (int i = 0; i < count; ++i) sum += weights[i] * WIDE_KV(v + (size_t)i * step, c);
-        y[c] = sum;
-    }
+// A row of n int8 as floats, for all queries that share it.
+static inline void widen_row(global const KV *x, local ACC *to, int n) {
+    const ACC scale = SCALE_KV(x, n);
+    int d = 0;
+    for (; d + PACK <= n; d += PACK) PUT(to, d, WIDEV_KV(x, d) * scale);
+    for (; d < n; ++d) to[d] = WIDE_KV(x, d) * scale;
 }
+#endif
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void attention_few(global const REAL *restrict q, global const KV *restrict k,
@@ -74,6 +90,11 @@ kernel void attention_few(global const REAL *restrict q, global const KV *restri
     local ACC *sum = sum_y + rows * columns; // [rows], of exponentials
     local ACC *most = sum + rows;            // [rows], the largest score so far
 
+#if BYTES
+    local ACC *wide_k = most + rows;         // [PACK][D], if there are several rows
+    local ACC *wide_v = wide_k + PACK * D;   // [PACK][columns]
+#endif
+
     for (int r = 0; r < rows; ++r) {
         global const REAL *x = HEAD(q, b, g * sharing + r / S) + (size_t)(r % S) * q_s;
         for (int d = 0; d < D; ++d) qs[r * D + d] = LOAD(x, d) * scale;
@@ -83,11 +104,22 @@ kernel void attention_few(global const REAL *restrict q, global const KV *restri
     }
     for (int t = begin; t < end; t += PACK) {
         const int count = min(PACK, end - t);
+#if BYTES
+        for (int i = 0; rows > 1 && i < count; ++i) {
+            widen_row(k + (size_t)(t + i) * k_s, wide_k + i * D, D);
+            widen_row(v + (size_t)(t + i) * v_s, wide_v + i * columns, Dv);
+        }
+#endif
         for (int r = 0; r < rows; ++r) {
             const int s = r % S, seen = CAUSAL ? min(end, s + 1) : end;
             if (t >= seen) continue;
             ACC lanes[PACK];
-            for (int i = 0; i < count; ++i) lanes[i] = product(k + (size_t)(t + i) * k_s, qs + r * D, D);
+            for (int i = 0; i < count; ++i)
+#if BYTES
+                if (rows > 1) lanes[i] = product_wide(wide_k + i * D, qs + r * D, D);
+                else
+#endif
+                    lanes[i] = product(k + (size_t)(t + i) * k_s, qs + r * D, D);
             for (int i = count; i < PACK; ++i) lanes[i] = 0;
             ACCV x = VLOAD(PACK, 0, lanes);
 #if SOFTCAP
@@ -104,7 +136,11 @@ kernel void attention_few(global const REAL *restrict q, global const KV *restri
             sum[r] = sum[r] * keep + SUM_LANES(x);
             most[r] = largest;
             VSTORE(PACK, x, 0, lanes);
-#if BYTES == 2
+#if BYTES
+            if (rows > 1) {
+                add_wide(wide_v, columns, lanes, count, sum_y + r * columns, keep, Dv);
+                continue;
+            }
             for (int i = 0; i < count; ++i) lanes[i] *= SCALE_KV(v + (size_t)(t + i) * v_s, Dv);
 #endif
             add_rows(v + (size_t)t * v_s, v_s, lanes, count, sum_y + r * columns, keep, Dv);

@@ -11,7 +11,15 @@ from ...ir.symbols import hint_of
 from ...ops.base import Cost
 from ..base import Arg, Kernel, Launch, Local, Params, Scratch, Space, ceil_div
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, sizes_of
+from .problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    factors,
+    most_rows,
+    sizes_of,
+)
 from .stream import cpu_functions
 
 MOST_ROWS = 16  # queries that share keys, whose sums stay in the first cache
@@ -32,8 +40,8 @@ class AttentionFew(Kernel):
         s = p.sizes
         if not p.device.is_cpu:
             return "vectors of one work-item are for CPUs"
-        if s.queries * (s.heads // s.shared) > MOST_ROWS:
-            return f"more than {MOST_ROWS} queries share the keys of a head"
+        if s.queries * (s.heads // s.shared) > most_rows(p, MOST_ROWS):
+            return f"more than {most_rows(p, MOST_ROWS)} queries share the keys of a head"
         needed = _work_bytes(p.node, p.device)
         if needed > p.device.local_mem:
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
@@ -77,4 +85,6 @@ def _work_bytes(node: Node, device: DeviceInfo) -> int:
     s = sizes_of(node)
     columns = ceil_div(s.columns, device.pack) * device.pack
     elements = s.queries * (s.heads // s.shared) * (s.size + columns + 2) + 4  # none is no argument
+    if node.input(1).dtype is DType.INT8:
+        elements += device.pack * (s.size + columns)
     return elements * (8 if node.y.type.storage is DType.FLOAT64 else 4)

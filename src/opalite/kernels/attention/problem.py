@@ -13,7 +13,7 @@ from ...cost.tables import AttentionWalk
 from ...ir.byte_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.symbols import at_least, hint_of, is_dim, may_leave_rest
+from ...ir.symbols import always_equal, at_least, hint_of, is_dim, may_leave_rest
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
 from ..base import Arg, Problem
@@ -57,6 +57,13 @@ class AttentionProblem(Problem):
     def sizes(self) -> AttentionSizes:
         """Sizes and places, worked out once."""
         return sizes_of(self.node)
+
+
+def most_rows(p: AttentionProblem, floats: int) -> int:
+    """Queries that may share keys in kernels for few: `floats` of them, but more where a token's many heads share int8,
+    which others read once they are widened anew for each token."""
+    is_token = p.node.input(1).dtype is DType.INT8 and always_equal(p.sizes.queries, 1)
+    return 8 * floats if is_token else floats
 
 
 def turns_s(p: AttentionProblem, keys: int) -> float:

@@ -9,7 +9,15 @@ from ...ir.symbols import hint_of, is_dim
 from ...ops.base import Cost
 from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, turns_s
+from .problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    factors,
+    most_rows,
+    turns_s,
+)
 
 MOST_ROWS = 16  # queries that share keys
 LEAST_SPAN = 32  # keys of a part
@@ -38,8 +46,8 @@ class AttentionSplit(Kernel):
             return "the size of heads is not known beforehand"
         if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys, s.size, s.columns)):
             return "the tensors hold no elements"
-        if s.queries * (s.heads // s.shared) > MOST_ROWS:
-            return f"more than {MOST_ROWS} queries share the keys of a head"
+        if s.queries * (s.heads // s.shared) > most_rows(p, MOST_ROWS):
+            return f"more than {most_rows(p, MOST_ROWS)} queries share the keys of a head"
         if next(self.points(p), None) is None:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
         return attention_refusal(p, takes_bytes=True)

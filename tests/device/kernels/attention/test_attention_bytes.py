@@ -35,6 +35,7 @@ def float64_of(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
         ((1, 8, 2, 80), 117, True, 4, DType.FLOAT16),
         ((1, 4, 1, 36), 5, False, 1, None),
         ((1, 8, 2, 68), 117, False, 4, None),
+        ((1, 70, 1, 32), 37, True, 2, None),
     ],
 )
 @pytest.mark.parametrize("name", TILES)
