@@ -42,6 +42,7 @@ _SMALLER = (
     (r"^(python -m benchmarks\.gpu_choice).*", r"\1 --help", "needs what gpu_kernels wrote"),
     (r"^(python -m benchmarks\.side_by_side).*", r"\1 --help", "needs a model with open sizes"),
     (r"^(python -m benchmarks\.first_run).*", r"\1 --help", "needs a folder of models with their inputs"),
+    (r"^(python -m benchmarks\.long_caches).*", r"\1 --lengths 64", "shorter"),
     (r"--seconds 600", "--seconds 5", "shorter"),
     (r"--count \d+", "--count 6", "fewer"),
     (r"--jobs 16", "--jobs 2", "fewer"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import wave
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ import onnx
 import opalite
 from onnx import TensorProto, helper, numpy_helper
 
+from ..helpers import encoder_decoders
+from ..helpers.words import END, make_folder
 from .commands import ROOT, Command
 
 MODELS = ("model.onnx", "MODEL.onnx", "mobilenetv2_fp32.onnx", "resnet20_cifar.onnx", "path/to/model.onnx")
@@ -23,6 +27,7 @@ _PLACES = (
     (r"\bMODELS?(?=\s|$)|\bNAMES(?=\s|$)", "model.onnx"),
     (r"(?<=--node )NAME\b", "conv1"),
     (r"\bcases/NAME\.py", "cases/det_half.py"),
+    (r"\bWHISPER_FOLDER\b", "whisper"),
     (r"\bFOLDER(?=/null-)", "found"),
     (r"\bFOLDER(?=/|\s|$)", "models"),
     (r"\bFILE(?=\s|$)", "file.json"),
@@ -59,7 +64,26 @@ def make_scene(folder: Path, *, sources: bool = False) -> Path:
     for path in (work / "photo.jpg", work / "holiday.jpg", work / "examples" / "super_resolution" / "holiday.jpg"):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(path)
+    if find_spec("tokenizers") is not None:
+        write_hearing(work)
     return work
+
+
+def write_hearing(work: Path) -> None:
+    """A small model that hears, and two seconds to hear."""
+    files = {
+        "encoder_model.onnx": encoder_decoders.encoder(reads_text=False, hears=True),
+        "decoder_model_merged.onnx": encoder_decoders.merged(),
+    }
+    told = {"feature_size": encoder_decoders.FEATURES, "chunk_length": 1}
+    # As many tokens as the decoder has learned positions for.
+    generation = {"decoder_start_token_id": END, "max_new_tokens": 8}
+    make_folder(work / "whisper", files, preprocessor_config=told, generation_config=generation)
+    with wave.open(str(work / "speech.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(np.random.default_rng(2).integers(-9000, 9000, 16000, np.int16).tobytes())
 
 
 def store_outputs(work: Path) -> None:
