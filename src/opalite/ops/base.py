@@ -6,8 +6,13 @@ number of kernels can serve it (Paddle-Lite's OpLite and KernelLite).
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -79,6 +84,8 @@ _C = TypeVar("_C", bound=type[Op])
 
 def register_op(cls: _C) -> _C:
     """Class decorator, above @dataclass(frozen=True): make the operator known under the name of its class."""
+    if not cls.__module__.startswith(f"{__package__}."):
+        load_ops()  # whose names are taken
     if cls.__name__ in _OPS:
         raise ValueError(f"operator {cls.__name__} is registered twice")
     if not is_dataclass(cls):
@@ -90,6 +97,8 @@ def register_op(cls: _C) -> _C:
 
 def get_op(name: str) -> type[Op]:
     """The operator called `name`; KeyError if there is none."""
+    if name not in _OPS:
+        load_ops()
     return _OPS[name]
 
 
@@ -99,7 +108,7 @@ def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
     Lists become tuples. KeyError if there is no such operator; InputError names an attribute that is missing, or that
     the operator does not have.
     """
-    cls = _OPS[name]
+    cls = get_op(name)
     known = {f.name: f for f in fields(cast(Any, cls))}
     for key in attributes:
         if key not in known:
@@ -113,7 +122,23 @@ def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
 
 def all_ops() -> dict[str, type[Op]]:
     """Every operator by name."""
+    load_ops()
     return dict(_OPS)
+
+
+@cache
+def load_ops() -> None:
+    """Import every module of this folder."""
+    folder = str(Path(__file__).parent)
+    for name in sorted(m.name for m in pkgutil.iter_modules([folder])):
+        import_module(f"{__package__}.{name}")
+
+
+def load_op(module: str) -> None:
+    """Import the module of that name in this folder, if there is one."""
+    if module.isidentifier():
+        with suppress(ModuleNotFoundError):
+            import_module(f"{__package__}.{module}")
 
 
 watch(_OPS.values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class Encoder:
         if _is_expression(x):
             return {"x": [str(x), [d.short for d in x.dtypes]]}
         if _is_operator(x):
-            return {"o": [x.name, self.encode(x.attributes())]}
+            return {"o": [x.name, self.encode(x.attributes()), _module_of(x)]}
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
             values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
             return {"c": [type(x).__name__, *values]}
@@ -128,39 +128,95 @@ def _is_operator(x: Any) -> bool:
     return isinstance(x, Op)
 
 
+def _module_of(op: Any) -> str:
+    """The module of opalite.ops that has the operator; '' where another package has."""
+    package, _, name = type(op).__module__.rpartition(".")
+    return name if package == "opalite.ops" else ""
+
+
 def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
-    if data is None or isinstance(data, (bool, int, float, str)):
+    return _Decoder(arrays).decode(data)
+
+
+class _Decoder:
+    """Thousands of small records, of which a start waits for every one: so this is written for speed."""
+
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
+        self._numbers: dict[str, Any] = {}  # NumPy types by name
+        self._by_tag: dict[str, Callable[[Any], Any]] = {
+            "c": self._record,
+            "t": self._tuple,
+            "d": lambda body: {self.decode(k): self.decode(v) for k, v in body},
+            "n": self._number,
+            "dt": DType.parse,
+            "e": lambda body: _ENUMS[body[0]](body[1]),
+            "x": self._expression,
+            "o": self._operator,
+            "a": arrays.__getitem__,
+            "b": base64.b64decode,
+        }
+
+    def decode(self, data: Any) -> Any:
+        kind = type(data)
+        if kind is dict:
+            for tag, body in data.items():
+                made = self._by_tag.get(tag)
+                if made is None:
+                    raise BundleError(
+                        f"record tag {tag!r} is unknown to this version of opalite; compile the model again"
+                    )
+                return made(body)
+            raise BundleError("a record is empty; compile the model again")
+        if kind is list:
+            return [self.decode(i) if type(i) in _NESTED else i for i in data]
         return data
-    if isinstance(data, list):
-        return [decode(i, arrays) for i in data]
-    (tag, body), *_ = data.items()
-    match tag:
-        case "c":
-            cls = _class(body[0])
-            if cls is None:
-                raise BundleError(f"record {body[0]!r} is unknown to this version of opalite; compile the model again")
-            return cls(*(decode(v, arrays) for v in body[1:]))
-        case "t":
-            return tuple(decode(i, arrays) for i in body)
-        case "d":
-            return {decode(k, arrays): decode(v, arrays) for k, v in body}
-        case "n":
-            return np.dtype(body[0]).type(body[1])
-        case "dt":
-            return DType.parse(body)
-        case "e":
-            return _ENUMS[body[0]](body[1])
-        case "x":
-            from ..expr.text import parse_expr
 
-            return parse_expr(body[0], [DType.parse(d) for d in body[1]])
-        case "o":
-            from ..ops import make_op
+    def _tuple(self, body: Any) -> tuple[Any, ...]:
+        return tuple([self.decode(i) if type(i) in _NESTED else i for i in body])
 
-            return make_op(body[0], decode(body[1], arrays))
-        case "a":
-            return arrays[body]
-        case "b":
-            return base64.b64decode(body)
-    raise BundleError(f"record tag {tag!r} is unknown to this version of opalite; compile the model again")
+    def _record(self, body: Any) -> Any:
+        name = body[0]
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = _plain_class(name)
+        cls, names = found
+        values = [self.decode(v) if type(v) in _NESTED else v for v in body[1:]]
+        if names is None or len(values) != len(names):
+            return cls(*values)
+        record = object.__new__(cls)  # __init__ of a frozen record takes three times as long
+        record.__dict__.update(zip(names, values, strict=True))
+        return record
+
+    def _number(self, body: Any) -> Any:
+        kind = self._numbers.get(body[0])
+        if kind is None:
+            kind = self._numbers[body[0]] = np.dtype(body[0]).type
+        return kind(body[1])
+
+    @staticmethod
+    def _expression(body: Any) -> Any:
+        from ..expr.text import parse_expr
+
+        return parse_expr(body[0], [DType.parse(d) for d in body[1]])
+
+    def _operator(self, body: Any) -> Any:
+        from ..ops.base import load_op, make_op
+
+        if len(body) > 2:
+            load_op(body[2])  # all of them take a tenth of a start
+        return make_op(body[0], self.decode(body[1]))
+
+
+_NESTED = (dict, list)
+
+
+def _plain_class(name: str) -> tuple[Any, tuple[str, ...] | None]:
+    """The dataclass of that name, and the names of its fields in order, where all that making one does is set them."""
+    cls = _class(name)
+    if cls is None:
+        raise BundleError(f"record {name!r} is unknown to this version of opalite; compile the model again")
+    fields = dataclasses.fields(cls)
+    is_plain = not hasattr(cls, "__post_init__") and not hasattr(cls, "__slots__") and all(f.init for f in fields)
+    return cls, tuple(f.name for f in fields) if is_plain else None

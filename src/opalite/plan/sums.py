@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 _ROW = 256  # words
+PART = 8 * _ROW
 _BLOCK = 128  # rows that are summed up both ways while a core's cache has them
 
 Array = np.ndarray[Any, Any]
@@ -20,18 +21,38 @@ Array = np.ndarray[Any, Any]
 
 def byte_sum(array: Array) -> str:
     """The sum of a C-contiguous array's bytes, hexadecimal."""
-    raw = array.reshape(-1).view(np.uint8)
-    rows = raw.nbytes // (8 * _ROW)
-    found = hashlib.blake2b(raw.nbytes.to_bytes(8, "little"), digest_size=16)
-    if not rows:
-        found.update(raw.data if raw.size else b"")
+    found = ByteSum(array.nbytes)
+    found.add(array.reshape(-1).view(np.uint8))
+    return found.text
+
+
+class ByteSum:
+    """The sum of `nbytes` bytes that come in parts, in order; all parts but the last are multiples of PART bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._rows = np.empty(nbytes // (8 * _ROW), "<u8")
+        self._columns = np.zeros(_ROW, "<u8")
+        self._done = 0  # rows
+        self._rest = b""
+
+    def add(self, part: Array) -> None:
+        """part: uint8."""
+        rows = min(part.nbytes // (8 * _ROW), len(self._rows) - self._done)
+        words = part[: rows * 8 * _ROW].view("<u8").reshape(rows, _ROW)
+        for first in range(0, rows, _BLOCK):
+            block = words[first : first + _BLOCK]
+            at = self._done + first
+            block.sum(axis=1, dtype=np.uint64, out=self._rows[at : at + len(block)])
+            self._columns += block.sum(axis=0, dtype=np.uint64)
+        self._done += rows
+        self._rest += part[words.nbytes :].tobytes()
+
+    @property
+    def text(self) -> str:
+        """Hexadecimal."""
+        found = hashlib.blake2b(self._nbytes.to_bytes(8, "little"), digest_size=16)
+        for sums in (self._rows, self._columns) if len(self._rows) else ():
+            found.update(sums.data)
+        found.update(self._rest)
         return found.hexdigest()
-    words = raw[: rows * 8 * _ROW].view("<u8").reshape(rows, _ROW)
-    row_sums, column_sums = np.empty(rows, "<u8"), np.zeros(_ROW, "<u8")
-    for first in range(0, rows, _BLOCK):
-        block = words[first : first + _BLOCK]
-        block.sum(axis=1, dtype=np.uint64, out=row_sums[first : first + _BLOCK])
-        column_sums += block.sum(axis=0, dtype=np.uint64)
-    for part in (row_sums, column_sums, raw[words.nbytes :]):
-        found.update(part.data if part.size else b"")
-    return found.hexdigest()

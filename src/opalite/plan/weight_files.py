@@ -18,13 +18,14 @@ import numpy as np
 
 from ..errors import BundleError
 from ..ir.stored import LARGE, StoredArray, page_empty
-from .sums import byte_sum
+from .sums import PART, ByteSum
 
 Array = np.ndarray[Any, Any]
 
 APART = LARGE
 """Bytes from which an array gets a file: opening one takes as long as reading a quarter of that."""
 SUFFIX = ".weight"
+_SLICE = 1 << 20  # bytes that are read, and summed up, at a time
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 
 
@@ -79,14 +80,17 @@ class WeightFiles:
 
 def _read(path: Path, nbytes: int, checksum: str) -> Array:
     found = page_empty((nbytes,), np.uint8)
-    done = 0
+    done, summed, known = 0, 0, ByteSum(nbytes)
     try:
         with path.open("rb", buffering=0) as file:
-            while done < nbytes and (count := file.readinto(found[done:].data)):
+            while done < nbytes and (count := file.readinto(found[done : done + _SLICE].data)):
                 done += count
+                ready = done if done == nbytes else done - done % PART
+                known.add(found[summed:ready])  # while a core's cache has it
+                summed = ready
     except OSError as e:
         raise BundleError(f"'{path}' cannot be read: {e.strerror or e}") from e
-    if done < nbytes or byte_sum(found) != checksum:
+    if done < nbytes or known.text != checksum:
         with suppress(OSError):  # the next process makes the plan again
             path.unlink(missing_ok=True)
         raise BundleError(f"'{path}' is damaged")

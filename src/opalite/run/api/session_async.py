@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import os
 import sys
@@ -71,6 +70,8 @@ class AsyncRuns:
         as by `RunOptions.terminate` (between two parts of the model), unless `run_options` are the caller's own. The
         arrays must stay as they are until the run is over, which may be a moment after the task was cancelled.
         """
+        import asyncio  # who awaits has it; others do not wait for it
+
         self._check_call(input_feed, run_options)
         told = RunOptions() if run_options is None else run_options
         context = contextvars.copy_context()
