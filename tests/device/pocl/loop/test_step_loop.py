@@ -44,7 +44,6 @@ def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
     if not loop_builder.is_worth(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
-    monkeypatch.setattr("opalite.cl.programs._CALM", 1)  # test processes keep all cores busy
     return rt
 
 
