@@ -45,13 +45,14 @@
 #endif
 
 #if LOOK
-#define KINDS_PARAM , global const uchar *restrict kinds, int turns, int kinds_b, int kinds_h
+#define KINDS_PARAM \
+    , global const uchar *restrict kinds, global const uint *restrict seen, int turns, int looks, int looks_b, int looks_h
 #define KIND(t0) kinds[(t0) / TURN]
-static inline int next_turn(global const uchar *kinds, int t0, int keys) {
-    while (t0 < keys && kinds[t0 / TURN] == HIDES) t0 += TURN;
+static inline int next_turn(global const uchar *kinds, int t0, int keys, bool passes) {
+    while (passes && t0 < keys && kinds[t0 / TURN] == HIDES) t0 += TURN;
     return t0;
 }
-#define NEXT(t0, keys) next_turn(kinds, t0, keys)
+#define NEXT(t0, keys) next_turn(kinds, t0, keys, passes)
 #else
 #define KINDS_PARAM
 #define KIND(t0) (MASK ? ADDS : LEAVES)
@@ -87,7 +88,9 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
     y = HEAD(y, b, h);
     mask += (size_t)b * mask_b + (size_t)h * mask_h;
 #if LOOK
-    kinds += (size_t)b * kinds_b + (size_t)h * kinds_h + (size_t)get_group_id(0) * turns;
+    const size_t block = (size_t)b * looks_b + (size_t)h * looks_h + get_group_id(0);
+    kinds += block * turns;
+    const bool passes = all_see(seen + block * looks * 2, looks);
 #endif
 
     uint4 qs[D / 32][2];

@@ -100,15 +100,17 @@ class AttentionMma(Kernel):
         if not params["LOOK"]:
             return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]
         mask, of_b, of_h, of_s = node.input(3), *mask_strides(node)[:3]
-        high, turns = ceil_div(s.queries, ROWS * params["QW"]), ceil_div(s.keys, params["KW"] * params["KEYS"])
+        blocks, looks = ceil_div(s.queries, ROWS * params["QW"]), ceil_div(s.keys, LOOKERS)
         heads, batches = (n if step else 1 for n, step in ((s.heads, of_h), (s.batches, of_b)))
-        steps = {"kinds_b": heads * high * turns if of_b else 0, "kinds_h": high * turns if of_h else 0}
-        kinds: dict[str, Arg] = {"kinds": Scratch("kinds", batches * heads * high * turns), "turns": turns, **steps}
-        look: dict[str, Arg] = {"mask": mask, "S": s.queries, "T": s.keys, **kinds}
+        turns, all_blocks = ceil_div(s.keys, params["KW"] * params["KEYS"]), batches * heads * blocks
+        found: dict[str, Arg] = {"kinds": Scratch("kinds", all_blocks * turns), "turns": turns, "looks": looks}
+        found |= {"seen": Scratch("seen", all_blocks * looks * 8)}
+        found |= {"looks_b": heads * blocks if of_b else 0, "looks_h": blocks if of_h else 0}
+        look: dict[str, Arg] = {"mask": mask, "S": s.queries, "T": s.keys, "blocks": blocks, **found}
         look |= {"mask_b": of_b, "mask_h": of_h, "mask_s": of_s}
         return [
-            Launch("look_at_mask", look, (high * LOOKERS, heads, batches), (LOOKERS, 1, 1), defines),
-            Launch("attention_mma", {**args, **kinds}, grid, (group, 1, 1), defines),
+            Launch("look_at_mask", look, (blocks * looks * LOOKERS, heads, batches), (LOOKERS, 1, 1), defines),
+            Launch("attention_mma", {**args, **found}, grid, (group, 1, 1), defines),
         ]
 
 

@@ -14,6 +14,7 @@ from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_WGMMA
 from ...ir.graph import Node
 from ..base import Array, Space, ceil_div
+from ..codegen.short import SHORT
 
 CHUNK = 8  # quads that two instructions take
 
@@ -32,7 +33,8 @@ _LOCAL = (
     227 << 10
 ) - 128  # bytes that a group may have, and all groups of a multiprocessor with 1 KiB more for each together
 _RESERVED = 1024
-_SHORT = 4  # functions of an epilogue that leave registers for several vectors
+_SHORT = 4  # functions of an epilogue that leave registers for several vectors, whatever they are
+_SIMPLE = SHORT | {"add", "sub", "mul", "neg", "abs", "max", "min", "where", "lt", "le", "eq"}
 
 
 def warpgroup_refusal(device: DeviceInfo) -> str | None:
@@ -147,8 +149,9 @@ def tile_defines(params: Mapping[str, int], node: Node) -> dict[str, Any]:
 
 def _together(params: Mapping[str, int], node: Node) -> int:
     """Vectors that are finished side by side, so that what they read is on its way together, as registers allow: a
-    GELU behind a product of 3072 columns took 39 us by fours, 32 one by one."""
-    is_long = params["PARTS"] == 1 and node.epilogue is not None and len(node.epilogue.instrs) > _SHORT
+    GELU by the built-in erf, behind a product of 3072 columns, took 39 us by fours, 32 one by one."""
+    instrs = () if node.epilogue is None or params["PARTS"] > 1 else node.epilogue.instrs
+    is_long = len(instrs) > _SHORT and any(i.fn not in _SIMPLE for i in instrs)
     return 1 if is_long else 4 if params["BN"] * params["PW"] > 512 else 8
 
 
