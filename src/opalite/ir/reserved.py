@@ -10,9 +10,9 @@ import numpy as np
 FEW = 16
 """Positions that are added at once by the kernels for single tokens."""
 
-PROMPT = 1024
-"""Positions of a prompt for which kernels are chosen where its length is open. By their estimates a decoder's products
-then take 1.1 times the least time at 2,048 tokens and 2 times at 128; chosen for 128, 2 times at 2,048."""
+SHORT, LONG, PROMPT = 256, 512, 2048
+"""Positions of a prompt, where its length is open: kernels are chosen for SHORT if there are fewer than LONG, else for
+PROMPT, as which those for single tokens hold the weights."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...cl.beside_runs import planning
-from ...importer.walk.given import graph_moved
 from ...importer.walk.importing import ModelImporter, Run
 from ...importer.walk.segments import Segment
+from ...ir.graph import Graph
 from ...plan.program import Program
 from ...plan.template import Template
 from ..execute.trace import Ran, RunTrace
@@ -20,7 +20,7 @@ from .appending_record import record_appending, shape_appending
 from .executables import Compiled
 from .imported import record_of
 from .overflow import recover
-from .prompt_sizes import prompt_sizes
+from .prompt_sizes import graph_of_prompts
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequ
                 runs.keep(told, replace(program, given=given), program, notes, feeds)
 
         def make() -> Compiled:
-            graph, wanted = segment.graph, _planned_sizes(runs, segment, sizes)
-            moved = graph if wanted == sizes else graph_moved(graph, wanted)
-            return model.compiler.compile(moved, trace, request.tuning, sizes=sizes, on_built=keep)
+            graph = _planned(runs, segment, sizes)
+            return model.compiler.compile(graph, trace, request.tuning, sizes=sizes, on_built=keep)
 
         compiled, _ = model.executables.find_or_make(segment, sizes, make)
         beside.close()
@@ -90,14 +89,14 @@ def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequ
     return run.outputs, trace
 
 
-def _planned_sizes(runs: AppendingRuns, segment: Segment, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Those for which kernels are chosen."""
+def _planned(runs: AppendingRuns, segment: Segment, sizes: tuple[int, ...]) -> Graph:
+    """The segment's graph with the sizes at hand for which kernels are chosen."""
     grown = [n for n in runs.caches if n not in runs.filled]
-    if runs.imported.compiler.rt.info.on_host or segment.graph.trace is None or segment.arrival is None or not grown:
-        return sizes
+    if runs.imported.compiler.rt.info.on_host or segment.arrival is None or not grown:
+        return segment.graph
     held = max(runs.caches[n].length for n in grown)
     new = max(segment.lengths_at(sizes)[n] for n in grown) - held
-    return prompt_sizes(sizes, held, new, segment.arrival.capacity)
+    return graph_of_prompts(segment.graph, sizes, held, new, segment.arrival.capacity)
 
 
 def _checked(runs: AppendingRuns, run: Run) -> Segment:
