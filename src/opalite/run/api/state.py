@@ -16,7 +16,6 @@ from ...ir.byte_rows import CACHES
 from ..model.appending import NotAppendedError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
-from .cache_sizes import computed_sizes
 from .caches import Caches, as_array, constant, cut
 from .ortvalue import OrtValue
 from .state_pairs import Pair, find_pairs
@@ -178,6 +177,8 @@ class State:
         if any(None in shape for shape in shapes.values()):
             if not self._computed:
                 tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
+                from .cache_sizes import computed_sizes  # brings the importer, which a session with plans does without
+
                 self._computed = computed_sizes(self._session, feeds, tried, self.pairs)
             shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
         return {n: self._zeros(n, shape) for n, shape in shapes.items()}
