@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test test-ray check constraints portability clean
+.PHONY: demo test suite test-ray check constraints portability clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,8 +25,12 @@ check: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check
+suite: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Side by side: mypy keeps one core busy.
+test: $(VENV)/test.stamp
+	$(MAKE) -j 2 check suite
 
 # Ray takes half a minute and 750 MB to install, and its tests a minute: never part of `make test`.
 $(VENV)-ray/test.stamp: pyproject.toml

@@ -10,8 +10,8 @@ from .builder import make_case
 from .check import check
 from .judge import Fault
 
-NULL_SEEDS, NULL_CHUNK = 150, 50
-DEVICE_SEEDS, DEVICE_CHUNK = 16, 4
+NULL_SEEDS, NULL_CHUNK = 100, 25
+DEVICE_SEEDS, DEVICE_CHUNK = 9, 3
 
 
 def faults(seeds: range, mode: str) -> list[str]:

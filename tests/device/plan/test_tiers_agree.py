@@ -36,6 +36,9 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+IN_HALVES = ("classifier", "transformer", "recurrent")
+
+
 def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision: str) -> tuple[list[Any], set[str]]:
     """What the session gives, and the kernels it ran."""
     asked = Compiler.plan_options
@@ -49,8 +52,9 @@ def outputs(rt: Runtime, model: Any, feeds: dict[str, Any], tier: str, precision
         return session.run(None, feeds), {n.kernel for n in session.explain().nodes}
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name, precision", [*((name, Precision.FP32) for name in MODELS), *((name, Precision.FP16) for name in IN_HALVES)]
+)
 def test_tiers_agree(rt: Runtime, name: str, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_TIERS", "0")
     monkeypatch.setenv("OPALITE_PLANS", "0")

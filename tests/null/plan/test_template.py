@@ -136,7 +136,7 @@ def test_what_is_traced_at_one_size_is_right_at_another(name: str, device: str) 
     traced = Traced(graph.copy(), info)
     assert traced.check(first) is not None
     served = 0
-    for _ in range(12):
+    for _ in range(8):
         sizes = rng.randint(2, 6), rng.randint(2, 70), rng.randint(2, 70)
         placed = traced.check(sizes)
         if placed is None:
@@ -146,7 +146,7 @@ def test_what_is_traced_at_one_size_is_right_at_another(name: str, device: str) 
             plain, _ = graph_at(graph, sizes)
             feeds = {n: a % 2 if a.dtype.kind == "i" else a for n, a in feeds_for(plain).items()}
             check_same(run_graph(plain, feeds), compute(placed, list(feeds.values())))
-    assert served >= 9, [g.text for g in traced.template.guards]
+    assert served >= 6, [g.text for g in traced.template.guards]
 
 
 @pytest.mark.parametrize("device", DEVICES)
