@@ -2,8 +2,7 @@
 // One work-item owns a panel of WIDTH = NV * PACK columns and walks down `rows` rows (a multiple of MR). It uses a chunk
 // of the panel, some k that fit the first-level cache, for up to GROUP tiles in turn, whose sums are kept meanwhile, and
 // fetches the next chunk: processors fetch ahead by themselves only to the end of a page.
-// Grid: (ceil(N / WIDTH), ceil(M / rows), batches), or, if turned, so that neighbours take the same panel, the other way
-// round; work-groups of one work-item.
+// Grid: (ceil(N / WIDTH), ceil(M / rows), batches), work-groups of one work-item.
 //   PANELS    b holds panels [ceil(N / WIDTH), K, WIDTH], zeros past N; else rows of ldb elements, and N >= WIDTH
 //   KS        separate sums for neighbouring k, to hide the latency of multiply-add in small tiles
 //   FETCH     vectors of panels fetched at each k: NV where a panel serves one tile, else 1
@@ -36,8 +35,8 @@
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void matmul_panel(global const REAL *restrict a, global const REAL *restrict b, global REAL *restrict y,
                          global const int *batch, int dims, int batches, int M, int N, int K, int lda, int ldb,
-                         int rows, int turned EPILOGUE_PARAMS) {
-    const int panel = get_global_id(turned), first = get_global_id(1 - turned) * rows, z = get_global_id(2);
+                         int rows EPILOGUE_PARAMS) {
+    const int panel = get_global_id(0), first = get_global_id(1) * rows, z = get_global_id(2);
     if (panel * WIDTH >= N || first >= M || z >= batches) return;
     size_t a_offset, b_offset;
     batch_offsets(batch, dims, z, &a_offset, &b_offset);

@@ -20,10 +20,8 @@ from .flat import common_defines, common_refusal
 from .problem import MatmulProblem, MatmulSizes
 
 GROUP = (1, 1, 1)
-TILES = 8  # that use a chunk of a panel in turn: GROUP of the source
 PACK_STEPS = 64  # rows that one work-item of matmul/pack.cl copies
 ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
-CACHED_ELEMENTS = 6144  # of a panel that the source does not divide into chunks
 PACKING_ROWS = 256  # packing b on the fly pays from so many rows of a on
 PACKING_SIZE = 1 << 20  # and from so many elements of b on: smaller ones stay in a core's cache as they are
 
@@ -150,10 +148,8 @@ class MatmulPanel(Kernel):
         b: Arg = node.input(1)
         if in_panels:
             b, launches = _panels(node, s, params["NV"], p.device)
-        turned = _shares_panels(s, width)
-        rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device, turned)
+        rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device)
         rows = ceil_div(rows, params["MR"]) * params["MR"]
-        grid = (ceil_div(s.m, rows), panels, s.batches) if turned else (panels, ceil_div(s.m, rows), s.batches)
         epilogue = rows_epilogue(node, p.device)
         args: dict[str, Arg] = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
@@ -161,8 +157,8 @@ class MatmulPanel(Kernel):
         launches.append(
             Launch(
                 "matmul_panel",
-                {**args, "rows": rows, "turned": int(turned), **epilogue.args},
-                grid,
+                {**args, "rows": rows, **epilogue.args},
+                (panels, ceil_div(s.m, rows), s.batches),
                 GROUP,
                 common_defines(node, s, p.device.pack) | defines,
                 epilogue.prelude,
@@ -171,17 +167,9 @@ class MatmulPanel(Kernel):
         return launches
 
 
-def _shares_panels(p: MatmulSizes, width: int) -> bool:
-    """Whether neighbours take the same panel: it is larger than a first-level cache, and b no smaller than a."""
-    return bool(hint_of(p.k) * width > CACHED_ELEMENTS and hint_of(p.n) >= hint_of(p.m))
-
-
-def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo, shares: bool) -> int:
-    """Rows for each work-item: as many as leave every core several work-items, and at most those that use a chunk of a
-    panel in turn if neighbours share it."""
+def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
+    """Rows for each work-item: as many as leave every core several work-items."""
     pieces = at_least([1, ceil_div(ITEMS_A_CORE * device.compute_units, at_least([1, panels * p.batches]))])
-    if shares:
-        pieces = at_least([pieces, ceil_div(p.m, TILES * tile)])
     rows: int = at_least([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
     return rows
 
