@@ -152,8 +152,7 @@ class CachedModel:
 
     def find_state(self, feeds: Mapping[str, Any]) -> tuple[StatePlan, tuple[int, ...]] | None:
         """The plan for runs on such `feeds`, arrays and caches in reserved memory, and their sizes."""
-        plain = {n: v for n, v in feeds.items() if not isinstance(v, Reserved)}
-        if self.compiler.options.tune != "none" or not fits(plain):
+        if self.compiler.options.tune != "none" or not _fit(feeds):
             return None
         return self._states.find(feeds, self._onnx is None)
 
@@ -166,8 +165,7 @@ class CachedModel:
         feeds: Mapping[str, Any],
     ) -> None:
         """Keep the plan of runs on such `feeds`, if it may be kept (StatePlans.keep)."""
-        plain = {n: v for n, v in feeds.items() if not isinstance(v, Reserved)}
-        if self._onnx is not None and self._follows and fits(plain):
+        if self._onnx is not None and self._follows and _fit(feeds):
             self._states.keep(self._onnx.imported, record, template, program, notes, feeds)
 
     def refuse_state(self, plan: StatePlan) -> None:
@@ -376,3 +374,8 @@ def _types_of(feeds: Mapping[str, Any]) -> Any:
 def _types_alone(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays of the same types without contents: zeros, for which there is next to no memory."""
     return {n: np.broadcast_to(np.zeros((), a.dtype), a.shape) for n, a in feeds.items()}
+
+
+def _fit(feeds: Mapping[str, Any]) -> bool:
+    """Whether a plan may be kept for such feeds, whatever caches there are among them."""
+    return fits({n: v for n, v in feeds.items() if not isinstance(v, Reserved)})
