@@ -9,6 +9,7 @@ import numpy as np
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from opalite import State
 
 WORDS, WIDTH, HEADS, SHARED, SIZE, LAYERS, LONGEST = 97, 64, 4, 2, 16, 2, 640
 
@@ -387,3 +388,13 @@ def feeds_of(kind: str, ids: Any, past: int) -> dict[str, Any]:
         case "gpt2" | "grouped":
             return {"input_ids": ids, "attention_mask": mask}
     return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+
+
+def told(state: State, kind: str, tokens: list[int], held: int = 0) -> list[Any]:
+    """Logits of a prompt of four tokens, then of the others one by one."""
+    steps = [tokens[:4], *([t] for t in tokens[4:])] if not held else [[t] for t in tokens]
+    found = []
+    for step in steps:
+        found.append(state.run(feeds_of(kind, np.array([step]), held))[0])
+        held += len(step)
+    return found

@@ -11,19 +11,9 @@ import opalite
 from opalite.cl.runtime import Runtime
 from opalite.errors import OptionError
 
-from ....helpers.decoders import KINDS, SIZE, feeds_of
+from ....helpers.decoders import KINDS, SIZE, feeds_of, told
 
 TOKENS = [5, 3, 8, 60, 2, 9, 44, 17, 1, 70, 31, 6]
-
-
-def told(state: opalite.State, kind: str, tokens: list[int], held: int = 0) -> list[Any]:
-    """Logits of a prompt of four tokens, then of the others one by one."""
-    steps = [tokens[:4], *([t] for t in tokens[4:])] if not held else [[t] for t in tokens]
-    found = []
-    for step in steps:
-        found.append(state.run(feeds_of(kind, np.array([step]), held))[0])
-        held += len(step)
-    return found
 
 
 def agree(found: list[Any], wanted: list[Any], atol: float) -> None:

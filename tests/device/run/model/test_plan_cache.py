@@ -39,15 +39,6 @@ X = noise(1, 3, 8, 8)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, plans switched on; what other tests have registered is no part of keys."""
-    monkeypatch.setattr("opalite.ir.registered._listings", [])
-    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPALITE_PLANS", "1")
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def model(folder: Path, tmp_path: Path) -> Path:
     path = tmp_path / "classifier.onnx"
     path.write_bytes(classifier().SerializeToString())

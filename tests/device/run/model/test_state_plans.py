@@ -23,15 +23,6 @@ from ....helpers.decoders import KINDS, feeds_of
 TOKENS = [5, 3, 8, 60, 2, 9, 44]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, plans switched on; what other tests have registered is no part of keys."""
-    monkeypatch.setattr("opalite.ir.registered._listings", [])
-    monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPALITE_PLANS", "1")
-    return tmp_path / "cache"
-
-
 def open_session(model: Any, rt: Runtime, precision: str = "fp32") -> opalite.InferenceSession:
     return opalite.InferenceSession(model, device=rt.info.id, precision=precision)
 
