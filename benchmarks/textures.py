@@ -3,9 +3,9 @@
     python -m benchmarks.textures MODEL ... [--device adreno_640] [--precision fp16]
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
-where its output is no image; casts that change the layout are counted apart. FLOPs and bytes are those that the
-operators have, without the casts. Everything that is not an image between two launches, such as a Reshape's view, is
-no launch and counts nowhere.
+where its kernel neither reads nor writes images; casts that change the layout are counted apart. FLOPs and bytes are
+those that the operators have, without the casts. Everything that is not an image between two launches, such as a
+Reshape's view, is no launch and counts nowhere.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from opalite.ir import DeviceInfo
+from opalite.kernels import kernels_for
 from opalite.kernels.move.place_cast import PlaceCastStream
 from opalite.plan.report import NodeReport
 
@@ -29,7 +30,7 @@ from .programs.record import graphs_of, load, plan
 
 @dataclass
 class Share:
-    """Launches, casts that change the layout, FLOPs and bytes; `outside` those that give no image."""
+    """Launches, casts that change the layout, FLOPs and bytes; `outside` those that touch no image."""
 
     launches: int = 0
     casts: int = 0
@@ -50,7 +51,8 @@ class Share:
                 continue
             self.flops += r.flops
             self.nbytes += r.nbytes
-            if not any(place.endswith("IMAGE2D") for place in r.places):
+            on_images = any(kernel.name == r.kernel and kernel.images_only for kernel in kernels_for(r.op))
+            if not on_images and not any(place.endswith("IMAGE2D") for place in r.places):
                 self.outside += r.launches
                 self.flops_outside += r.flops
                 self.bytes_outside += r.nbytes

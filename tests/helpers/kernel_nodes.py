@@ -10,6 +10,7 @@ import numpy as np
 from opalite.expr.trace import call, trace
 from opalite.ir.byte_rows import to_byte_rows
 from opalite.ir.dtype import DType
+from opalite.ops.view import View
 
 Sample = tuple[str, dict[str, Any], list[Any], Sequence[int]]
 """(operator, attributes, arrays of the inputs, numbers of those that are constants)."""
@@ -99,6 +100,10 @@ def _products() -> Iterator[Sample]:
     yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [one, cache, cache, noise(1, 1, 1, 300)], ()
     rows = to_byte_rows(cache)
     yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0, "scaled": True}, [one, rows, rows, None], ()
+    joint = noise(2, 37, 96)
+    heads = tuple(View((2, 2, 37, 16), (37 * 96, 16, 96, 1), at) for at in (0, 32, 64))
+    placed = {"scale": 0.3, "causal": False, "softcap": 0.0, "views": heads, "out_axes": (0, 2, 1, 3)}
+    yield "Attention", placed, [joint, joint, joint, None], ()
     yield "Distance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
 
 

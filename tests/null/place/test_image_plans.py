@@ -12,6 +12,7 @@ from opalite.ir import DeviceInfo, DType, Graph, Node, Value
 from opalite.ir.place import IMAGE, Layout, Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.base import Binding, Kernel
+from opalite.ops.view import View
 from opalite.passes.pipeline import optimise, place
 from opalite.place.options import Measured, view_options
 from opalite.place.precision import set_precision
@@ -166,6 +167,38 @@ def test_an_adreno_takes_winograd_where_channels_are_many_and_constant_memory_wh
     assert chosen(ADRENO, (3, 8), 128) == "ImageConvConstant"
     assert chosen(ADRENO, (3, 64), 128) == "ImageConv"
     assert not chosen(MALI, (3, 8), 128).startswith("Image")
+
+
+def attention_of(size: int, heads: int) -> Node:
+    """Attention over `heads` heads of `size` side by side in the rows of one product, placed for an Adreno."""
+    g = GraphMaker()
+    columns = heads * size
+    joint = g.add(
+        "joint", "MatMul", g.input("x", 1, 128, 64), g.noise("w", 64, 3 * columns), trans_a=False, trans_b=False
+    )
+    views = tuple(View((1, heads, 128, size), (128 * 3 * columns, size, 3 * columns, 1), i * columns) for i in range(3))
+    attrs = {"scale": 0.3, "causal": False, "softcap": 0.0, "views": views, "out_axes": (0, 2, 1, 3)}
+    graph = g.done(g.add("heads", "Attention", joint, joint, joint, None, **attrs))
+    place(graph, ADRENO, memory=None)
+    return next(n for n in graph.nodes if n.op.name == "Attention")
+
+
+def test_attention_reads_what_a_product_wrote_as_an_image() -> None:
+    node = attention_of(32, 4)
+    assert node.chosen.option.kernel is not None
+    assert node.chosen.option.kernel.name == "ImageAttention"
+    assert node.x.type.layout.is_image
+    assert node.y.type.layout.is_row_major
+
+
+@pytest.mark.parametrize(
+    "size, heads, why",
+    [(6, 4, "not made of whole texels"), (5, 1, "a row of 5 columns is not made of whole texels")],
+)
+def test_heads_that_are_no_whole_texels_are_read_from_buffers(size: int, heads: int, why: str) -> None:
+    node = attention_of(size, heads)
+    assert why in node.chosen.refusals["ImageAttention"]
+    assert node.x.type.layout.is_row_major
 
 
 def test_refusals_say_why() -> None:

@@ -74,6 +74,12 @@ def turns_s(p: AttentionProblem, keys: int) -> float:
     return walk.turn_s * math.ceil(keys_in_all / keys)
 
 
+def most_queries(p: AttentionProblem) -> int:
+    """Queries that a work-group takes at most: so many that every compute unit gets one, and no more than there are."""
+    s = p.sizes
+    return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
+
+
 def mask_strides(node: Node) -> tuple[int, int, int, int]:
     """Elements from one b, h, s and t to the next in the mask; 0 where it broadcasts."""
     mask = node.get(3)

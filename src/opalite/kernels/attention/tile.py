@@ -9,7 +9,15 @@ from ...ir.dtype import DType
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
 from ..registry import register
-from .problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, turns_s
+from .problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    factors,
+    most_queries,
+    turns_s,
+)
 
 CHUNK = 32  # elements of a head that are in local memory at once
 MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
@@ -38,13 +46,10 @@ class AttentionTile(Kernel):
         return None
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
-        s = p.sizes
         legal = list(self.points(p))
         if p.device.is_cpu:  # a work-group is a loop on one core, and barriers split it
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
-        # As many queries as leave a work-group for every compute unit, and no more than there are.
-        most = max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= most] or legal
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= most_queries(p)] or legal
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
