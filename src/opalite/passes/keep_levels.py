@@ -29,7 +29,8 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
     """MatMul with a constant matrix of levels becomes QuantizedMatMul, Gather of its rows QuantizedGather.
 
     Scales and zero points are of the whole matrix, or of rows along the sum, or of blocks of those. smallest: elements
-    of a constant from which on its integers are kept.
+    of a constant from which on its integers are kept; products whose rows may be rounded keep them all, for rounding
+    that hung on sizes would be another model's.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -38,7 +39,9 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
             return None
         held = node.input(1 if isinstance(op, MatMul) else 0)
         levels = held.levels
-        if levels is None or len(levels.codes.shape) != 2 or held.type.count < smallest:
+        if levels is None or len(levels.codes.shape) != 2:
+            return None
+        if held.type.count < smallest and not (levels.rounds and isinstance(op, MatMul)):
             return None
         return keep(node, held, levels, made)
 

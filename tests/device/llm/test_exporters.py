@@ -22,6 +22,7 @@ from .test_generator import open_reference
 pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 STEPS, PROMPT, HEAD = 64, [5, 30, 2, 77, 41], 16
+ROUNDED = 0.01  # of the largest score, by which rounded rows may move one
 SIZES = {
     "vocab_size": WORDS,
     "hidden_size": 64,
@@ -57,7 +58,8 @@ def network(kind: str) -> Any:
     return made
 
 
-def by_onnxruntime(path: Path) -> list[int]:
+def by_onnxruntime(path: Path) -> tuple[list[int], list[float]]:
+    """Greedy tokens, and how far the score of each lies above the next best, by the largest score."""
     session = open_reference(str(path))  # type: ignore[arg-type]
     inputs, outputs = session.get_inputs(), [o.name for o in session.get_outputs()]
     past = {}
@@ -65,7 +67,7 @@ def by_onnxruntime(path: Path) -> list[int]:
         if i.name.startswith("past"):
             sizes = (1, i.shape[1], 0, i.shape[3] if isinstance(i.shape[3], int) else HEAD)
             past[i.name] = np.zeros(sizes, np.float32)
-    tokens, new, held = list[int](), PROMPT, 0
+    tokens, leads, new, held = list[int](), list[float](), PROMPT, 0
     while len(tokens) < STEPS:
         held += len(new)
         feeds = {"input_ids": np.array([new]), "attention_mask": np.ones((1, held), np.int64)}
@@ -73,19 +75,25 @@ def by_onnxruntime(path: Path) -> list[int]:
             feeds["position_ids"] = np.arange(held - len(new), held)[None]
         found = dict(zip(outputs, session.run(None, {**feeds, **past}), strict=True))
         past = {n: found[n.replace("past_key_values", "present")] for n in past}
-        new = [int(found["logits"][0, -1].argmax())]
+        scores = found["logits"][0, -1]
+        second, first = np.sort(scores)[-2:]
+        leads.append(float((first - second) / np.abs(scores).max()))
+        new = [int(scores.argmax())]
         tokens += new
-    return tokens
+    return tokens, leads
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, rounds: bool = False) -> None:
+    """rounds: products round rows to 8 bits, which halfway between two steps goes as the last bit of a float goes."""
     make_folder(folder, {})
     with opalite.Generator(folder) as generator:
         found = generator.generate(PROMPT, max_tokens=STEPS, ignore_end=True, temperature=0)
         state = generator._decoder._state
         assert state is not None
         assert state.copies == ""
-    assert list(found.tokens) == by_onnxruntime(folder / "model.onnx")
+    tokens, leads = by_onnxruntime(folder / "model.onnx")
+    parted = next((i for i, pair in enumerate(zip(found.tokens, tokens, strict=True)) if pair[0] != pair[1]), STEPS)
+    assert parted == STEPS or (rounds and leads[parted] <= ROUNDED), (parted, leads[parted])
     with opalite.Generator(folder, cache="int8") as generator:
         assert generator.generate(PROMPT, max_tokens=STEPS, ignore_end=True, temperature=0).tokens[0] == found.tokens[0]
 
@@ -99,15 +107,17 @@ def test_optimum(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Mistral", "Gemma", "Qwen3"])
-def test_genai(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "int4, level 0", "int4, level 1", "int4, level 4"])
+def test_genai(kind: str, precision: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
-    hub = tmp_path / "hub"
+    hub, (width, _, level) = tmp_path / "hub", precision.partition(", level ")
     network(kind).save_pretrained(hub)
     make_folder(hub, {})
     words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(hub / "tokenizer.json"), eos_token="<end>")
     words.save_pretrained(hub)
     places = ["-i", str(hub), "-o", str(tmp_path / "model"), "-c", str(tmp_path / "cache")]
-    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", *places, "-p", "fp32", "-e", "cpu"]
+    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", *places, "-p", width, "-e", "cpu"]
+    command += ["--extra_options", f"accuracy_level={level}"] if level else []
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    check(tmp_path / "model")
+    check(tmp_path / "model", level == "4")

@@ -48,6 +48,23 @@ graph g(%x: f32[3,2]) {
 CASES = (
     Case(
         "keep_levels",
+        "a product whose rows may be rounded, however small",
+        keep_levels(),
+        PRODUCT,
+        """
+        graph g(%x: f32[3,8]) {
+            const %w: u8[2,8] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+            const %s: f32[2,1] = [0.5, 1]
+            %y = QuantizedMatMul(%x, %w, %s, -) {bits=4, block=8, rounds=true, trans_a=false, trans_b=true}
+            return %y
+        }
+        """,
+        prepare=remember(
+            codes=BYTES, scale=np.array([[0.5], [1]], np.float32), zero=None, bits=4, axis=1, block=8, rounds=True
+        ),
+    ),
+    Case(
+        "keep_levels",
         "a product by blocks",
         keep_levels(1),
         PRODUCT,

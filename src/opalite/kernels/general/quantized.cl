@@ -63,6 +63,22 @@ kernel void multiply_words(global const float *restrict a, MATRIX, global float 
     multiply(get_global_id(0) * PACK, get_global_id(1) * ROWS, a, MATRIX_NAMES, y, M, N, K);
 }
 
+// Groups of rows of a in 255 steps, as quantized/round.cl makes bytes of them. Grid: (groups of a row, M).
+kernel void round_floats(global const float *restrict a, global float *restrict rounded, int M, int K, int group) {
+    const int first = get_global_id(0) * group, m = get_global_id(1);
+    if (first >= K || m >= M) return;
+    const int count = min(group, K - first);
+    const size_t at = (size_t)m * K + first;
+    // As integers, magnitudes are ordered as they are, NaN above all.
+    uint bits = 0;
+    #pragma nounroll
+    for (int k = 0; k < count; ++k) bits = max(bits, as_uint(a[at + k]) & 0x7fffffffu);
+    const float most = as_float(bits), by = most / 127.0f;
+    const float turns = most > 1e-36f ? 127.0f / most : 0.0f; // below, it would be infinite
+    #pragma nounroll
+    for (int k = 0; k < count; ++k) rounded[at + k] = rint(a[at + k] * turns) * by;
+}
+
 // Row number `indices[i]` of a matrix of `size` rows; indices are int, or long where `wide`. Grid: (words of a row, count).
 kernel void read_words(MATRIX, global const uchar *restrict indices, global float *restrict y, int count, int size, int columns,
                        int wide) {

@@ -9,9 +9,11 @@ import numpy as np
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.symbols import at_least
 from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
-from ..base import Arg, Binding, Launch, Params, Problem, Weight, ceil_div
+from ..base import Arg, Binding, Launch, Params, Problem, Scratch, Weight, ceil_div
 from ..matmul.problem import MatmulProblem
+from ..quantized.rounding import columns_of, group_of, why_exact
 from ..quantized.words import panel_width, panels_of, to_panels, words_args, words_binding, words_refusal
 from ..registry import register
 from .common import INT_MAX, Build, GeneralKernel, held_as, vector_defines
@@ -88,7 +90,13 @@ class QuantizedMatmulGeneral(Words):
         args: dict[str, Arg] = {**made.args, "a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         width = panel_width(p.device)
         grid = (ceil_div(s.n, width) * (width // made.defines["PACK"]), ceil_div(s.m, ROWS))
-        return [Launch(made.entry, args, grid, defines=made.defines)]
+        product = Launch(made.entry, args, grid, defines=made.defines)
+        if why_exact(p) is not None:
+            return [product]
+        args["a"] = Scratch("rounded", at_least([4, 4 * s.m * s.k]))
+        size = group_of(op.block, columns_of(p))
+        given: dict[str, Arg] = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
+        return [Launch("round_floats", given, (ceil_div(s.k, size), s.m), defines=made.defines), product]
 
 
 @register

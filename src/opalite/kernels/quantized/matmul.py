@@ -15,6 +15,7 @@ from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
+from .rounding import why_exact
 from .words import VECTORS, panel_width, panels_of, table_defines, words_args, words_binding, words_refusal
 
 GROUP = (1, 1, 1)
@@ -28,6 +29,8 @@ class QuantizedMatmul(Kernel):
     op = "QuantizedMatMul"
     problem = MatmulProblem
     on_gpu: ClassVar[bool] = False
+    rounds: ClassVar[bool] = False
+    """Whether it rounds rows to 8 bits."""
 
     def refuse(self, p: MatmulProblem) -> str | None:
         if not p.device.is_cpu and not self.on_gpu:
@@ -35,6 +38,11 @@ class QuantizedMatmul(Kernel):
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if at_least(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
+        exact = why_exact(p)
+        if self.rounds and exact:
+            return exact
+        if not self.rounds and exact is None:
+            return "accuracy_level 4: all kernels of this device round rows to 8 bits"
         why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or epilogue_refusal(node, "rows")
 

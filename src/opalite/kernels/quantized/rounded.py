@@ -14,39 +14,17 @@ from ..matmul.problem import MatmulProblem
 from ..registry import register
 from ..sources import STORAGE
 from .matmul import GROUP, TILES, QuantizedMatmul, balanced_rows, most_rows, tile_rows
+from .rounding import columns_of, group_of
 from .words import VECTORS, panel_width, panels_of, words_args
 
-LONGEST = 128  # numbers of a row that share a scale at most: bytes.cl has room for so many
 _DOTS = {"": 0, "pairs": 1, "fours": 2}
-
-
-def group_of(block: int, columns: int) -> int:
-    """Numbers of a row that share a scale: a block's, or a part of a block that goes into it; 0 where none does."""
-    if block >= columns:
-        return min(LONGEST, columns)
-    size = block if block <= LONGEST else LONGEST
-    return 0 if size % 16 or block % size else size
 
 
 class RoundedMatmul(QuantizedMatmul):
     """What the kernels on rounded rows share: the launch that rounds them, in groups along the sum."""
 
     entry: ClassVar[str]
-
-    def refuse(self, p: MatmulProblem) -> str | None:
-        op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
-        if not op.rounds or op.table:
-            return "the model wants sums of floats: no accuracy_level 4"
-        if not p.device.is_cpu or not dots:
-            return "the device has no sums of products of bytes in vectors"
-        if dots == "pairs" and op.bits > 4:
-            return "pairs of products of 8 bits exceed the 16 bits that they are summed in"
-        if not group_of(op.block, _columns(p)):
-            return f"blocks of {op.block} numbers are no whole number of groups"
-        zero = p.node.get(3)
-        if zero is not None and zero.dtype.is_float and zero.type.count == 1:
-            return "the one zero point is a fraction"
-        return super().refuse(p)
+    rounds = True
 
     def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
         return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack, "DOTS": _DOTS[device.byte_dots]}
@@ -56,7 +34,7 @@ class RoundedMatmul(QuantizedMatmul):
 
     def rounded(self, p: MatmulProblem, params: Params, grid: tuple[Any, ...], **more: Arg) -> list[Launch]:
         """The launch that rounds rows, and that of the product, which has `more` arguments."""
-        node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, _columns(p)
+        node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, columns_of(p)
         size = group_of(op.block, k)
         groups = ceil_div(k, size)
         stride = s.m + max(self.space["MR"]) - 1  # the last tile reads as many rows past the end
@@ -77,18 +55,12 @@ class RoundedMatmul(QuantizedMatmul):
     def cost_of(self, p: MatmulProblem, tiles: float, rows: float, spread: float) -> float:
         """Seconds of `tiles` tiles of `rows` rows that spread numbers into bytes `spread` times."""
         c, s, op = ByteDots.of(p.device), p.sizes, p.node.as_(QuantizedMatMul)
-        size = max(1, group_of(op.block, _columns(p)))
+        size = max(1, group_of(op.block, columns_of(p)))
         pair = c.pairs if p.device.byte_dots == "pairs" else 1.0
         vectors = s.n * s.k / p.device.pack
         dots = tiles * rows * vectors * (pair / 4 + c.finish / size)
         clocks = dots + spread * vectors * c.spread / 4 + s.m * s.k / p.device.pack * c.rounding
         return 2 * p.device.pack * clocks / (p.device.peak_flops * self.share(p.device))
-
-
-def _columns(p: MatmulProblem) -> int:
-    """The terms of a sum: the matrix is a constant."""
-    b = p.node.input(1)
-    return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
 
 
 @register

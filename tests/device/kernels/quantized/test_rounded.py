@@ -13,7 +13,8 @@ from opalite.expr.trace import Sym, trace
 from opalite.ir.device_family import BYTE_FOURS
 from opalite.ir.dtype import DType
 from opalite.kernels.base import Kernel
-from opalite.kernels.quantized.rounded import RoundedMatmul, group_of
+from opalite.kernels.quantized.rounded import RoundedMatmul
+from opalite.kernels.quantized.rounding import group_of
 from opalite.kernels.registry import kernels_for
 from opalite.ops.quantized_matmul import dequantise
 from opalite.run.execute.node import make_node, run_node

@@ -11,6 +11,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel, Weight
+from opalite.kernels.quantized.rounded import RoundedMatmul
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
 
@@ -22,12 +23,12 @@ LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
 """Columns and terms of products of a decoder of a billion weights."""
 
 
-def product(rows: int, columns: int, terms: int, bits: int = 4) -> Node:
+def product(rows: int, columns: int, terms: int, bits: int = 4, *, rounds: bool = False) -> Node:
     """Blocks of 32 with zero points."""
     shapes = ((rows, terms), np.float32), ((columns, terms), np.uint8)
     a, b = (np.broadcast_to(np.zeros((), kind), shape) for shape, kind in shapes)
     scale, zero = (np.broadcast_to(np.zeros((), kind), (columns, terms // 32)) for kind in (np.float32, np.uint8))
-    attrs = {"trans_a": False, "trans_b": True, "bits": bits, "block": 32}
+    attrs = {"trans_a": False, "trans_b": True, "bits": bits, "block": 32, "rounds": rounds}
     return make_node("QuantizedMatMul", attrs, [a, b, scale, zero], const=(1, 2, 3), precision=DType.FLOAT16)
 
 
@@ -61,6 +62,15 @@ def test_many_rows_elsewhere(name: str, kernel: str) -> None:
 @pytest.mark.parametrize("rows", [1, 2048])
 def test_cpus_widen_in_registers_and_caches(rows: int) -> None:
     assert fastest(product(rows, 2048, 2048), DEVICES["pocl_avx512"]).name in ("QuantizedRows", "QuantizedPanel")
+
+
+@pytest.mark.parametrize("rows", [1, 5, 2048])
+@pytest.mark.parametrize("name", DEVICES)
+def test_all_kernels_round_or_none(name: str, rows: int) -> None:
+    device, node = DEVICES[name], product(rows, 2048, 2048, rounds=True)
+    found = [k for k in kernels_for("QuantizedMatMul") if k.tier == "special" and not k.refuse(k.problem(node, device))]
+    assert found
+    assert all(isinstance(k, RoundedMatmul) == (device.is_cpu and bool(device.byte_dots)) for k in found)
 
 
 @pytest.mark.parametrize("columns, terms", LAYERS)
