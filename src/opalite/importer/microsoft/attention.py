@@ -16,6 +16,7 @@ from ..registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
 from ..shared.helpers import (
     concat,
+    full,
     gather,
     matmul,
     merge_heads,
@@ -47,25 +48,29 @@ def _scale(ctx: NodeContext, size: int) -> float:
 @onnx_op("Attention", domain=MS)
 def attention(ctx: NodeContext) -> Result:
     """Projection of x to queries, keys and values, then attention with mask, bias and past."""
+    x, weights, bias = ctx.input(0), ctx.input(1), ctx.get(2)
+    joint = matmul(ctx, x, weights)
+    if bias is not None:
+        joint = ctx.elementwise(lambda a, b: a + b, joint, bias)
+    return attention_of(ctx, joint, ctx.get(3), ctx.get(5), ctx.get(4))
+
+
+def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None) -> Result:
+    """What Attention and QAttention make of their projection, [B,S,queries + keys + values]: y, and the present."""
     _refuse(
         ctx,
         do_rotary=ctx.attr("do_rotary", 0),
         past_present_share_buffer=ctx.attr("past_present_share_buffer", 0),
     )
-    x, weights, bias, past = ctx.input(0), ctx.input(1), ctx.get(2), ctx.get(4)
-    heads = int(ctx.attr("num_heads", 1))
-    third = weights.shape[1] // 3
+    heads, third = int(ctx.attr("num_heads", 1)), joint.shape[2] // 3
     sizes = [int(s) for s in ctx.attr("qkv_hidden_sizes", ()) or (third, third, third)]
-    joint = matmul(ctx, x, weights)
-    if bias is not None:
-        joint = ctx.elementwise(lambda a, b: a + b, joint, bias)
     q, k, v = (split_heads(ctx, p, heads) for p in split_axis(ctx, joint, 2, sizes))
     earlier: tuple[Value | None, Value | None] = (None, None)
     if past is not None:
         first, second = (squeeze(ctx, p, (0,)) for p in split_axis(ctx, past, 0, (1, 1)))
         earlier = (first, second)
     k, v = extend_cache(ctx, earlier, (k, v))
-    mask = _joined_mask(ctx, ctx.get(3), ctx.get(5), q, k.shape[2])
+    mask = _joined_mask(ctx, mask, bias, q, k.shape[2])
     y, _ = _attended(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), False)
     if ctx.n_outputs < 2:
         return merge_heads(ctx, y)
@@ -191,7 +196,6 @@ def group_query_attention(ctx: NodeContext) -> Result:
     _refuse(
         ctx,
         sliding_window_cache=ctx.attr("sliding_window_cache", 0),
-        smooth_softmax=ctx.attr("smooth_softmax", 0) or ctx.get(11) is not None,
         query_seqlens=ctx.get(16),
         bidirectional_attention=not ctx.attr("causal", 1),
         qk_output=ctx.uses_output(3),
@@ -218,8 +222,19 @@ def group_query_attention(ctx: NodeContext) -> Result:
     )
     # The steps of keys and values of int8 are factors of queries and results, so that the bytes are read as they are.
     q = scaled(ctx, q, steps_of[0])
-    y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), float(ctx.attr("softcap", 0.0)))
+    softcap = float(ctx.attr("softcap", 0.0))
+    y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
     return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *held][: ctx.n_outputs]
+
+
+def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
+    """Scores that take weight from all keys of a head: head_sink, or with smooth_softmax zeros, exp(0) = 1 more to sum."""
+    given = ctx.get(11)
+    if given is not None and given.shape != (heads,):
+        raise ShapeError(f"{ctx.label} has head_sink {given.type}; expected one for each of {heads} heads")
+    if given is None and int(ctx.attr("smooth_softmax", 0)) > 0:
+        return full(ctx, 0.0, dtype, (heads,))
+    return given
 
 
 def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value, Value]:

@@ -245,22 +245,33 @@ def group_norm(ctx: NodeContext) -> Value:
 @onnx_op("EmbedLayerNormalization", domain=MS)
 def embed_layer_normalization(ctx: NodeContext) -> Result:
     """Layer normalisation of the sum of word, position and segment embeddings; the number of words by row."""
-    ids, segments, positions, mask = ctx.input(0), ctx.get(1), ctx.get(8), ctx.get(7)
-    words = gather(ctx, ctx.input(2), ids, 0)
-    table = ctx.input(3)
+    return embedded(ctx, [ctx.get(i) for i in range(2, 7)], ctx.get(8))
+
+
+def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
+    """`embed_layer_normalization` of ids in input 0, segments in 1 and a mask in 7.
+
+    tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of the
+    second one; without them a token's own place.
+    """
+    ids, segments, mask = ctx.input(0), ctx.get(1), ctx.get(7)
+    table, places_table, segment_table, scale, bias = tables
+    assert table is not None
+    assert places_table is not None
+    assert scale is not None
+    words = gather(ctx, table, ids, 0)
     if positions is not None:
-        places = gather(ctx, table, positions, 0)
+        places = gather(ctx, places_table, positions, 0)
     else:
-        places = unsqueeze(ctx, slice_axis(ctx, table, 0, 0, ids.shape[1]), (0,))
+        places = unsqueeze(ctx, slice_axis(ctx, places_table, 0, 0, ids.shape[1]), (0,))
     parts = [words, places]
-    segment_table = ctx.get(4)
     if segments is not None:
         if segment_table is None:
             raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
         parts.append(gather(ctx, segment_table, segments, 0))
     total = chain(ctx, "add", parts)
     epsilon = float(ctx.attr("epsilon", 1e-12))
-    y = normalize_trailing(ctx, "layer", total, ctx.input(5), ctx.input(6), len(total.shape) - 1, epsilon)
+    y = normalize_trailing(ctx, "layer", total, scale, bias, len(total.shape) - 1, epsilon)
     if mask is None:
         index = ctx.elementwise(lambda v: v * 0, ctx.cast(slice_axis(ctx, ids, 1, 0, 1), DType.INT32))
         index = ctx.reshape(index, (ids.shape[0],))

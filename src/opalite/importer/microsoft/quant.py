@@ -158,7 +158,7 @@ def qlinear_softmax(ctx: NodeContext) -> Value:
 def matmul_integer_to_float(ctx: NodeContext) -> Value:
     """(a - a_zero) (b - b_zero) * a_scale * b_scale + bias, the product exact in int32."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(4), ctx.get(5))
-    return _scaled(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
+    return rescaled(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
 
 
 @onnx_op("DynamicQuantizeMatMul", domain=MS)
@@ -166,10 +166,11 @@ def dynamic_quantize_matmul(ctx: NodeContext) -> Value:
     """The same with a quantised by its own range."""
     q, scale, zero = dynamic_quantize(ctx, ctx.input(0))
     acc = integer_product(ctx, q, ctx.input(1), zero, ctx.get(3))
-    return _scaled(ctx, acc, scale, ctx.input(2), ctx.get(4))
+    return rescaled(ctx, acc, scale, ctx.input(2), ctx.get(4))
 
 
-def _scaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+def rescaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+    """acc * a_scale * b_scale + bias in b_scale's type; scales and bias are one or one for each column."""
     dtype = b_scale.dtype
 
     def real(x: Sym, a: Sym, b: Sym, *c: Sym) -> Sym:
@@ -189,7 +190,7 @@ def qgemm(ctx: NodeContext) -> Value:
     acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
     alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
     if ctx.get(7) is None:
-        y = _scaled(ctx, acc, ctx.input(1), ctx.input(4), None)
+        y = rescaled(ctx, acc, ctx.input(1), ctx.input(4), None)
         return ctx.elementwise(lambda v, f: v * f, y, alpha)
     scale, zero = _result(ctx, 7)
     factors = [alpha, ctx.reshape(ctx.input(1), ()), ctx.input(4)]

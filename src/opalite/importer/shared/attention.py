@@ -14,7 +14,7 @@ from ...ops.attention import Attention
 from ...ops.base import broadcast_shape
 from ...ops.movement import Pad
 from ..walk.context import NodeContext
-from .helpers import concat, matmul, reduce, softmax
+from .helpers import concat, expand, matmul, reduce, slice_axis, softmax
 
 LOWEST = -math.inf
 
@@ -117,12 +117,17 @@ def attend(
     see: Visibility,
     scale: float,
     softcap: float = 0.0,
+    sinks: Value | None = None,
 ) -> Value:
     """The fused operator on q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv]: [B,H,S,Dv].
 
-    Where a query stands at its own index, the operator itself hides later keys; else they are masked.
+    Where a query stands at its own index, the operator itself hides later keys; else they are masked. With sinks[H],
+    scores of one more key for each head that all queries see and whose value is zero, the steps are taken one by one.
     """
     queries, keys = q.shape[2], k.shape[2]
+    if sinks is not None:
+        bias = additive_mask(ctx, mask, see, q.dtype, queries, keys)
+        return attend_in_steps(ctx, q, k, v, bias, scale, softcap, None, sinks).output
     own = see == Visibility(causal=True)
     bias = additive_mask(ctx, mask, Visibility() if own else see, q.dtype, queries, keys)
     return ctx.add(Attention(scale=scale, causal=own, softcap=softcap), [q, k, v, bias])
@@ -148,6 +153,7 @@ def attend_in_steps(
     scale: float,
     softcap: float,
     precision: DType | None,
+    sinks: Value | None = None,
 ) -> Steps:
     """Attention as separate products and a softmax (in `precision`), for those who want to see inside."""
     b, heads, s, d = q.shape
@@ -159,8 +165,12 @@ def attend_in_steps(
     capped = raw if softcap == 0 else ctx.elementwise(lambda x: (x / softcap).call("tanh") * softcap, raw)
     biased = capped if mask is None else ctx.elementwise(lambda x, m: x + m.cast(x.dtype), capped, mask)
     logits = biased if precision is None else ctx.cast(biased, precision)
-    weights = softmax(ctx, logits)
-    if mask is not None:
+    if sinks is not None:
+        column = expand(ctx, ctx.reshape(ctx.cast(sinks, logits.dtype), (1, heads, 1, 1)), (b, heads, s, 1))
+        weights = slice_axis(ctx, softmax(ctx, concat(ctx, [logits, column], 3)), 3, 0, t)
+    else:
+        weights = softmax(ctx, logits)
+    if mask is not None and sinks is None:
         # A query that sees no key has weights of zero, not 0/0.
         blind = reduce(ctx, mask, "max", (3,))
         weights = ctx.elementwise(lambda w, m: where(m.eq(LOWEST), 0, w), weights, blind)

@@ -214,6 +214,25 @@ def test_group_query_attention(rotary: int, window: int, interleaved: int) -> No
     assert_same(runs[0][:1], runs[1][:1])
 
 
+@pytest.mark.parametrize("window", [-1, 3])
+@pytest.mark.parametrize("given", [True, False])
+def test_group_query_attention_with_sinks(window: int, given: bool) -> None:
+    """A score more in each head's softmax: given, or zero by smooth_softmax."""
+    attrs: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": window, "const": (6,)}
+    attrs |= {} if given else {"smooth_softmax": 1}
+    more = [None] * 4 + ([3 * V.f(4)] if given else [])
+    prompt = [V.f(2, 5, 64), V.f(2, 5, 32), V.f(2, 5, 32), None, None, i32(4, 4), np.asarray(5, np.int32), *more]
+    _compare("GroupQueryAttention", prompt, (0, 1, 2), **attrs)
+    step = [V.f(2, 1, 64), V.f(2, 1, 32), V.f(2, 1, 32), V.f(2, 2, 6, 16), V.f(2, 2, 6, 16)]
+    _compare("GroupQueryAttention", [*step, i32(6, 6), np.asarray(7, np.int32), *more], (0, 1, 2), **attrs)
+
+
+def test_sinks_are_one_a_head() -> None:
+    arrays = [*[V.f(1, 1, 64)] * 3, None, None, i32(0), np.asarray(1, np.int32), *[None] * 4, V.f(3)]
+    with pytest.raises(ShapeError, match="expected one for each of 4 heads"):
+        imported("GroupQueryAttention", arrays, domain=MS, num_heads=4, kv_num_heads=4, const=(6,))
+
+
 @pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
 def test_group_query_attention_over_bytes(kind: str) -> None:
     """Scales are given; what is written to the caches is the same bytes."""
@@ -275,6 +294,27 @@ def test_products_of_integers() -> None:
     _compare("QGemm", quantised, steps=1, const=(1, 2, 3, 4, 5, 7, 8))
 
 
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("mask", ["none", "lengths", "by key"])
+def test_attention_of_integers(mask: str, per_column: bool) -> None:
+    scale, zero = (f32([0.01] * 35 + [0.02]), np.full(36, 3, np.int8)) if per_column else (f32(0.01), np.int8(3))
+    arrays = [V.u8(2, 5, 12), V.i8(12, 36), V.f(36), f32(0.02), scale, MASKS[mask], u8(120), np.asarray(zero)]
+    _compare("QAttention", arrays, num_heads=3, const=(1, 4, 7))
+    _compare("QAttention", [*arrays[:5], None, *arrays[6:], V.f(2, 2, 3, 4, 4)], (0, 1), num_heads=3, unidirectional=1)
+
+
+@pytest.mark.parametrize("segments", [True, False])
+def test_embeddings_of_integers(segments: bool) -> None:
+    ids = [V.ints(0, 20, 2, 6, dtype=np.int32), V.ints(0, 2, 2, 6, dtype=np.int32) if segments else None]
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1] * 6], np.int32)
+    scales, zeros = [f32(0.01 * (i + 1)) for i in range(5)], [u8(100 + i) for i in range(5)]
+    tables = [V.u8(20, 8), V.u8(10, 8), V.u8(2, 8), V.u8(8), V.u8(8)]
+    if not segments:
+        tables[2], scales[2], zeros[2] = None, None, None
+    arrays = [*ids, *tables, mask, *scales, *zeros]
+    _compare("QEmbedLayerNormalization", arrays, (0, 1), const=tuple(i for i in range(2, 18) if arrays[i] is not None))
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_matmul_of_few_bits(bits: int, zeros: bool) -> None:
@@ -294,8 +334,8 @@ def test_matmul_of_few_bits(bits: int, zeros: bool) -> None:
         (
             "GroupQueryAttention",
             [V.f(1, 1, 64)] * 3,
-            {"num_heads": 4, "kv_num_heads": 4, "smooth_softmax": 1},
-            "smooth",
+            {"num_heads": 4, "kv_num_heads": 4, "sliding_window_cache": 1},
+            "sliding_window_cache",
         ),
         (
             "GroupQueryAttention",
