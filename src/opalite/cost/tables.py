@@ -112,6 +112,16 @@ class ByteDots(Table):
 
 
 @dataclass(frozen=True)
+class IntegerPanels(Table):
+    """Products of 8-bit integers on CPUs (kernels/integer/panel.py), in multiply-adds of a vector of floats."""
+
+    table = "integer_panels"
+
+    load: float  # a vector of words is loaded for all rows of a tile
+    finish: float  # sums of a vector are corrected for zero points and stored
+
+
+@dataclass(frozen=True)
 class IntegerDot(Table):
     """Products of 8-bit integers, four to an instruction (kernels/integer/dot4.py), in clock cycles."""
 

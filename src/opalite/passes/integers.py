@@ -37,19 +37,30 @@ def multiplies_bytes(device: DeviceInfo | None) -> bool:
     return device is not None and not device.on_host and bool(device.dot_product)
 
 
+def _multiplies_rows(device: DeviceInfo | None, node: Node, w_zero: Value | None) -> bool:
+    """Whether a product of bytes has a kernel of a CPU's vectors: rows with one constant matrix, which is packed."""
+    if device is None or not device.is_cpu or device.byte_dots != "fours" or not isinstance(node.op, MatrixProduct):
+        return False
+    constant = all(v is None or v.is_const for v in (node.input(1), w_zero))
+    return constant and not node.op.trans_a and math.prod(node.input(1).shape[:-2]) == 1
+
+
 def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None) -> Rule:
     """A float product of dequantised operands becomes one of their integers, which is then scaled.
 
     The second operand is a constant with one scale, or one for each output channel; the first has one scale, known
     ahead of time. The sums must stay within int32, so that they are exact. Where floats are stored as halves and matrix
-    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products.
+    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products. On CPUs convolutions
+    stay products of floats.
     """
     halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks
     pays = multiplies_bytes(device) and not (halves and units)
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32 or not pays:
+        if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32:
+            return None
+        if not pays and not _multiplies_rows(device, node, None):
             return None
         source, w = node.x.producer, node.input(1)
         if source is None or w.levels is None or w.levels.codes.dtype not in (np.int8, np.uint8):
@@ -190,6 +201,8 @@ def widen(device: DeviceInfo | None) -> Rule:
             constant = all(v is None or v.is_const for v in (node.input(1), w_zero, *node.inputs[2:first]))
             if isinstance(op, IntegerMatMul) or (constant and _kept_conv(node, op) and len(node.x.shape) <= 5):
                 return _without_zero(node, first + 1)
+        if _multiplies_rows(device, node, w_zero):
+            return _without_zero(node, first + 1)
         exact = _largest_product(node, first) < _EXACT
         dtype = DType.FLOAT32 if exact else DType.INT32
         added: list[Node] = []

@@ -100,7 +100,10 @@ def optimise(
     graph.prune()
     run_rule(graph, "fold_empty", fold_empty, ctx)
     run_rule(graph, "requantise", requantise, ctx)
-    multiplier = device if tier == "special" else None  # general kernels multiply floats alone
+    general_floats = (
+        tier == "general" and device is not None and not device.is_cpu
+    )  # GPUs' general kernels have no more
+    multiplier = None if general_floats else device
     run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy), ctx)
     run_rule(graph, "widen", widen(multiplier), ctx)
     run_rule(graph, "keep_levels", keep_levels(), ctx)

@@ -12,7 +12,7 @@ from .program import SourceSpec
 
 _URGENT = (
     *("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast"),
-    "QuantizedMatMul",
+    *("QuantizedMatMul", "IntegerMatMul"),
 )
 """Operators whose programs most models need, these first."""
 

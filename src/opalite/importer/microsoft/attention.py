@@ -228,7 +228,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
 
 
 def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
-    """Scores that take weight from all keys of a head: head_sink, or with smooth_softmax zeros, exp(0) = 1 more to sum."""
+    """Scores that take weight from all keys of a head: head_sink, or zeros with smooth_softmax (1 more to each sum)."""
     given = ctx.get(11)
     if given is not None and given.shape != (heads,):
         raise ShapeError(f"{ctx.label} has head_sink {given.type}; expected one for each of {heads} heads")

@@ -251,8 +251,8 @@ def embed_layer_normalization(ctx: NodeContext) -> Result:
 def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
     """`embed_layer_normalization` of ids in input 0, segments in 1 and a mask in 7.
 
-    tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of the
-    second one; without them a token's own place.
+    tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of
+    the second one; without them a token's own place.
     """
     ids, segments, mask = ctx.input(0), ctx.get(1), ctx.get(7)
     table, places_table, segment_table, scale, bias = tables

@@ -1,4 +1,4 @@
-"""Encoders that ONNX Runtime's optimiser fused and its quantiser then gave 8 bits: QAttention, QEmbedLayerNormalization."""
+"""Encoders that ONNX Runtime's optimiser fused and its quantiser then gave 8 bits."""
 
 from __future__ import annotations
 

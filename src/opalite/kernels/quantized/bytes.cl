@@ -6,9 +6,7 @@
 // Needs DOTS: 2 vpdpbusd of AVX-512 VNNI or AVX-VNNI; 1 vpmaddubsw, for 4 bits at most, as pairs are summed in 16 bits;
 // 0 plain C. LANES: of a vector of floats.
 #include "quantized/unpack.cl"
-#ifndef DOTS
-#define DOTS 0
-#endif
+#include "include/byte_fours.cl"
 #define FOURS (PER / 4)
 #define BYTE_MASK (0x01010101u * (LEVELS - 1))
 #define BYTES(w, j) ((w) >> (BITS * (j)) & BYTE_MASK)
@@ -19,8 +17,6 @@
 #else
 #define IN_ORDER(c) ((c).s048c159d26ae37bf)
 #endif
-#define INTS VEC_T(int, PACK)
-#define WORDS VEC_T(uint, PACK)
 #define FLOATS VEC_T(float, PACK)
 #define MOST_WORDS 32 // of a group of a row
 #if DOTS == 1
@@ -43,20 +39,5 @@ typedef short SUMS __attribute__((ext_vector_type(2 * PACK)));
 #define SUMS INTS
 #define BEGIN(z) ((INTS)(z))
 #define TOTAL(s, z) (s)
-#if DOTS == 2
-// In assembly: PoCL compiles for the processor that its library was built for, whose instructions this is not among.
-#if PACK == 16
-#define FOURS_IN "vpdpbusd"
-#else
-#define FOURS_IN "{vex} vpdpbusd"
-#endif
-static inline INTS dot_fours(INTS s, WORDS u, WORDS a) {
-    __asm__(FOURS_IN " %2, %1, %0" : "+v"(s) : "v"(u), "v"(a));
-    return s;
-}
 #define DOT(s, u, a) dot_fours(s, u, (WORDS)(a))
-#else
-#define TERM(u, a, j) (AS_N(PACK, int)((u) >> (8 * (j)) & 255u) * ((int)((a) << (24 - 8 * (j))) >> 24))
-#define DOT(s, u, a) ((s) + TERM(u, a, 0) + TERM(u, a, 1) + TERM(u, a, 2) + TERM(u, a, 3))
-#endif
 #endif

@@ -163,7 +163,8 @@ FACTORS = [((1, 1000, 1280), MIXES[0]), ((37, 52, 8), MIXES[0]), ((3, 5, 7), MIX
 
 
 @pytest.mark.parametrize(
-    "factors, const, trans", pairwise([*FACTORS, *(((67, 33, 131), m) for m in MIXES)], [(1,), ()], ["", "a", "b"])
+    "factors, const, trans",
+    pairwise([*FACTORS, *(((67, 33, 131), m) for m in MIXES)], [(1, 3), (1,), ()], ["", "a", "b"]),
 )
 @pytest.mark.parametrize("kernel", PRODUCTS)
 def test_product(rt: Runtime, kernel: Kernel, factors: Any, const: tuple[int, ...], trans: str) -> None:
@@ -187,6 +188,35 @@ def test_stacks(
     rng = np.random.default_rng(0)
     arrays = [values(rng, "u1", *shapes[0]), values(rng, "i1", *shapes[1]), np.uint8(100).reshape(()), None]
     check_taken(rt, kernel, {}, arrays, const)
+
+
+PANELS = [
+    pytest.param(find_kernel("IntegerMatMul", name), id=name) for name in ("IntegerPanel", "IntegerMatmulGeneral")
+]
+
+
+@pytest.mark.parametrize(
+    "mix, zeros, trans, sizes",
+    pairwise(MIXES, ["", "a", "b", "n", "an"], ["", "b"], [(1, 70, 64), (13, 64, 37), (5, 3, 2)]),
+)
+@pytest.mark.parametrize("kernel", PANELS)
+def test_panels(
+    rt: Runtime, kernel: Kernel, mix: tuple[str, str], zeros: str, trans: str, sizes: tuple[int, int, int]
+) -> None:
+    check_taken(rt, kernel, {"trans_b": trans == "b"}, make_product(*sizes, mix, zeros, trans), (1, 3))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6])
+def test_rows_of_panels(rt: Runtime, rows: int) -> None:
+    """A tile's last rows may be fewer; an epilogue sees int32."""
+    kernel = find_kernel("IntegerMatMul", "IntegerPanel")
+    arrays = make_product(19, 83, 45, MIXES[0], "an")
+    arrays.append((2.0 ** np.random.default_rng(1).integers(-13, -9, 83)).astype(np.float32))
+    node = product_node({"epilogue": requantise()}, arrays, (1, 3, 4))
+    problem = kernel.problem(node, rt.info)
+    if (why := kernel.refuse(problem) or kernel.illegal(problem, {"MR": rows})) is not None:
+        pytest.skip(why)
+    check_kernel(rt, kernel, node, arrays, {"MR": rows})
 
 
 def test_product_epilogue(rt: Runtime) -> None:
