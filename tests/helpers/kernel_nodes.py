@@ -79,6 +79,7 @@ def _products() -> Iterator[Sample]:
     yield "MatMul", plain, [noise(512, 1100), noise(1100, 1030)], ()
     normal = {**plain, "epsilon": 1e-5, **added}
     yield "NormalizedMatMul", normal, [a, b, noise(96)], (1, 2)
+    yield "NormalizedMatMul", normal, [noise(1576, 768), noise(768, 2304), noise(2304)], (1, 2)
     ints = [_RNG.integers(0, 255, (8, 32)).astype(np.uint8), _RNG.integers(-9, 9, (32, 24)).astype(np.int8)]
     zeros = [np.asarray(3, np.uint8), np.zeros(24, np.int8)]
     for given in ((), (1,), (1, 2, 3)):

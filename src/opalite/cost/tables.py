@@ -52,6 +52,7 @@ class WarpgroupTile(Table):
     multiply: float  # one result's 32 terms
     l2_bytes: float  # bytes a clock that the second level gives one multiprocessor
     pieces: float  # a position's share of a chunk in pieces of 8 bytes, as packed pictures have it
+    look: float  # a position's share of a chunk that is added up for its row's statistics
     mixed: float  # share of those times that hides behind none of the others
     latency: float  # until a chunk has arrived
     step: float  # a chunk's two instructions in a work-group that waits for no data
@@ -63,6 +64,7 @@ class WarpgroupTile(Table):
     second: float  # the launch that adds up the sums of parts
     add: float  # one of those sums, written and read
     caution: float  # what estimates are multiplied by beside those of the other kinds, which err by a fifth
+    ahead: float  # share of the other kinds' time from which on those normalise rows
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cost.tables import MatrixUnits
+from ...cost.tables import MatrixUnits, WarpgroupTile
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ...ops.normalized_matmul import NormalizedMatMul
 from ..base import Arg, Array, Params, Weight, ceil_div
+from ..mma.cost import warpgroup_share
 from ..mma.stages import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
+from ..mma.warpgroup import Work
 from ..registry import register
 from .problem import MatmulProblem, sizes_of
 from .staged import MatmulStaged
+from .warpgroup import MatmulWarpgroup
 
 
 @register
@@ -49,14 +53,48 @@ class MatmulNormalized(MatmulStaged):
         return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
     def further_args(self, node: Node) -> dict[str, Arg]:
-        p = sizes_of(node)
+        return _norm_args(node)
 
-        def sums(data: Array) -> Array:
-            matrix = data.reshape(data.shape[-2:]).astype(np.float16).astype(np.float32)
-            return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
 
-        key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
-        return {"column_sums": Weight(node.input(1), key, sums), "epsilon": float(node.as_(NormalizedMatMul).epsilon)}
+@register
+class MatmulNormalizedWarpgroup(MatmulWarpgroup):
+    """MatmulWarpgroup that adds up rows and their squares while they pass by, and applies them to the sums."""
+
+    op = "NormalizedMatMul"
+    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if why := super().refuse(p):
+            return why
+        share = warpgroup_share(self.work(p), p.device, paired=True)
+        if share > WarpgroupTile.of(p.device).ahead:
+            return (
+                f"products by other matrix units, which normalise rows in passing, take {1 / share:.1f} times as long"
+            )
+        return None
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["PARTS"] > 1:
+            return "who sees a part of a row does not know its statistics"
+        return super().illegal(p, params)
+
+    def work(self, p: MatmulProblem) -> Work:
+        return replace(super().work(p), looks=True)
+
+    def further_args(self, node: Node) -> dict[str, Arg]:
+        return _norm_args(node)
+
+
+def _norm_args(node: Node) -> dict[str, Arg]:
+    """What normalising takes beside the product's arguments."""
+    p = sizes_of(node)
+
+    def sums(data: Array) -> Array:
+        matrix = data.reshape(data.shape[-2:]).astype(np.float16).astype(np.float32)
+        return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
+
+    key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
+    return {"column_sums": Weight(node.input(1), key, sums), "epsilon": float(node.as_(NormalizedMatMul).epsilon)}
 
 
 def _fits(params: Params) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...ir.graph import Node
 from ...ops.base import Cost
 from ..base import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
@@ -35,6 +37,16 @@ class MatmulWarpgroup(MmaProduct):
 
     source = "matmul/warpgroup.cl"
     space: ClassVar[Space] = SPACE
+    further_defines: ClassVar[Mapping[str, Any]] = {}
+
+    def further_args(self, node: Node) -> dict[str, Arg]:
+        """What a kernel that does more takes behind the sizes."""
+        return {}
+
+    def work(self, p: MatmulProblem) -> Work:
+        """The product as warpgroups have it."""
+        s = p.sizes
+        return Work(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))
 
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes
@@ -50,10 +62,10 @@ class MatmulWarpgroup(MmaProduct):
         return tile_illegal(params)
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        return find_tile(_work(p), p.device)
+        return find_tile(self.work(p), p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        return warpgroup_seconds(_work(p), p.device, cost, paired=True)
+        return warpgroup_seconds(self.work(p), p.device, cost, paired=True)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node = p.node
@@ -72,9 +84,10 @@ class MatmulWarpgroup(MmaProduct):
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
         grid, group = tile_grid(params, high, wide)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
-        args |= {"chunks": chunks, "high": high, "wide": wide}
+        args |= {"chunks": chunks, "high": high, "wide": wide, **self.further_args(node)}
         finish: dict[str, Arg] = {"y": node.y, **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(params, node)
+        defines = common_defines(node, s, 4) | tile_defines(params, node, looks=self.work(p).looks)
+        defines |= self.further_defines
         if (parts := params["PARTS"]) == 1:
             return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]
         sums = {"parts": Scratch("parts", parts * s.m * s.n * 4)}
@@ -83,8 +96,3 @@ class MatmulWarpgroup(MmaProduct):
             Launch("matmul_warpgroup", args | sums, grid, group, defines, epilogue.prelude),
             Launch("matmul_parts", finish | sums, (s.n // 4, s.m), None, defines, epilogue.prelude),
         ]
-
-
-def _work(p: MatmulProblem) -> Work:
-    s = p.sizes
-    return Work(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))

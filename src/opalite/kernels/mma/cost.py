@@ -38,9 +38,13 @@ def mma_seconds(
 
 def warpgroup_seconds(work: warpgroup.Work, device: DeviceInfo, cost: Cost, *, paired: bool = False) -> float:
     """As mma_seconds, by Hopper's warpgroups: beside the better one of those two kinds."""
+    return _best_seconds(device, cost) * warpgroup_share(work, device, paired=paired) + device.launch_s
+
+
+def warpgroup_share(work: warpgroup.Work, device: DeviceInfo, *, paired: bool = False) -> float:
+    """What Hopper's warpgroups are expected to take of the better one's time of those two kinds, with caution."""
     mine = warpgroup.tile_cycles(warpgroup.find_tile(work, device), work, device) * WarpgroupTile.of(device).caution
-    best = min(_cycles(work.positions, work.channels, work.quads, device, paired))
-    return _best_seconds(device, cost) * mine / best + device.launch_s
+    return mine / min(_cycles(work.positions, work.channels, work.quads, device, paired))
 
 
 def _best_seconds(device: DeviceInfo, cost: Cost) -> float:

@@ -14,6 +14,7 @@
 //   COPY_DONE, COPY_WAIT(n)            as in mma/units.cl
 //   MEET_WARP                          behind COPY_WAIT: until all of a warp have come
 //   READ(v, at)                        uint2 v from a place in local memory
+//   FLOATS(v), ALL_FOUR(v)             the two halves of a uint as float2; the sum of float v over four neighbouring lanes
 //   ZERO                               0 for sums to begin with
 #if defined(__x86_64__) || defined(__aarch64__)
 #define MOST_COPIES (4 * SEATS + 4)
@@ -66,6 +67,19 @@ static inline void units_wait(Units *u, int left) {
 static inline void units_bulk(Units *u, uint to, global const uchar *from, int n) {
     for (int k = 0; k < n; ++k) u->room[to + k] = from[k];
 }
+
+static inline float2 units_floats(uint v) {
+    return (float2)(vload_half(0, (const half *)&v), vload_half(1, (const half *)&v));
+}
+
+static inline float units_all_four(Units *u, float v) {
+    local uint *seats = u->seats + get_local_id(0) / 4 * 16;
+    u->seats[get_local_id(0) * 4] = as_uint(v);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float all = as_float(seats[0]) + as_float(seats[4]) + (as_float(seats[8]) + as_float(seats[12]));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return all;
+}
 // PoCL 3.0 may take an array that is first set to constants as one that all work-items share.
 #define ZERO ((float)(get_local_id(0) >> 30))
 #define ROOM \
@@ -91,6 +105,8 @@ static inline void units_bulk(Units *u, uint to, global const uchar *from, int n
 #define COPY_WAIT(n) units_wait(&units, n)
 #define MEET_WARP barrier(CLK_LOCAL_MEM_FENCE)
 #define READ(v, at) v = *(local const uint2 *)(units.room + (at))
+#define FLOATS(v) units_floats(v)
+#define ALL_FOUR(v) units_all_four(&units, v)
 #else
 #define ZERO 0.0f
 #define ROOM \
@@ -102,30 +118,44 @@ static inline void units_bulk(Units *u, uint to, global const uchar *from, int n
 #define TEXT(x) TEXT_(x)
 #define HOPPER(text) asm volatile("//hopper " text ::: "memory")
 
-#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define NAMES_64 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define NAMES_96 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
-    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define NAMES_128 NAMES_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111," \
-    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+// Of SUMS sums, a multiple of 8: what the text calls them, and the operands that they are.
+#define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define NAMES_32 NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_40 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define NAMES_48 NAMES_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define NAMES_56 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define NAMES_64 NAMES_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES_72 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define NAMES_80 NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define NAMES_88 NAMES_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define NAMES_96 NAMES_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define NAMES_104 NAMES_96 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define NAMES_112 NAMES_104 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define NAMES_120 NAMES_112 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define NAMES_128 NAMES_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define HOLD_4(d, i) "+f"((d)[i]), "+f"((d)[i + 1]), "+f"((d)[i + 2]), "+f"((d)[i + 3])
-#define HOLD_16(d, i) HOLD_4(d, i), HOLD_4(d, i + 4), HOLD_4(d, i + 8), HOLD_4(d, i + 12)
-#define HOLD_32(d, i) HOLD_16(d, i), HOLD_16(d, i + 16)
-#if BN == 64
-#define NAMES NAMES_32
-#define HOLD(d) HOLD_32(d, 0)
-#elif BN == 128
-#define NAMES NAMES_64
-#define HOLD(d) HOLD_32(d, 0), HOLD_32(d, 32)
-#elif BN == 192
-#define NAMES NAMES_96
-#define HOLD(d) HOLD_32(d, 0), HOLD_32(d, 32), HOLD_32(d, 64)
-#else
-#define NAMES NAMES_128
-#define HOLD(d) HOLD_32(d, 0), HOLD_32(d, 32), HOLD_32(d, 64), HOLD_32(d, 96)
-#endif
+#define HOLD_8(d) HOLD_4(d, 0), HOLD_4(d, 4)
+#define HOLD_16(d) HOLD_8(d), HOLD_4(d, 8), HOLD_4(d, 12)
+#define HOLD_24(d) HOLD_16(d), HOLD_4(d, 16), HOLD_4(d, 20)
+#define HOLD_32(d) HOLD_24(d), HOLD_4(d, 24), HOLD_4(d, 28)
+#define HOLD_40(d) HOLD_32(d), HOLD_4(d, 32), HOLD_4(d, 36)
+#define HOLD_48(d) HOLD_40(d), HOLD_4(d, 40), HOLD_4(d, 44)
+#define HOLD_56(d) HOLD_48(d), HOLD_4(d, 48), HOLD_4(d, 52)
+#define HOLD_64(d) HOLD_56(d), HOLD_4(d, 56), HOLD_4(d, 60)
+#define HOLD_72(d) HOLD_64(d), HOLD_4(d, 64), HOLD_4(d, 68)
+#define HOLD_80(d) HOLD_72(d), HOLD_4(d, 72), HOLD_4(d, 76)
+#define HOLD_88(d) HOLD_80(d), HOLD_4(d, 80), HOLD_4(d, 84)
+#define HOLD_96(d) HOLD_88(d), HOLD_4(d, 88), HOLD_4(d, 92)
+#define HOLD_104(d) HOLD_96(d), HOLD_4(d, 96), HOLD_4(d, 100)
+#define HOLD_112(d) HOLD_104(d), HOLD_4(d, 104), HOLD_4(d, 108)
+#define HOLD_120(d) HOLD_112(d), HOLD_4(d, 112), HOLD_4(d, 116)
+#define HOLD_128(d) HOLD_120(d), HOLD_4(d, 120), HOLD_4(d, 124)
+#define JOINED_(a, b) a##b
+#define JOINED(a, b) JOINED_(a, b)
+#define NAMES JOINED(NAMES_, SUMS)
+#define HOLD(d) JOINED(HOLD_, SUMS)(d)
 #define MULTIPLY(d, quads, place) \
     asm volatile("//hopper wgmma.mma_async.sync.aligned.m64n" TEXT(BN) "k16.f32.f16.f16 {" NAMES "}, " \
                  "{%[a0],%[a1],%[a2],%[a3]}, %[b], 1, 1, 1, 0;" : HOLD(d) \
@@ -155,4 +185,19 @@ static inline void units_bulk(Units *u, uint to, global const uchar *from, int n
 #define COPY_WAIT(n) COPY_WAIT_(n)
 #define MEET_WARP asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 #define READ(v, at) asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"((v).x), "=r"((v).y) : "r"(at) : "memory")
+static inline float2 units_floats(uint v) {
+    float low, high;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+        : "=f"(low), "=f"(high) : "r"(v));
+    return (float2)(low, high);
+}
+static inline float units_all_four(float v) {
+    float other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=f"(other) : "f"(v));
+    v += other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 2, 31, 0xffffffff;" : "=f"(other) : "f"(v));
+    return v + other;
+}
+#define FLOATS(v) units_floats(v)
+#define ALL_FOUR(v) units_all_four(v)
 #endif

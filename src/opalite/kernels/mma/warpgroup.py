@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from ..codegen.short import SHORT
 CHUNK = 8  # quads that two instructions take
 
 SPACE: Space = {
-    "BN": (256, 192, 128, 64),
+    "BN": (256, 192, 128, 64, 224),
     "PW": (2, 1, 3),
     "STAGES": (6, 4, 10),
     "SEATS": (4, 8),
@@ -33,6 +34,7 @@ _LOCAL = (
     227 << 10
 ) - 128  # bytes that a group may have, and all groups of a multiprocessor with 1 KiB more for each together
 _RESERVED = 1024
+_LONGEST_TURN = 8  # vectors, where a vector takes much code
 _SHORT = 4  # functions of an epilogue that leave registers for several vectors, whatever they are
 _SIMPLE = SHORT | {"add", "sub", "mul", "neg", "abs", "max", "min", "where", "lt", "le", "eq"}
 
@@ -66,10 +68,12 @@ def tile_illegal(params: Mapping[str, int]) -> str | None:
     return None
 
 
-def legal_tiles() -> Iterator[dict[str, int]]:
-    """Tiles worth considering."""
-    for columns, groups, parts in itertools.product(SPACE["BN"], SPACE["PW"], SPACE["PARTS"]):
+def legal_tiles(*, looks: bool = False) -> Iterator[dict[str, int]]:
+    """Tiles worth considering; `looks` as in Work."""
+    for columns, groups, parts in itertools.product(SPACE["BN"], SPACE["PW"], (1,) if looks else SPACE["PARTS"]):
         params = {"BN": columns, "PW": groups, "STAGES": 6 if columns > 128 else 4, "SEATS": 4, "PARTS": parts}
+        if columns % 64 and not (looks and groups == 3):
+            continue  # others of 192 and 256 columns were faster: 18.2 us for 18.9 with 3072
         if tile_illegal(params) is None:
             yield params
 
@@ -78,7 +82,8 @@ def legal_tiles() -> Iterator[dict[str, int]]:
 class Work:
     """A product: `positions` x `channels` results of `quads` quads of terms.
 
-    pieces: x comes in quads, not in longer pieces. operands: of the epilogue, with a value for each result.
+    pieces: x comes in quads, not in longer pieces. operands: of the epilogue, with a value for each result. looks:
+    rows' statistics are found on the way, by groups that see all terms.
     """
 
     positions: int
@@ -86,11 +91,12 @@ class Work:
     quads: int
     pieces: bool
     operands: int
+    looks: bool = False
 
 
 def find_tile(work: Work, device: DeviceInfo) -> dict[str, int]:
     """The tile with the least estimated time for `work`."""
-    return min(legal_tiles(), key=lambda p: tile_cycles(p, work, device))
+    return min(legal_tiles(looks=work.looks), key=lambda p: tile_cycles(p, work, device))
 
 
 def tile_cycles(params: Mapping[str, int], work: Work, device: DeviceInfo) -> float:
@@ -104,6 +110,7 @@ def tile_cycles(params: Mapping[str, int], work: Work, device: DeviceInfo) -> fl
     groups = ceil_div(work.positions, rows) * ceil_div(work.channels, columns) * parts
     chunks = ceil_div(ceil_div(work.quads, CHUNK), parts)
     times = [c.multiply * rows * columns, (rows + columns) * CHUNK * 8 / c.l2_bytes, c.pieces * rows * work.pieces]
+    times.append(c.look * rows * work.looks)
     busy = (1 - c.mixed) * max(times) + c.mixed * sum(times)
     per_unit = (1 - c.even) * ceil_div(groups, device.compute_units) + c.even * max(1.0, groups / device.compute_units)
     alone = max(c.step, c.latency / min(params["STAGES"] - 1, params["SEATS"]))
@@ -141,18 +148,28 @@ def pack_chunks(quads: Array, columns: int) -> Array:
     return np.ascontiguousarray(packed.reshape(tiles, chunks, 2, columns // 8, 2, 8, 8))
 
 
-def tile_defines(params: Mapping[str, int], node: Node) -> dict[str, Any]:
-    """The defines of mma/warpgroup.cl, with the epilogue of `node`."""
+def tile_defines(params: Mapping[str, int], node: Node, *, looks: bool = False) -> dict[str, Any]:
+    """The defines of mma/warpgroup.cl, with the epilogue of `node`; `looks` as in Work."""
     defines = {name: params[name] for name in SPACE} | {"KEEP": params["SEATS"] - 1, "SHARED": local_bytes(params)}
-    return defines | {"TOGETHER": _together(params, node)}
+    turn, together = _finished(params, node, looks)
+    return defines | {"SUMS": params["BN"] // 2, "TURN": turn, "TOGETHER": together}
 
 
-def _together(params: Mapping[str, int], node: Node) -> int:
-    """Vectors that are finished side by side, so that what they read is on its way together, as registers allow: a
-    GELU by the built-in erf, behind a product of 3072 columns, took 39 us by fours, 32 one by one."""
+def _finished(params: Mapping[str, int], node: Node, looks: bool) -> tuple[int, int]:
+    """(vectors of a turn of the loop that stores, vectors that are finished side by side).
+
+    Side by side, what they read is on its way together, as registers allow: a GELU by the built-in erf, behind a
+    product of 3072 columns, took 39 us by fours, 32 one by one. Long code in one turn is fetched by every launch anew:
+    28 GELUs of normalised rows took 38 us in a network and 25 in a row of equal launches, in turns of four 34 and 26.
+    """
     instrs = () if node.epilogue is None or params["PARTS"] > 1 else node.epilogue.instrs
-    is_long = len(instrs) > _SHORT and any(i.fn not in _SIMPLE for i in instrs)
-    return 1 if is_long else 4 if params["BN"] * params["PW"] > 512 else 8
+    is_long = len(instrs) > _SHORT
+    is_slow = is_long and any(i.fn not in _SIMPLE for i in instrs)
+    vectors = turn = params["BN"] // 8
+    if is_long or looks:
+        turn = max(n for n in range(2, _LONGEST_TURN + 1, 2) if vectors % n == 0)
+    together = 1 if is_slow else 4 if params["BN"] * params["PW"] > 512 else 8
+    return turn, math.gcd(together, turn)
 
 
 def tile_grid(params: Mapping[str, int], high: int, wide: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -28,6 +28,7 @@ TILES = [
     (128, 1, 10, 8, 1),
     (64, 1, 4, 4, 2),
     (64, 3, 2, 2, 1),
+    (224, 3, 6, 4, 1),
 ]
 """BN, PW, STAGES, SEATS, PARTS."""
 
@@ -166,3 +167,57 @@ def test_runs_give_the_same_bits(gpu: Runtime) -> None:
     prepared = OneNode(gpu, node, arrays).prepare(find_kernel("MatMul", "MatmulWarpgroup"), tile(TILES[0]))
     first = prepared.run()[0].tobytes()
     assert all(prepared.run()[0].tobytes() == first for _ in range(20))
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that other matrix units are thought to be faster with are taken, too."""
+    monkeypatch.setattr("opalite.kernels.matmul.normalized.warpgroup_share", lambda *_, **__: 0.0)
+
+
+def normalized(m: int, n: int, k: int) -> tuple[Any, list[Any]]:
+    node, (a, b, bias) = product(m, n, k, False)
+    a *= np.linspace(0.1, 3, m, dtype=np.float32)[:, None]
+    a += np.linspace(-2, 2, m, dtype=np.float32)[:, None]
+    attrs = {"trans_a": False, "trans_b": False, "epsilon": 1e-5, "epilogue": node.epilogue}
+    arrays = [a, b / np.float32(k**0.5), bias]
+    return make_node("NormalizedMatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16), arrays
+
+
+@pytest.mark.parametrize("sizes", [(17, 4, 8), (70, 136, 264)])
+@pytest.mark.parametrize("values", [(64, 1, 4, 4, 1), (128, 2, 2, 3, 1)])
+def test_product_of_normalised_rows(
+    always: None, units: Runtime, sizes: tuple[int, int, int], values: tuple[int, ...]
+) -> None:
+    node, arrays = normalized(*sizes)
+    check_kernel(units, find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup"), node, arrays, tile(values))
+
+
+@pytest.mark.parametrize("fn", ["erf", "cos"])
+def test_long_code_is_a_loops(units: Runtime, fn: str) -> None:
+    """Of wide tiles, whose epilogue would be written out for each vector."""
+    node, arrays = product(70, 136, 264, False)
+    chain = f"add($0, $1); mul(%0, 0.70710678:f32); {fn}(%1); add(%2, 1.0:f32); mul(%0, %3); mul(%4, 0.5:f32)"
+    node.epilogue = parse_expr(chain, [DType.FLOAT32] * 2)
+    kernel, values = find_kernel("MatMul", "MatmulWarpgroup"), tile((128, 1, 2, 2, 1))
+    (launch,) = kernel.launch(kernel.problem(node, units.info), values)
+    assert launch.defines["TURN"] == 8
+    check_kernel(units, kernel, node, arrays, values)
+
+
+def test_parts_do_not_know_a_rows_statistics(units: Runtime) -> None:
+    node, _ = normalized(600, 136, 264)
+    kernel = find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup")
+    problem = kernel.problem(node, units.info)
+    assert "statistics" in (kernel.illegal(problem, tile((64, 1, 4, 4, 2))) or "")
+    assert kernel.defaults(problem)["PARTS"] == 1
+
+
+@pytest.mark.parametrize("sizes", [(197, 768, 200), (1576, 2304, 768)])
+@pytest.mark.parametrize("values", [None, (256, 2, 6, 4, 1), (224, 3, 6, 4, 1), (128, 1, 10, 8, 1)])
+def test_product_of_normalised_rows_on_a_gpu(
+    always: None, gpu: Runtime, sizes: tuple[int, int, int], values: tuple[int, ...] | None
+) -> None:
+    node, arrays = normalized(*sizes)
+    kernel = find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup")
+    check_kernel(gpu, kernel, node, arrays, None if values is None else tile(values))

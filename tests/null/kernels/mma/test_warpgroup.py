@@ -69,6 +69,9 @@ def test_found_tiles_are_legal() -> None:
         for pieces in (False, True):
             assert tile_illegal(find_tile(Work(*sizes, pieces, 1), WARPGROUPS)) is None
     assert all(local_bytes(p) <= 227 << 10 for p in legal_tiles())
+    looking = find_tile(Work(1576, 3072, 192, False, 0, looks=True), WARPGROUPS)
+    assert (looking["BN"], looking["PW"], looking["PARTS"]) == (224, 3, 1)
+    assert 224 not in {p["BN"] for p in legal_tiles()}
     assert "local memory" in str(tile_illegal({"BN": 256, "PW": 3, "STAGES": 14, "SEATS": 4}))
     assert "registers" in str(tile_illegal({"BN": 256, "PW": 4, "STAGES": 4, "SEATS": 4}))
 
@@ -112,6 +115,20 @@ def test_the_estimate_takes_them_for_large_products(sizes: tuple[int, int, int],
         if kernel.refuse(problem) is None:
             seconds[kernel.name] = kernel.seconds(problem, node.cost())
     assert (min(seconds, key=lambda name: seconds[name]) == "MatmulWarpgroup") == wanted
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"), [((1576, 768, 2304), True), ((197, 768, 2304), False), ((1576, 192, 576), False)]
+)
+def test_they_normalise_rows_where_they_are_far_ahead(sizes: tuple[int, int, int], wanted: bool) -> None:
+    m, k, n = sizes
+    a, b = (np.broadcast_to(np.float32(0), shape) for shape in ((m, k), (k, n)))
+    attrs = {"trans_a": False, "trans_b": False, "epsilon": 1e-5}
+    node = make_node("NormalizedMatMul", attrs, [a, b], const=(1,), precision=DType.FLOAT16)
+    kernel = next(k for k in kernels_for("NormalizedMatMul") if k.name == "MatmulNormalizedWarpgroup")
+    why = kernel.refuse(kernel.problem(node, WARPGROUPS))
+    assert (why is None) == wanted
+    assert wanted or "times as long" in str(why)
 
 
 def convolution(channels: int, filters: int, size: int, kernel: int, batch: int) -> Node:
