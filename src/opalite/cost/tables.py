@@ -238,6 +238,8 @@ class Windows(Table):
     waiting: float  # share of a kernel's speed that is left where work-items own whole sums and wait for memory
     texture_gain: float  # speed-up where the device prefers images: texels go through a cache that buffers go round
     tile: float  # columns that a tile costs beside its own (kernels/conv/channelwise.py)
+    walk: float  # share of that time that work-items take which walk down columns (kernels/conv/depthwise_walk.py)
+    walkers: float  # of these that a compute unit wants
 
 
 @dataclass(frozen=True)

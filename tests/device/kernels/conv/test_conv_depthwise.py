@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,74 @@ def test_other_convolutions_are_refused(rt: Runtime) -> None:
     kernel = find_kernel("Conv", "DepthwisePacked")
     refusal = kernel.refuse(kernel.problem(node, rt.info))
     assert refusal == "37 to 5 channels in 1 groups is not depthwise"
+
+
+WALKED = {  # C, spatial, kernel, strides, pads: of DepthwiseWalk
+    "3x3": (37, (11, 29), (3, 3), (1, 1), (1, 1, 1, 1)),
+    "stride": (19, (11, 13), (3, 3), (2, 2), (0, 1, 1, 1)),
+    "strides that differ": (16, (13, 31), (2, 3), (2, 1), (4, 2, 4, 2)),
+    "cropping": (8, (9, 17), (3, 2), (1, 2), (-1, 1, 1, -2)),
+    "one column": (19, (29, 1), (3, 1), (1, 1), (1, 0, 1, 0)),
+    "rank 1": (19, (43,), (3,), (1,), (1, 2)),
+}
+
+
+def walked_case(name: str) -> tuple[dict[str, Any], list[Any]]:
+    c, spatial, kernel, strides, pads = WALKED[name]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, c, *spatial), (c, 1, *kernel), (c,))]
+    return {"strides": strides, "pads": pads, "dilations": (1,) * len(strides), "group": c}, arrays
+
+
+def check_walk(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision: Any = None, **params: Any) -> None:
+    """DepthwiseWalk on blocks of 4 agrees with the reference."""
+    layout = packed(4)
+    binding = Binding((layout, None, None, *(layout for _ in arrays[3:])), (layout,))
+    node = make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=precision)
+    check_kernel(rt, find_kernel("Conv", "DepthwiseWalk"), node, arrays, params)
+
+
+@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("tw, th", [(2, 4), (1, 2), (4, 14)])
+def test_walks(rt: Runtime, name: str, tw: int, th: int) -> None:
+    check_walk(rt, *walked_case(name), TW=tw, TH=th)
+
+
+def test_walks_as_on_a_gpu(rt: Runtime) -> None:
+    check_walk(as_gpu(rt), *walked_case("3x3"), DType.FLOAT16)
+
+
+def test_walks_with_an_epilogue_and_without_bias(rt: Runtime) -> None:
+    attrs, (x, w, _) = walked_case("3x3")
+    residual = np.random.default_rng(1).standard_normal(x.shape).astype(np.float32)
+    expr = parse_expr("add($0, $1); exp(%0)", [DType.FLOAT32] * 2)
+    check_walk(rt, {**attrs, "epilogue": expr}, [x, w, None, residual], TW=2, TH=7)
+
+
+@pytest.mark.parametrize(
+    "name, reason", [("stride", "exceed the registers"), ("dilated", "gaps"), ("rank 3", "several planes")]
+)
+def test_walks_are_refused(rt: Runtime, name: str, reason: str) -> None:
+    attrs, arrays = make_case(name)
+    layout = packed(4)
+    node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((layout, None, None), (layout,)))
+    kernel = find_kernel("Conv", "DepthwiseWalk")
+    assert reason in str(kernel.refuse(kernel.problem(node, rt.info)))
+
+
+def test_a_gpu_walks_where_there_are_enough_work_items(rt: Runtime) -> None:
+    """And leaves few to work-items that read each row for each window; processors never walk."""
+    device = as_gpu(rt).info
+    device = dataclasses.replace(device, family="nvidia", compute_units=132)
+    chosen = []
+    half, single = DType.FLOAT16, DType.FLOAT32
+    for info, batch, storage in ((device, 32, half), (device, 32, single), (device, 1, half), (rt.info, 32, half)):
+        arrays = [np.broadcast_to(np.float32(0), s) for s in ((batch, 96, 56, 56), (96, 1, 3, 3), (96,))]
+        attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 96}
+        layout = packed(4)
+        binding = Binding((layout, None, None), (layout,))
+        node = make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=storage)
+        kernels = [find_kernel("Conv", name) for name in ("DepthwisePacked", "DepthwiseWalk")]
+        seconds = [k.seconds(k.problem(node, info), node.cost()) for k in kernels]
+        chosen.append(seconds[1] < seconds[0])
+    assert chosen == [True, False, False, False]

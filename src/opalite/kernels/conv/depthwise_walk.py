@@ -1,0 +1,86 @@
+"""Depthwise convolution on channel-packed tensors by work-items that walk down columns, for GPUs with many to do."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.tables import Windows
+from ...ir.dtype import DType
+from ...ops.base import Cost
+from ...ops.conv import Convolution
+from ..base import Arg, Launch, Params, Space, ceil_div
+from ..codegen.epilogue import packed_epilogue
+from ..registry import register
+from ..sources import STORAGE
+from ..window import WindowProblem
+from .depthwise import DepthwisePacked
+from .filters import ConvProblem
+
+_VECTORS = 44  # of 4 floats each that a work-item holds
+
+
+@register
+class DepthwiseWalk(DepthwisePacked):
+    """A work-item owns TH rows of TW columns of one block and reads what its windows share once."""
+
+    source = "conv/depthwise_walk.cl"
+    space: ClassVar[Space] = {"TW": (2, 1, 4), "TH": (4, 2, 7, 14, 28)}
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        if why := super().refuse(p):
+            return why
+        win = p.window
+        if win.kernel[0] > 1 or max(p.node.as_(Convolution).dilations) > 1:
+            return "windows of several planes, or with gaps, share no rows"
+        if win.strides[1] > win.kernel[1] or win.strides[0] > 1:
+            return "windows below each other share no rows"
+        if self.illegal(p, {"TW": 1, "TH": 2}) is not None:
+            return f"the rows of a window of {win.kernel[1]} x {win.kernel[2]} exceed the registers"
+        return None
+
+    def illegal(self, p: WindowProblem, params: Params) -> str | None:
+        (_, kh, kw), tw = p.window.kernel, params["TW"]
+        held = kh * ((tw - 1) * p.window.strides[2] + kw) + kh * kw + tw
+        return "the tile exceeds the registers" if held * max(p.block, 4) > 4 * _VECTORS else None
+
+    def defaults(self, p: WindowProblem) -> dict[str, Any]:
+        """As many rows as leave enough work-items, and few that no row of y has; columns that are read in twos lie too
+        far apart for neighbours to read them together."""
+        _, high, wide = p.window.out
+        apart = p.window.strides[2] > 1
+        widths = [w for w in (2, 1) if self.illegal(p, {"TW": w, "TH": 2}) is None and not (w > 1 and apart)]
+        tw = min(widths, key=lambda w: ceil_div(wide, w) * (w + Windows.of(p.device).tile))
+        for th in (14, 7, 4) if apart else (7, 4):
+            if ceil_div(high, th) * th <= high + th // 4 and self._items(p, tw, th) >= self._wanted(p):
+                return {"TW": tw, "TH": th}
+        return {"TW": tw, "TH": 2}
+
+    def seconds(self, p: WindowProblem, cost: Cost) -> float:
+        """Where there are enough work-items, a share of what those take that read each row for each window; in halves,
+        since floats were not measured."""
+        params, launch_s = self.defaults(p), p.device.launch_s
+        fills = self._items(p, params["TW"], params["TH"]) >= self._wanted(p)
+        pays = fills and p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
+        return (super().seconds(p, cost) - launch_s) * (Windows.of(p.device).walk if pays else 2.0) + launch_s
+
+    def _items(self, p: WindowProblem, tw: int, th: int) -> int:
+        _, high, wide = p.window.out
+        items: int = ceil_div(p.node.y.shape[1], p.block) * p.node.y.shape[0] * ceil_div(high, th) * ceil_div(wide, tw)
+        return items
+
+    def _wanted(self, p: WindowProblem) -> float:
+        return p.device.compute_units * Windows.of(p.device).walkers
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        pack, channels = p.block, node.y.shape[1]
+        blocks, (_, high, wide) = ceil_div(channels, pack), win.out
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = {"x": node.x, **self.constants(node, pack), "y": node.y, "batch": node.x.shape[0]}
+        args |= {"blocks": blocks, "channels": channels}
+        args |= {name: v for name, v in win.args().items() if not name.endswith("d")}
+        args |= epilogue.args
+        defines = {**win.defines(), **self.kind(node), "PACK": pack, **params}
+        defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[node.x.type.storage]}
+        grid = (ceil_div(wide, params["TW"]) * ceil_div(high, params["TH"]), blocks, node.x.shape[0])
+        return [Launch("depthwise_walk", args, grid, None, defines, epilogue.prelude)]
