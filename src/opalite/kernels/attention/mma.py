@@ -26,6 +26,7 @@ from .problem import (
 )
 
 LARGEST_HEAD = 128  # sums of longer rows exceed the registers
+_MANY = 4  # work-groups for each compute unit, from which a last wave that is not full counts little
 LOOKERS = 256  # as attention/look.cl has it
 
 
@@ -71,13 +72,14 @@ class AttentionMma(Kernel):
         return None
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
-        """As many queries in a group as leave a group for every compute unit; else keys shared out over warps."""
+        """As many queries in a group as leave a group for every compute unit; else keys shared out over warps. Turns of
+        64 keys take registers: two groups a unit in place of three, which few groups feel (18.1 us for 13.0 by 384)."""
         s = p.sizes
         look = int(_pays_to_look(p))
         for queries, keys, each in ((4, 1, 64), (4, 1, 32), (2, 2, 32), (2, 2, 16), (1, 4, 16), (1, 1, 16)):
             point = {"QW": queries, "KW": keys, "KEYS": each, "LOOK": look}
             groups = s.batches * s.heads * ceil_div(s.queries, ROWS * queries)
-            fills = queries == 1 or groups >= p.device.compute_units
+            fills = queries == 1 or groups >= p.device.compute_units * (_MANY if each == 64 else 1)
             if fills and self.illegal(p, point) is None:
                 return point
         return super().defaults(p)
