@@ -179,7 +179,7 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
         case Reduce():
             return _is_spatial_reduce(node, keepdims=True)
         case Conv():
-            return _is_depthwise(node) or _is_patches(node)
+            return _is_depthwise(node) or is_patches(node)
         case Elementwise(expr=expr):
             shape = node.y.shape
             if expr.uses_coords or len(shape) < 3:
@@ -211,7 +211,7 @@ def _is_depthwise(node: Node) -> bool:
     return same and wide <= _WIDEST and (bias is None or bias.is_const) and not op.exact
 
 
-def _is_patches(node: Node) -> bool:
+def is_patches(node: Node) -> bool:
     """Whether windows lie side by side and cover everything, so that it is a product of patches."""
     op, w, x = node.as_(Conv), node.input(1), node.x.shape
     if len(w.shape) != 4 or w.data is None or op.group != 1 or any(op.pads) or op.strides != w.shape[2:]:

@@ -25,6 +25,7 @@ from .join_transposes import join_transposes
 from .keep_levels import keep_levels
 from .link import link_epilogues
 from .narrow_weights import narrow_weights
+from .patch_rows import patch_rows
 from .read_bytes import read_bytes
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
@@ -124,6 +125,7 @@ def optimise(
 
 def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
     """Bring movements of whole rows together, so that they are few."""
+    run_rule(graph, "patch_rows", patch_rows(device), ctx)
     run_rule(graph, "keep_channels_last", keep_channels_last(device), ctx)
     run_rule(graph, "join_transposes", join_transposes, ctx)
     run_rule(graph, "join_rows", join_rows(device), ctx)
