@@ -48,7 +48,7 @@ from opalite.run.execute.one_node import OneNode
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
 HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot", "MatmulWarpgroup")
-HELD += ("ConvWarpgroup", "ConvTransposeStaged", "ConvTransposePacked")
+HELD += ("ConvWarpgroup", "ConvTransposeStaged", "ConvTransposePacked", "MatmulNormalizedWarpgroup", "DepthwiseWalk")
 PLAIN = ("ConvLocal", "ConvSplit", "ConvWinograd", "MatmulTile", "MatmulSkinny")
 """What else is held where nothing goes to matrix units."""
 F32 = DType.FLOAT32
@@ -218,12 +218,15 @@ LAYERS = (
     Layer("mobilenet b32 project 14", "Conv", (576, 96, 14, 1, 1), 32),
     Layer("mobilenet b32 depthwise 112", "Depthwise", (96, 96, 112, 3, 2), 32),
     Layer("mobilenet b32 depthwise 56", "Depthwise", (144, 144, 56, 3, 1), 32),
+    Layer("mobilenet b32 depthwise 28", "Depthwise", (192, 192, 28, 3, 1), 32),
     Layer("resnet b32 max pool", "Pool", (64, 64, 112, 3, 2), 32),
     Layer("vgg 128 at 112", "Conv", (128, 128, 112, 3, 1)),
     Layer("vgg 256 at 56", "Conv", (256, 256, 56, 3, 1)),
     Layer("vit b8 mlp in", "MatMul", (197, 768, 3072), 8),
     Layer("vit b8 mlp in gelu", "MatMul", (197, 768, 3072), 8, False, True),
     Layer("vit b8 attention", "Attention", (197, 12, 64), 8),
+    Layer("vit b8 normal products", "NormalizedMatMul", (197, 768, 2304), 8),
+    Layer("vit b8 normal mlp in gelu", "NormalizedMatMul", (197, 768, 3072), 8, False, True),
     Layer("deeplab 2048 far", "Conv", (2048, 256, 65, 3, 1), dilation=36),
     Layer("deeplab 2048 near", "Conv", (2048, 256, 65, 3, 1), dilation=12),
     Layer("deeplab 512 dilated", "Conv", (512, 512, 65, 3, 1), dilation=4),
@@ -290,7 +293,9 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         points = [p for p in fma.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
         return [(fma.tile_cycles(p, _sums(node), rt.info), p) for p in points]
     tiled = ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma")
-    if kernel.name not in (*tiled, "ConvWarpgroup", "MatmulWarpgroup"):
+    if kernel.name == "DepthwiseWalk":
+        return [(i, p) for i, p in enumerate(kernel.points(kernel.problem(node, rt.info)))]
+    if kernel.name not in (*tiled, "ConvWarpgroup", "MatmulWarpgroup", "MatmulNormalizedWarpgroup"):
         return []
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
@@ -298,8 +303,9 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
     if kernel.name.endswith("Warpgroup"):
-        work = warpgroup.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node))
-        return [(warpgroup.tile_cycles(p, work, rt.info), p) for p in warpgroup.legal_tiles()]
+        looks = node.op.name == "NormalizedMatMul"
+        work = warpgroup.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), looks=looks)
+        return [(warpgroup.tile_cycles(p, work, rt.info), p) for p in warpgroup.legal_tiles(looks=looks)]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)
