@@ -31,6 +31,7 @@ from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .rotations import recognise_rotation
 from .share_concat import share_concats
+from .share_equal import share_equal
 from .share_heads import share_heads
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 from .sink_rows import meet_rows, raise_rows, sink_rows
@@ -100,6 +101,7 @@ def optimise(
         check_graph(graph, "import")
     graph.prune()
     run_rule(graph, "fold_empty", fold_empty, ctx)
+    run_rule(graph, "share_equal", share_equal(), ctx)
     run_rule(graph, "requantise", requantise, ctx)
     general_floats = (
         tier == "general" and device is not None and not device.is_cpu
