@@ -52,6 +52,38 @@ $L__BB0_2:
 """
 """y[i] = x[i] * v for i < n: x, y, v, n."""
 
+WEIGH = f"""{HEAD}
+.entry weigh(
+	.param .u64 .ptr .global .align 4 weigh_param_0,
+	.param .u64 .ptr .global .align 4 weigh_param_1,
+	.param .u64 .ptr .global .align 4 weigh_param_2
+)
+{{
+{_REGISTERS}
+	ld.param.u64 	%rd1, [weigh_param_0];
+	ld.param.u64 	%rd2, [weigh_param_1];
+	ld.param.u64 	%rd3, [weigh_param_2];
+	mov.u32 	%r1, %ctaid.x;
+	mov.u32 	%r2, %ntid.x;
+	mov.u32 	%r3, %tid.x;
+	mad.lo.s32 	%r4, %r2, %r1, %r3;
+	mul.wide.s32 	%rd4, %r4, 4;
+	add.s64 	%rd5, %rd2, %rd4;
+	ld.global.nc.f32 	%f1, [%rd5];
+	// begin inline asm
+	//linked-await
+	// end inline asm
+	add.s64 	%rd6, %rd1, %rd4;
+	ld.global.f32 	%f2, [%rd6];
+	mul.f32 	%f3, %f2, %f1;
+	add.s64 	%rd7, %rd3, %rd4;
+	st.global.f32 	[%rd7], %f3;
+	ret;
+
+}}
+"""
+"""y[i] = x[i] * w[i], where w is read before what other launches wrote: x, w, y."""
+
 TURN = f"""{HEAD}
 .entry turn(
 	.param .u64 .ptr .global .align 4 turn_param_0,

@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Sequence
 
-from .entry import EntryError
+from .entry import AWAITS, EntryError
 from .steps import WARP, LinkedStep, Memory, Moving, layout, memory_of
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
@@ -27,10 +27,11 @@ def pointer_text(register: str, a: Memory) -> str:
     return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
 
 
-def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
+def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str = "") -> str:
     """What computes a work-group of step number `i`.
 
-    memory: registers that its pointers are in, or nothing, if they come from the parameters. The text reads %my_tx
+    memory: registers that its pointers are in, or nothing, if they come from the parameters. awaits: what stands where
+    the kernel says that it reads what others wrote. The text reads %my_tx
     and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
     and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
     """
@@ -72,7 +73,7 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = ()) -> str:
     text = re.sub(r"\bbar\.sync\s+0;", barrier(step.group[0] * step.group[1] * step.group[2]), text)
     text = re.sub(r"\bret;", f"bra ONE_NEXT_{i};", text)
     # What another group wrote in this launch must not come from the cache for what nobody writes.
-    return text.replace("ld.global.nc.", "ld.global.")
+    return text.replace("ld.global.nc.", "ld.global.").replace(AWAITS, awaits)
 
 
 def _loaded(register: str, kind: str, argument: Moving) -> str:

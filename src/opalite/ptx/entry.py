@@ -25,6 +25,10 @@ _FOREIGN = (
     (re.compile(r"%envreg(?![0-5]\b)"), "it asks for sizes"),
     (re.compile(r"\bfence\.|\bld\.(?:relaxed|acquire|volatile\.global)"), "its groups wait for each other"),
 )
+AWAIT = "//linked-await"
+"""A comment that a kernel writes where it begins to read what other launches wrote, and to use local memory."""
+AWAITS = "ONE_AWAITS;"
+"""What stands there in the body of an Entry."""
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
 _WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
 
@@ -79,7 +83,7 @@ def find_entry(text: str, name: str) -> Entry:
         if match is None:
             raise EntryError(f"its parameter '{line}' is not understood")
         params.append(Param(match[5], match[1], match[3] or ""))
-    body = _COMMENT.sub("", found["body"])
+    body = _COMMENT.sub("", found["body"].replace(AWAIT, AWAITS))
     for pattern, reason in _FOREIGN:
         if pattern.search(body):
             raise EntryError(reason)

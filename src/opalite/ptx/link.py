@@ -3,9 +3,10 @@ of which one needs the other.
 
 Numbers that a launch is given become constants, by which the driver's compiler divides faster, but for those that are
 others in each run, which are read from a table; memory stays a parameter. Steps that differ in their memory alone share
-their code: instructions that run for the first time come from far away. A group of the linked kernel has *seats*:
-work-groups of a step side by side, each with a barrier and shared memory of its own. No more groups may run than the
-device holds at once, and who waits in vain for another says so and leaves, as all the others then do.
+their code: instructions that run for the first time come from far away. A step whose kernel says where it begins to
+read what others wrote meets them there: its constants are on their way before. A group of the linked kernel has
+*seats*: work-groups of a step side by side, each with a barrier and shared memory of its own. No more groups may run
+than the device holds at once, and who waits in vain for another says so and leaves, as all the others then do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .body import barrier, body_text, pointer_text
-from .steps import SHARED, WARP, LinkedStep, memory_of, shape_of, shared_bytes
+from .steps import SHARED, WARP, LinkedStep, begins_early, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
 """That a group has, the first for all of it."""
@@ -68,24 +69,29 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
     parts: list[str] = []
     uses: dict[object, list[int]] = {}
     for i, step in enumerate(steps):
-        uses.setdefault((shape_of(step), 0 if waits[i] else i), []).append(i)
+        uses.setdefault(shape_of(step), []).append(i)
     met = begun = held = 0
     for i, step in enumerate(steps):
-        if i and waits[i]:
+        meets = i > 0 and waits[i]
+        early = begins_early(step)
+        if meets:
             met += 1
             begun = 0
+        if early:
+            parts.append(f"\tmov.u32 %one_wanted, {met * shape.groups if meets else 0};\n")
+        if meets and not early:
             parts.append(_MEET.format(i=i, wanted=met * shape.groups))
-        elif i:
+        elif i and not meets:
             parts.append("\tbar.sync 0;\n")
         memory = memory_of(step)
-        users = uses[shape_of(step), 0 if waits[i] else i]
+        users = uses[shape_of(step)]
         if len(users) == 1:
-            parts.append(_step(step, i, shape, begun, ()))
+            parts.append(_step(step, i, shape, begun, (), early))
         else:
             held = max(held, len(memory))
             parts.extend(f"\t{pointer_text(f'%one_at{j}', a)}\n" for j, a in enumerate(memory))
-            parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n")
-            parts.extend(_shared(step, i, shape, users))
+            parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n\tmov.u32 %one_begun, {begun};\n")
+            parts.extend(_shared(step, i, shape, users, early))
         begun = (begun + math.prod(step.groups)) % shape.groups
     moves = any(step.moves for step in steps)
     pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
@@ -103,11 +109,11 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
     )
 
 
-def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int]) -> Iterator[str]:
+def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early: bool) -> Iterator[str]:
     """The code of steps `users`, where the first of them stands, and the way to it where others do."""
     if users[0] == i:
         yield f"ONE_BODY_{i}:\n"
-        yield _step(step, i, shape, 0, [f"%one_at{j}" for j in range(len(memory_of(step)))])
+        yield _step(step, i, shape, None, [f"%one_at{j}" for j in range(len(memory_of(step)))], early)
         backs = ", ".join(f"ONE_BACK_{j}" for j in users)
         yield f"\tbar.sync 0;\nONE_USES_{i}: .branchtargets {backs};\n\tbrx.idx %one_use, ONE_USES_{i};\n"
     else:
@@ -123,7 +129,7 @@ _PROGRAM = """{head}
 .reqntid {threads}, 1, 1
 .minnctapersm 1
 {{
-	.reg .b32 %one_tid, %one_cta, %one_late, %one_looks, %one_seen, %one_zero, %one_use;
+	.reg .b32 %one_tid, %one_cta, %one_late, %one_looks, %one_seen, %one_zero, %one_use, %one_begun, %one_wanted;
 	.reg .b64 %one_sync, %one_table;
 	.reg .pred %one_first, %one_failed, %one_q;
 {held}	mov.u32 %one_tid, %tid.x;
@@ -138,7 +144,7 @@ ONE_END:
 
 # All of a group have come before its first thread tells it, and see what others wrote once that knows of it. The
 # barrier that ends it tells all of them whether somebody waited in vain.
-_MEET = f"""	bar.sync 0;
+_MEET = f"""	bar.sync 0; // meeting
 	setp.ne.u32 %one_failed, %one_tid, %one_tid;
 	@!%one_first bra ONE_MET_{{i}};
 	red.release.gpu.global.add.u32 [%one_sync+{4 * COME}], 1;
@@ -162,6 +168,19 @@ ONE_MET_{{i}}:
 	bar.red.or.pred %one_q, 0, %one_failed;
 	@%one_q bra ONE_END;
 """
+
+# In the code of a work-group, whose seat awaits the others once; and of threads that have no seat, or none to compute.
+_AWAIT = """
+	setp.eq.u32 %one_q, %one_wanted, 0;
+	@%one_q bra ONE_GO_{i};
+{meet}	mov.u32 %one_wanted, 0;
+ONE_GO_{i}:
+"""
+_APART = """	bra ONE_DONE_{i};
+ONE_APART_{i}:
+	setp.eq.u32 %one_q, %one_wanted, 0;
+	@%one_q bra ONE_DONE_{i};
+{meet}"""
 
 # Whoever leaves last sets the counters back for the next run.
 _LEAVE = f"""	bar.sync 0;
@@ -187,13 +206,17 @@ ONE_AGAIN_{i}:
 }}
 ONE_NEXT_{i}:
 {again}
-ONE_DONE_{i}:
+{apart}ONE_DONE_{i}:
 }}
 """
 
 
-def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[str]) -> str:
-    """A step's code. begun: of which groups the steps beside it keep busy. memory: as body_text takes it."""
+def _step(step: LinkedStep, i: int, shape: Shape, begun: int | None, memory: Sequence[str], early: bool) -> str:
+    """A step's code.
+
+    begun: number of the group that begins, for steps beside it keep others busy; None where %one_begun has it. memory:
+    as body_text takes it. early: it meets the other groups itself, if %one_wanted is not 0.
+    """
     items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
     moves, sizes = step.counts >= 0, [str(n) for n in step.groups]
     begin, end = [], str(total)
@@ -201,15 +224,19 @@ def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[s
         sizes, end = ["%my_nx", "%my_ny", "%my_nz"], "%my_total"
         begin += [f"ld.global.u32 {n}, [%one_table+{step.counts + 4 * k}];" for k, n in enumerate(sizes)]
         begin += ["mul.lo.u32 %my_total, %my_nx, %my_ny;", "mul.lo.u32 %my_total, %my_total, %my_nz;"]
-    leave = [f"setp.ge.u32 %my_p, %my_v, {end};", f"@%my_p bra ONE_DONE_{i};"]
+    away = f"ONE_APART_{i}" if early else f"ONE_DONE_{i}"
+    leave = f"setp.ge.u32 %my_p, %my_v, {end};"
     begin += ["mov.u32 %my_seat, 0;"]
     if items < shape.threads:
         begin[-1:] = [f"div.u32 %my_seat, %one_tid, {items};", f"setp.ge.u32 %my_p, %my_seat, {seats};"]
-        begin += [f"@%my_p bra ONE_DONE_{i};"]
+        begin += [f"@%my_p bra {away};"]
     begin += ["mov.u32 %my_v, %one_cta;"]
-    if begun:
+    if begun is None:
+        begin += [f"add.u32 %my_v, %my_v, {shape.groups};", "sub.u32 %my_v, %my_v, %one_begun;"]
+        begin += [f"rem.u32 %my_v, %my_v, {shape.groups};"]
+    elif begun:
         begin += [f"add.u32 %my_v, %my_v, {shape.groups - begun};", f"rem.u32 %my_v, %my_v, {shape.groups};"]
-    begin += [f"mad.lo.u32 %my_v, %my_seat, {shape.groups}, %my_v;", *leave]
+    begin += [f"mad.lo.u32 %my_v, %my_seat, {shape.groups}, %my_v;", leave, f"@%my_p bra {away};"]
     begin += [f"mul.lo.u32 %my_at, %my_seat, {items};", "sub.u32 %my_item, %one_tid, %my_at;"]
     begin += _divided("%my_item", ("%my_tx", "%my_ty", "%my_tz"), [str(n) for n in step.group])
     if items < WARP and step.entry.meets:  # a part of a warp, told by a bit for each of its threads
@@ -219,7 +246,7 @@ def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[s
     begin += [f"mul.lo.u32 %my_at, %my_seat, {room};", "cvt.u64.u32 %my_at64, %my_at;"]
     again = []
     if moves or total > seats * shape.groups:
-        again = [f"add.u32 %my_v, %my_v, {seats * shape.groups};", *leave]
+        again = [f"add.u32 %my_v, %my_v, {seats * shape.groups};", leave, f"@%my_p bra ONE_DONE_{i};"]
         if room:
             again += [barrier(items)]
         again += [f"bra ONE_AGAIN_{i};"]
@@ -229,9 +256,15 @@ def _step(step: LinkedStep, i: int, shape: Shape, begun: int, memory: Sequence[s
         i=i,
         begin="\n".join(begin),
         numbers="\n".join(numbers),
-        body=body_text(step, i, memory),
+        body=body_text(step, i, memory, _AWAIT.format(i=i, meet=_meet(f"{i}_IN")) if early else ""),
+        apart=_APART.format(i=i, meet=_meet(f"{i}_APART")) if early else "",
         again="\n".join(again),
     )
+
+
+def _meet(label: str) -> str:
+    """Code of a meeting of as many arrivals as %one_wanted says."""
+    return _MEET.format(i=label, wanted="%one_wanted")
 
 
 def _divided(number: str, names: Sequence[str], sizes: Sequence[str]) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from .entry import Entry
-from .writes import written
+from .writes import read_first, written
 
 SHARED = 49152
 """Bytes of shared memory of a group that need not ask for more."""
@@ -32,12 +33,16 @@ class Moving:
 
 @dataclass(frozen=True)
 class Memory:
-    """An argument that is bytes `first` to `last` of memory `whole`, parameter number `param` of the linked kernel."""
+    """An argument that is bytes `first` to `last` of memory `whole`, parameter number `param` of the linked kernel.
+
+    is_constant: no launch writes to it.
+    """
 
     param: int
     whole: int
     first: int
     last: int
+    is_constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def memory_of(step: LinkedStep) -> list[Memory]:
 
 def shape_of(step: LinkedStep) -> object:
     """All of a step but its memory: what its code depends on."""
-    args = tuple(None if isinstance(a, Memory) else a for a in step.args)
+    args = tuple(a.is_constant if isinstance(a, Memory) else a for a in step.args)
     return step.entry, args, step.groups, step.group, step.counts
 
 
@@ -93,6 +98,16 @@ def layout(step: LinkedStep) -> tuple[dict[str, int], int]:
 def shared_bytes(step: LinkedStep) -> int:
     """Shared memory of one work-group."""
     return layout(step)[1]
+
+
+def begins_early(step: LinkedStep) -> bool:
+    """Whether its work-groups may begin before the steps before it are done: they read constants then, and await the
+    others themselves before they do anything else."""
+    if math.prod(step.group) % WARP:
+        return False
+    names = read_first(step.entry)
+    given = dict(zip((p.name for p in step.entry.params), step.args, strict=True))
+    return names is not None and all(isinstance(a := given[n], Memory) and a.is_constant for n in names)
 
 
 def find_waits(steps: Sequence[LinkedStep]) -> list[bool]:

@@ -1,4 +1,4 @@
-"""Which of a kernel's parameters point to memory that it writes, by where addresses flow in its PTX.
+"""Which of a kernel's parameters point to memory that it writes, or reads at first, by where addresses flow in its PTX.
 
 Not by the path that is taken: a register that is ever computed from a pointer counts as an address in what it points
 to, everywhere. Where a pointer goes that cannot be followed, its memory counts as written.
@@ -7,14 +7,18 @@ to, everywhere. Where a pointer goes that cannot be followed, its memory counts 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
-from .entry import Entry
+from .entry import AWAITS, Entry
 
 _STATEMENT = re.compile(r"^\s*(?:@!?%\w+\s+)?(?P<op>[a-z]\w*(?:[.:]+\w+)*)\s*(?P<rest>[^;]*);", re.MULTILINE)
 _REGISTER = re.compile(r"%\w+")
 _ADDRESS = re.compile(r"\[\s*(%\w+)")
 _LOADS = ("ld.global", "ld.shared", "ld.local", "ld.const", "ldu", "prefetch", "ldmatrix", "ld.volatile.global")
+_LABEL = re.compile(r"^\s*(\$?\w+):", re.MULTILINE)
+_TARGET = re.compile(r"\bbra(?:\.uni)?\s+(\$?\w+);")
+_ELSEWHERE = ("ld", "st", "red", "atom", "bar", "barrier", "cp.", "mma", "wgmma", "shfl", "vote", "ret", "exit", "brx")
 _WRITES = ("st.global", "red", "atom", "st.volatile.global")
 
 
@@ -22,28 +26,60 @@ _WRITES = ("st.global", "red", "atom", "st.volatile.global")
 def written(entry: Entry) -> frozenset[str]:
     """Names of the parameters whose memory kernel `entry` may write."""
     pointers = {p.name for p in entry.params if p.space == "global"}
-    holds: dict[str, set[str]] = {}  # parameters that a register may point into
-    flows: list[tuple[str, list[str]]] = []
     found: set[str] = set()
-    stored: list[list[str]] = []
+    holds = _holds(entry)
+    for m in _STATEMENT.finditer(entry.body):
+        op, rest = m["op"], m["rest"]
+        if not op.startswith(("st.", "red.", "atom.")):
+            continue
+        known = op.startswith(_WRITES)
+        registers = _REGISTER.findall(rest)
+        if not known and not op.startswith(("st.shared", "st.local", "red.shared", "atom.shared")):
+            found |= pointers  # into memory that is not told
+        for r in registers:
+            found |= holds.get(r, frozenset())
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def read_first(entry: Entry) -> frozenset[str] | None:
+    """Names of the parameters whose memory kernel `entry` reads before it awaits other launches; None where it does not
+    say where that is, or does something else before."""
+    before, mark, after = entry.body.partition(AWAITS)
+    if not mark or AWAITS in after:
+        return None
+    labels = set(_LABEL.findall(before))
+    if not set(_TARGET.findall(before)) <= labels or labels & set(_TARGET.findall(after)):
+        return None  # not every work-item comes by, once
+    holds = _holds(entry)
+    found: set[str] = set()
+    for m in _STATEMENT.finditer(before):
+        op, rest = m["op"], m["rest"]
+        if op.startswith("ld.global"):
+            told = [holds.get(r, frozenset()) for r in _ADDRESS.findall(rest)]
+            if not told or not all(told):
+                return None
+            found.update(*told)
+        elif op.startswith(_ELSEWHERE) and not op.startswith("ld.param"):
+            return None
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def _holds(entry: Entry) -> Mapping[str, frozenset[str]]:
+    """Parameters that registers may point into."""
+    pointers = {p.name for p in entry.params if p.space == "global"}
+    holds: dict[str, frozenset[str]] = {}
+    flows: list[tuple[str, list[str]]] = []
     for m in _STATEMENT.finditer(entry.body):
         op, rest = m["op"], m["rest"]
         registers = _REGISTER.findall(rest)
         if op.startswith("ld.param"):
             name = rest.split("[")[1].rstrip("] \t")
             if name in pointers:
-                holds.setdefault(registers[0], set()).add(name)
-        elif op.startswith("cp.async"):
-            continue  # from global to shared memory
-        elif op.startswith(_LOADS):
+                holds[registers[0]] = holds.get(registers[0], frozenset()) | {name}
+        elif op.startswith(("cp.async", "st.", "red.", "atom.", *_LOADS)):
             continue  # what is loaded is a number: storing an address counts as writing to it
-        elif op.startswith(("st.", "red.", "atom.")):
-            known = op.startswith(_WRITES)
-            addresses = _ADDRESS.findall(rest)
-            values = [r for r in registers if r not in addresses]
-            stored.append(values + addresses if known else registers)
-            if not known and not op.startswith(("st.shared", "st.local", "red.shared", "atom.shared")):
-                found |= pointers  # into memory that is not told
         elif registers:
             flows.append((registers[0], registers[1:]))
             if "|" in rest or rest.lstrip().startswith("{"):  # several results
@@ -52,11 +88,8 @@ def written(entry: Entry) -> frozenset[str]:
     while changed:
         changed = False
         for target, sources in flows:
-            names = set[str]().union(*(holds.get(s, ()) for s in sources))
-            if not names <= holds.get(target, set()):
-                holds[target] = holds.get(target, set()) | names
+            names = frozenset[str]().union(*(holds.get(s, frozenset()) for s in sources))
+            if not names <= holds.get(target, frozenset()):
+                holds[target] = holds.get(target, frozenset()) | names
                 changed = True
-    for registers in stored:
-        for r in registers:
-            found |= holds.get(r, set())
-    return frozenset(found)
+    return holds

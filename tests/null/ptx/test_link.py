@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import pytest
 
 from opalite.ptx.entry import EntryError, find_entry
 from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
-from opalite.ptx.steps import LinkedStep, Memory, Moving, Number, find_waits, misfit
+from opalite.ptx.steps import LinkedStep, Memory, Moving, Number, begins_early, find_waits, misfit
 
-from ...helpers.ptx_kernels import HEAD, SCALE, turn
+from ...helpers.ptx_kernels import HEAD, SCALE, WEIGH, turn
 from ...helpers.ptx_machine import Machine
 
 SHAPE = Shape(groups=3, threads=96)
@@ -39,6 +40,11 @@ def scale(source: int, target: int, factor: float, items: int = 32, n: int = N) 
 
 def turned(source: int, target: int, items: int, groups: tuple[int, int] = (5, 4)) -> LinkedStep:
     return LinkedStep(find_entry(turn(items), "turn"), _memory(source, target), (*groups, 1), (items, 1, 1))
+
+
+def weighed(source: int, weights: int, target: int, items: int = 32, groups: int = 20) -> LinkedStep:
+    x, w, y = _memory(source, weights, target)
+    return LinkedStep(find_entry(WEIGH, "weigh"), (x, replace(w, is_constant=True), y), (groups, 1, 1), (items, 1, 1))
 
 
 def _memory(*buffers: int) -> tuple[Memory, ...]:
@@ -100,6 +106,26 @@ def test_independent_steps_run_beside_each_other() -> None:
     np.testing.assert_array_equal(after[1], x * np.float32(3))
     np.testing.assert_array_equal(after[0], x * np.float32(5) * np.float32(7))
     np.testing.assert_array_equal(after[3][:640].reshape(-1, 32), x[:640].reshape(-1, 32)[:, ::-1])
+
+
+@pytest.mark.parametrize("items, groups", [(32, 20), (96, 2), (64, 7), (32, 1), (16, 20)])
+def test_steps_that_begin_early(items: int, groups: int) -> None:
+    """They meet the other groups on their own, also where a group has seats without work, or several turns."""
+    n = items * groups
+    x, w = noise(n), noise(n + 1)[:n]
+    steps = [scale(0, 2, 3.0, n=n), weighed(2, 1, 3, items, groups), weighed(3, 1, 4, items, groups)]
+    steps += [weighed(3, 1, 5, items, groups), scale(4, 2, 0.5, n=n)]
+    assert find_waits(steps) == [False, True, True, False, True]
+    text = link(steps, 6, SHAPE, find_waits(steps), HEAD)
+    assert text.count("// step") == 3, "those of equal shape share code beside each other, too"
+    assert ("ONE_APART" in text) == (items % 32 == 0), "where they are whole warps"
+    after, words = run(steps, {0: x, 1: w, **dict.fromkeys(range(2, 6), x * 0)})
+    once = x * np.float32(3) * w
+    np.testing.assert_array_equal(after[3], once)
+    np.testing.assert_array_equal(after[4], once * w)
+    np.testing.assert_array_equal(after[5], once * w)
+    np.testing.assert_array_equal(after[2], once * w * np.float32(0.5))
+    assert set(words.values()) == {0}
 
 
 def test_parts_of_one_buffer() -> None:
@@ -170,6 +196,21 @@ def test_a_group_that_does_not_come() -> None:
     _, words = run(steps, {0: x, 1: x * 0, 2: x * 0}, Shape(3, 32), missing=1)
     assert words[FAILED] >= 1, "the others leave and say so"
     assert words[COME] == 2
+
+
+def test_a_group_that_does_not_come_to_steps_that_begin_early() -> None:
+    x = noise()
+    steps = [scale(0, 2, 3.0), weighed(2, 1, 3), weighed(3, 1, 2)]
+    _, words = run(steps, {0: x, 1: x, 2: x * 0, 3: x * 0}, missing=1)
+    assert words[FAILED] >= 1, "the others leave and say so"
+
+
+def test_only_constants_are_read_early() -> None:
+    step = weighed(0, 1, 2)
+    assert begins_early(step)
+    assert not begins_early(replace(step, args=_memory(0, 1, 2))), "w may be what another launch writes"
+    assert not begins_early(weighed(0, 1, 2, items=16)), "parts of warps do not meet the others by themselves"
+    assert not begins_early(scale(0, 1, 1.0)), "it does not say where it awaits them"
 
 
 def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from opalite.ptx.entry import find_entry
-from opalite.ptx.writes import written
+from opalite.ptx.writes import read_first, written
 
-from ...helpers.ptx_kernels import SCALE, turn
+from ...helpers.ptx_kernels import SCALE, WEIGH, turn
 
 X, Y = "scale_param_0", "scale_param_1"
 
@@ -54,3 +54,43 @@ def test_where_a_pointer_cannot_be_followed() -> None:
 )
 def test_what_is_only_read(instruction: str) -> None:
     assert of(instruction) == {Y}
+
+
+W = "weigh_param_1"
+MARK = "\t//linked-await\n"
+
+
+def first(before: str = "", after: str = "", mark: str = MARK) -> frozenset[str] | None:
+    """What `weigh` reads first with these instructions before and behind where it awaits other launches."""
+    assert MARK in WEIGH
+    return read_first(find_entry(WEIGH.replace(MARK, before + mark + after), "weigh"))
+
+
+def test_what_is_read_first() -> None:
+    assert first() == {W}
+    assert first("\tadd.s64 %rd8, %rd1, %rd4;\n\tld.global.f32 %f4, [%rd8];\n") == {W, "weigh_param_0"}
+    assert first("\t@%p1 bra $L__BB0_1;\n\tadd.u32 %r5, %r5, 1;\n$L__BB0_1:\n") == {W}, "all come by"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "\tst.global.f32 [%rd7], %f1;\n",
+        "\tst.shared.f32 [%r1], %f1;\n",
+        "\tld.shared.f32 %f4, [%r1];\n",
+        "\tbar.sync 0;\n",
+        "\tatom.global.add.u32 %r1, [%rd5], 1;\n",
+        "\tcp.async.cg.shared.global [%r1], [%rd5], 16, %r2;\n",
+        "\tld.global.f32 %f4, [%rd18];\n",
+        "\t@%p1 bra $L__BB0_9;\n",
+        "\t@%p1 ret;\n",
+        MARK,
+    ],
+)
+def test_what_must_not_come_first(before: str) -> None:
+    assert first(before) is None
+
+
+def test_where_it_does_not_say() -> None:
+    assert first(mark="") is None
+    assert first("$L__BB0_1:\n", "\t@%p1 bra $L__BB0_1;\n") is None, "in a loop"

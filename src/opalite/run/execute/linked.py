@@ -8,7 +8,7 @@ another in vain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,7 @@ class Linked:
     def _link(self, stretch: Sequence[tuple[int, LinkedStep]], program: Program, places: Places, head: str) -> None:
         """Make the kernel of a stretch and its launch."""
         rt = self._rt
+        constants = {s.id for s in program.slots if s.storage is Storage.STATIC}
         memory: dict[int, Any] = {}
         steps: list[LinkedStep] = []
         for i, step in stretch:
@@ -170,7 +171,8 @@ class Linked:
                 if isinstance(a, SlotArg) and isinstance(known, Memory):
                     place = places[a.slot]
                     memory.setdefault(id(place.whole), place.whole)
-                    known = Memory(list(memory).index(id(place.whole)), known.whole, known.first, known.last)
+                    param = list(memory).index(id(place.whole))
+                    known = replace(known, param=param, is_constant=a.slot in constants)
                     if step.entry.params[len(args)].name in written(step.entry):
                         self._written[a.slot] = place
                 args.append(known)
