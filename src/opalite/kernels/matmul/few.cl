@@ -1,8 +1,13 @@
 // y[r, c] = sum over k of a[r, k] b[k, c] for few rows, halves and a constant b in the order of a kernel for matrix units, so that
 // one copy serves prompts and single tokens. Bound by reading b: a work-item reads 16 bytes of each step of 16 terms, UNROLL
-// steps on their way at any time, neighbours neighbouring ones. The rows of a lie in local memory as floats.
-// A work-group of 32 * PARTS work-items owns 16 columns and MR rows, PARTS warps share out the steps, and all sums meet in
-// local memory. K is a multiple of 4. Grid: ceil(N / 16) * group size, ceil(M / MR).
+// steps on their way at any time, neighbours neighbouring ones. The rows of a lie in local memory.
+// What a warp has read goes to the matrix units as it is, for a multiplication in each work-item takes longer than memory:
+// in tiles and stages as the right side, rows of a being the left. In chunks a work-item has 8 terms of one column, where
+// units want 4 of several; so a row of a is 8 rows of the left side, each with zeros but for the terms of one work-item of four
+// and of one half of quads, and of the sums half is wanted.
+// A work-group of 32 * PARTS work-items owns `blocks` times 16 columns and MR rows, PARTS warps share out the steps, and all
+// sums of 16 columns meet in local memory while those of the next are read. K is a multiple of 4.
+// Grid: ceil(N / 16 / blocks) * group size, ceil(M / MR).
 //   FORM     1 tiles (mma/tiles.py), 2 stages (mma/stages.py), 3 chunks of tiles of TILE columns (mma/warpgroup.py)
 //   ROUNDS   times UNROLL steps of each warp whose part of the rows is in local memory at once
 #ifndef FORM
@@ -15,99 +20,125 @@
 #endif
 #include "include/aligned_blocks.cl"
 #define GROUP (32 * PARTS)
-#define VECTORS (ROUNDS * UNROLL * PARTS * 4) // of a row in local memory
-#define SIXTEENS (FORM == 3 ? TILE / 16 : 1)  // of a step, side by side
-#define OWN (FORM == 3 ? 1 : 2)               // columns of a work-item
-#define SHARES (OWN * 2 * PARTS)              // sums of a column
-#define SUMMED (MR * SHARES * 4)
+#define INLINE_PTX 1
+#include "include/await.cl"
+#include "mma/units.cl"
+#define QUADS (ROUNDS * UNROLL * PARTS * 4)  // of a row in local memory
+#define SIXTEENS (FORM == 3 ? TILE / 16 : 1) // of a step, side by side
+#define ROW (QUADS + (MR > 1 ? 4 : 0))       // quads from one row to the next, in other banks
+#define SHARES (FORM == 3 ? 2 * PARTS : PARTS) // sums of a column
+#define TILES (FORM == 3 ? (MR + 1) / 2 : 2) // of sums: by two rows, or by 8 columns
+#define STAGED (MR * ROW + 2)                // and zeros
+#define SUMMED (MR * SHARES * 16)
 
-#define FETCH(i) \
-    ((i) * PARTS + part < steps ? weights[(size_t)((i) * PARTS + part) * SIXTEENS * 32] : (uint4)0)
+#define PLACE_OF_BLOCK(n) (((size_t)((n) / SIXTEENS) * steps * SIXTEENS + (n) % SIXTEENS) * 32)
+#define FETCH(from, i) \
+    ((i) * PARTS + part < steps ? (from)[(size_t)((i) * PARTS + part) * SIXTEENS * 32] : (uint4)0)
 
-static inline void halves_of(float *w, uint4 raw) {
-    const ushort lanes[8] = {(ushort)raw.x, (ushort)(raw.x >> 16), (ushort)raw.y, (ushort)(raw.y >> 16),
-                             (ushort)raw.z, (ushort)(raw.z >> 16), (ushort)raw.w, (ushort)(raw.w >> 16)};
-    const float4 low = vload_half4(0, (const half *)lanes), high = vload_half4(1, (const half *)lanes);
-    w[0] = low.x, w[1] = low.y, w[2] = low.z, w[3] = low.w;
-    w[4] = high.x, w[5] = high.y, w[6] = high.z, w[7] = high.w;
+// Where quad q of a row lies: pairs of terms as they are multiplied.
+static inline void put_quad(local uint *row, int q, uint2 quad) {
+#if FORM == 3
+    local uint *to = row + (q / 8 * 2 + q % 2) * 8 + q % 8 / 2;
+    to[0] = quad.x, to[4] = quad.y;
+#else
+    ((local uint2 *)row)[q] = quad;
+#endif
 }
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void matmul_few(global const REAL *restrict a, global const uint4 *restrict weights, global REAL *restrict y, int M, int N,
-                       int K, int steps EPILOGUE_PARAMS) {
-    local float4 shared_[MR * VECTORS > SUMMED ? MR * VECTORS : SUMMED];
-    const int item = get_local_id(0), lane = item % 32, part = item / 32;
-    const int sixteen = get_group_id(0), m0 = get_group_id(1) * MR, rounds = (steps + PARTS * UNROLL - 1) / (PARTS * UNROLL);
-    weights += ((size_t)(sixteen / SIXTEENS) * steps * SIXTEENS + sixteen % SIXTEENS) * 32 + lane;
+                       int K, int steps, int blocks EPILOGUE_PARAMS) {
+    local uint4 shared_[STAGED / 2 + 1];
+    local float sums_[2][SUMMED]; // of this block, and of the one before
+    UNITS;
+    local uint2 *const rows = (local uint2 *)shared_;
+    const int item = get_local_id(0), lane = LANE, part = WARP, own = lane / 4, pair = lane % 4;
+    const int first = get_group_id(0) * blocks, last = min(first + blocks, (N + 15) / 16), m0 = get_group_id(1) * MR;
+    const int rounds = (steps + PARTS * UNROLL - 1) / (PARTS * UNROLL);
+    weights += lane;
     uint4 ring[UNROLL];
+    {
+        global const uint4 *const from = weights + PLACE_OF_BLOCK(first);
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(from, u);
+    }
+    AWAIT;
+    float sum[TILES][4];
     #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(u);
-    float sum[MR][OWN];
-    #pragma unroll
-    for (int i = 0; i < MR * OWN; ++i) sum[i / OWN][i % OWN] = 0;
+    for (int i = 0; i < TILES * 4; ++i) sum[i / 4][i % 4] = ZERO;
+    if (item < 4) ((local uint *)(rows + MR * ROW))[item] = 0;
+#if FORM == 3
+    const bool mine = own % 4 == pair;
+    const int high = own / 4;
+#endif
+    int round = 0;
     #pragma unroll 1
-    for (int round = 0; round < rounds; ++round) {
+    for (int block = first; block < last;) {
         const int turn = round % ROUNDS;
-        if (turn == 0) {
-            if (round > 0) barrier(CLK_LOCAL_MEM_FENCE);
+        if (turn == 0 && (block == first || rounds > ROUNDS)) {
+            if (round > 0 || block > first) barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 4
-            for (int e = item; e < MR * VECTORS; e += GROUP) {
-                const int r = m0 + e / VECTORS, k = round * (UNROLL * PARTS * 16) + e % VECTORS * 4;
-                shared_[e] = r < M && k < K ? LOADV(a, (size_t)r * K + k) : (float4)0;
+            for (int e = item; e < MR * QUADS; e += GROUP) {
+                const int i = e / QUADS, q = e % QUADS, k = round * (UNROLL * PARTS * 16) + q * 4;
+                const bool is_there = m0 + i < M && k < K;
+                put_quad((local uint *)(rows + i * ROW), q,
+                         is_there ? *(global const uint2 *)(a + (size_t)(m0 + i) * K + k) : (uint2)0);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
         }
-        #pragma unroll
+        const bool ends = round + 1 == rounds;
+        const int next = block + (ends ? 1 : 0), there = ends ? 0 : round + 1;
+        const int ahead = next < last ? there * UNROLL : steps; // where nothing is left to read
+        global const uint4 *const from = weights + PLACE_OF_BLOCK(next);
+        UNROLLED
         for (int u = 0; u < UNROLL; ++u) {
             const int step = (turn * UNROLL + u) * PARTS + part;
-            float w[8];
-            halves_of(w, ring[u]);
-            ring[u] = FETCH((round + 1) * UNROLL + u);
+            const uint4 w = ring[u];
+            ring[u] = FETCH(from, ahead + u);
 #if FORM == 3
-            // Terms 2 e and 2 e + 1 of four quads.
-            local const float2 *pairs = (local const float2 *)(shared_ + step / 2 * 8 + step % 2) + (lane >> 3 & 1);
-            #pragma unroll
-            for (int i = 0; i < MR; ++i)
-                #pragma unroll
-                for (int t = 0; t < 4; ++t) {
-                    const float2 x = pairs[(i * VECTORS + 2 * t) * 2];
-                    sum[i][0] += x.x * w[2 * t];
-                    sum[i][0] += x.y * w[2 * t + 1];
-                }
-#else
-            const int at = FORM == 2 ? step / 2 * 8 + lane % 4 * 2 + step % 2 : step * 4 + lane % 4;
-            #pragma unroll
-            for (int i = 0; i < MR; ++i) {
-                const float4 x = shared_[i * VECTORS + at];
-                #pragma unroll
-                for (int c = 0; c < OWN; ++c) {
-                    sum[i][c] += x.x * w[4 * c];
-                    sum[i][c] += x.y * w[4 * c + 1];
-                    sum[i][c] += x.z * w[4 * c + 2];
-                    sum[i][c] += x.w * w[4 * c + 3];
-                }
+            UNROLLED
+            for (int t = 0; t < TILES; ++t) {
+                local const uint4 *at = (local const uint4 *)(rows + 2 * t * ROW) + step * 2 + high;
+                const uint4 x = *(mine ? at : (local const uint4 *)(rows + MR * ROW));
+                uint4 z = (uint4)0;
+                if (2 * t + 1 < MR) z = *(mine ? at + ROW / 2 : (local const uint4 *)(rows + MR * ROW));
+                MULTIPLY(sum[t], x.x, z.x, x.y, z.y, w.x, w.y);
+                MULTIPLY(sum[t], x.z, z.z, x.w, z.w, w.z, w.w);
             }
+#else
+            const int at = FORM == 2 ? step / 2 * 8 + pair * 2 + step % 2 : step * 4 + pair;
+            const uint2 x = rows[own < MR ? own * ROW + at : MR * ROW];
+            uint2 z = (uint2)0;
+            if (MR > 8) z = rows[own + 8 < MR ? (own + 8) * ROW + at : MR * ROW];
+            MULTIPLY(sum[0], x.x, z.x, x.y, z.y, w.x, w.y);
+            MULTIPLY(sum[1], x.x, z.x, x.y, z.y, w.z, w.w);
 #endif
         }
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    local float *sums = (local float *)shared_;
-#if FORM == 3
-    const int column = 4 * (lane >> 1 & 3) + 2 * (lane >> 4) + (lane & 1), share = part * 2 + (lane >> 3 & 1);
-#else
-    const int column = lane / 8 * 4 + lane / 4 % 2, share = part * 4 + lane % 4;
-#endif
-    #pragma unroll
-    for (int i = 0; i < MR; ++i)
+        round = there;
+        if (!ends) continue;
+        local float *const sums = sums_[block % 2];
         #pragma unroll
-        for (int c = 0; c < OWN; ++c) sums[(i * SHARES + share) * 16 + column + 2 * c] = sum[i][c];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int e = item; e < MR * 16; e += GROUP) {
-        const int r = m0 + e / 16, n = sixteen * 16 + e % 16;
-        if (r >= M || n >= N) continue;
-        float total = 0;
-        for (int s = 0; s < SHARES; ++s) total += sums[(e / 16 * SHARES + s) * 16 + e % 16];
-        const ACC out = EPILOGUE1(total, r, n, M, N);
-        STORE(y, (size_t)r * N + n, out);
+        for (int e = 0; e < TILES * 4; ++e) {
+            const int t = e / 4, i = e % 4 / 2, c = e % 2;
+#if FORM == 3
+            const int row = 2 * t + i, column = 8 * c + own / 2 % 2 * 4 + pair / 2 * 2 + own % 2, share = part * 2 + pair % 2;
+            const bool is_mine = row < MR && own / 4 == pair % 2;
+#else
+            const int row = 8 * i + own, column = 4 * pair + c + 2 * t, share = part;
+            const bool is_mine = row < MR;
+#endif
+            if (is_mine) sums[(row * SHARES + share) * 16 + column] = sum[t][e % 4];
+            sum[t][e % 4] = ZERO;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int e = item; e < MR * 16; e += GROUP) {
+            const int r = m0 + e / 16, n = block * 16 + e % 16;
+            if (r >= M || n >= N) continue;
+            float total = 0;
+            for (int s = 0; s < SHARES; ++s) total += sums[(e / 16 * SHARES + s) * 16 + e % 16];
+            const ACC out = EPILOGUE1(total, r, n, M, N);
+            STORE(y, (size_t)r * N + n, out);
+        }
+        ++block;
     }
 }

@@ -30,8 +30,10 @@ FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulStaged(), 3: MatmulWarp
 
 _WAVE = 32
 _STEP = 16  # terms of a step
-_ROW_BYTES = 32 << 10  # of local memory for rows
-_MOST_ROUNDS = 4
+_LOCAL_BYTES = 36 << 10  # of local memory, for rows and sums
+_ROW_BYTES = 16 << 10  # for rows, where there are several turns of them
+_MOST_ROUNDS = 8
+_ON_ITS_WAY = 8  # loads of a work-item that are enough
 _LARGEST = 256  # work-items of a group
 
 
@@ -105,16 +107,17 @@ class MatmulFew(Kernel):
             return f"the device runs fewer than {items} work-items in a group"
         if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # it would be right, and slower
             return "the group has more rows than the product, or too few of them"
-        if rows * max(_round(params), 16 * 4 * params["PARTS"]) * 4 > min(_ROW_BYTES, p.device.local_mem):
+        if rows * (2 * _round(params) + 2 * 64 * 2 * params["PARTS"]) > min(_LOCAL_BYTES, p.device.local_mem // 4 * 3):
             return "the rows do not fit the local memory"
         return None
 
     def defaults(self, p: FewProblem) -> dict[str, Any]:
-        """Most rows at once, and as much on its way as a column's terms fill."""
+        """Most rows at once, and as much on its way as a column's terms fill; not so much that the code, which is
+        unrolled, comes late itself."""
 
         def order(point: dict[str, Any]) -> tuple[int, ...]:
             wasted = -p.sizes.k % _round(point)
-            return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], -point["UNROLL"]
+            return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], point["UNROLL"] > _ON_ITS_WAY, -point["UNROLL"]
 
         return min(self.points(p), key=order)
 
@@ -128,11 +131,14 @@ class MatmulFew(Kernel):
         node, s, packed = p.node, p.sizes, p.packed
         epilogue = rows_epilogue(node, p.device)
         group = params["PARTS"] * _WAVE
-        grid = (ceil_div(s.n, 16) * group, ceil_div(s.m, params["MR"]))
+        sixteens, strips = ceil_div(s.n, 16), ceil_div(s.m, params["MR"])
+        # A work-group for each compute unit reads on while it adds up.
+        blocks = max(1, ceil_div(hint_of(sixteens * strips), p.device.compute_units))
+        grid = (ceil_div(sixteens, blocks) * group, strips)
         args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
-        args |= {"steps": packed.steps, **epilogue.args}
+        args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
         defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
-        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // 2 // (4 * params["MR"] * _round(params))))
+        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * _round(params))))
         return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
 
 

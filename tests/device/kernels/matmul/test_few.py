@@ -42,7 +42,8 @@ def product(m: int, n: int, k: int, trans_b: bool) -> tuple[Node, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "m, n, k, trans_b", [(1, 132, 2088, True), (3, 36, 200, False), (8, 52, 1064, True), (16, 20, 40, False)]
+    "m, n, k, trans_b",
+    [(1, 132, 2088, True), (1, 4500, 72, True), (3, 36, 200, False), (8, 52, 1064, True), (16, 20, 40, False)],
 )
 @pytest.mark.parametrize("form", sorted(few.FORMS))
 def test_product(

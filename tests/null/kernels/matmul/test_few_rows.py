@@ -50,3 +50,13 @@ def test_one_row_reads_what_prompts_multiply_by(columns: int, terms: int) -> Non
 
 def test_rows_that_fill_matrix_units_go_there() -> None:
     assert fastest(product(16, 8192, 2048)).name == "MatmulMma"
+
+
+@pytest.mark.parametrize("columns, groups, blocks", [(512, 32, 1), (2048, 128, 1), (8192, 128, 4), (32000, 125, 16)])
+def test_a_work_group_for_each_unit(columns: int, groups: int, blocks: int) -> None:
+    """Which goes through several blocks of columns without a pause between."""
+    node = product(1, columns, 2048)
+    kernel = fastest(node)
+    problem = kernel.problem(node, H200)
+    launch = kernel.launch(problem, kernel.defaults(problem))[0]
+    assert (launch.grid[0] // launch.group[0], launch.args["blocks"]) == (groups, blocks)  # type: ignore[index]
