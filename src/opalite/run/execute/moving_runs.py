@@ -55,12 +55,16 @@ class MovingRuns:
         self._texts: dict[str, Any] = {}  # linked programs
 
     def run(
-        self, values: Values, feeds: Sequence[Any], targets: Mapping[int, Target] | None = None
+        self,
+        values: Values,
+        feeds: Sequence[Any],
+        targets: Mapping[int, Target] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order, and what the run did; `values` are `moving.at` of the sizes of `feeds`.
 
         targets: outputs, by number, that should stay on the device, as far as their shapes do not move: they go launch
-        by launch.
+        by launch. meanwhile: what the host may do while the device computes.
         """
         executable, moving = self._executable, self.moving
         if executable.program is not moving.program:
@@ -84,17 +88,24 @@ class MovingRuns:
             runs.set(values)
             trace = runs.queue.run(hosts, kept)
         else:
-            trace = self._run_apart(values, hosts, kept)
+            trace = self._run_apart(values, hosts, kept, meanwhile)
         trace.tier = executable.tier
         return [hosts[n] for n in sized.outputs], trace
 
-    def _run_apart(self, values: Values, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def _run_apart(
+        self,
+        values: Values,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        meanwhile: Callable[[], None] | None,
+    ) -> RunTrace:
         """A run launch by launch, or of launches that are linked."""
         executable = self._executable
         runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
+        runs.queue.meanwhile = meanwhile
         if executable.may_link and not kept and not executable.exchange.is_bound:
             linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts)
-            return linked.run(values, hosts)
+            return linked.run(values, hosts, meanwhile)
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
 
@@ -175,7 +186,7 @@ class _LinkedRuns:
         self._launches.queue.values = self._values
         return self._launches.queue
 
-    def run(self, values: Values, hosts: list[Any]) -> RunTrace:
+    def run(self, values: Values, hosts: list[Any], meanwhile: Callable[[], None] | None) -> RunTrace:
         """A run with `values`, on arrays and for arrays."""
         self._values = values
         if not self._table.write(values):
@@ -186,6 +197,7 @@ class _LinkedRuns:
             if self._phases is None:
                 self._phases = _Phases(persistent, self._moving)
             self._phases.shape(values)
+            persistent.meanwhile = meanwhile
         return strategy.run(hosts, {})
 
 

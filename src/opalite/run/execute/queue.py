@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,8 @@ class Queue:
 
     name = "queue"
     stays = False  # whether the host walks a loop of all launches, so that nothing is on the queue
+    meanwhile: Callable[[], None] | None = None
+    """What the host does in a run while the device computes."""
 
     def __init__(self, prepared: Prepared, phases: Sequence[Phase] | None = None) -> None:
         self.prepared = prepared
@@ -86,6 +88,8 @@ class Queue:
                     hosts[phase.host] = kept[phase.host]
                     continue
                 if not finished:
+                    if self.meanwhile is not None:
+                        self.meanwhile()
                     rt.finish()
                     waits += 1
                     finished = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from operator import is_ as _is
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +117,14 @@ class Growing:
         self._sizes = tuple(sizes)
         return None not in sizes
 
+    def _look_ahead(self, sizes: Sequence[int]) -> None:
+        """Have at hand what follows from the sizes of the run that goes on from `sizes` as those from the last."""
+        following = tuple(2 * now - before for now, before in zip(sizes, self._last, strict=True))
+        self._last = list(sizes)
+        if self._way.given is not None:
+            with suppress(Exception):  # it may not exist; who runs it is told then
+                self._way.given.at(following)
+
     def _fit(self, caches: Mapping[str, ReservedTensor], sizes: list[Any]) -> bool:
         """Whether the caches are what the segment takes; their sizes are added."""
         values = list(caches.values())
@@ -154,7 +164,7 @@ class Growing:
             if executable.is_released:
                 return None
             executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
-            found, trace = self._runs.run(values, arrays, kept)
+            found, trace = self._runs.run(values, arrays, kept, partial(self._look_ahead, sizes))
         if self._compiled.may_overflow and not is_finite(found):
             return None  # lengths are as before, and what it appended is written again
         trace.ran = Ran()
