@@ -1,8 +1,8 @@
 """Calls of the OpenCL loader past pyopencl, where that is worth it.
 
 clEnqueueNDRangeKernel without an event object: on an NVIDIA H200 3.4 µs this way, as from C, and 4.35 µs through
-pyopencl; on PoCL 3.0 0.7 and 0.6 µs, so CPUs stay with pyopencl. clSetKernelArg: 0.4 µs this way and 8 through
-pyopencl on PoCL 3.0; a new size sets hundreds.
+pyopencl; on PoCL 3.0 0.9 and 0.75 µs, but pyopencl wants kernel objects that take it 60 (kernel_object.py).
+clSetKernelArg: 0.4 µs this way and 8 through pyopencl on PoCL 3.0; a new size sets hundreds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyopencl as cl
@@ -70,10 +70,14 @@ def query_device(device: cl.Device, name: int, kind: Any) -> int:
     return int(value.value) if code == 0 else 0
 
 
-def find_enqueue() -> Callable[..., int] | None:
-    """The loader's clEnqueueNDRangeKernel, or None if it cannot be had."""
+@cache
+def find_enqueue(*, holds: bool = False) -> Callable[..., int] | None:
+    """The loader's clEnqueueNDRangeKernel, or None if it cannot be had. holds: it keeps the interpreter meanwhile,
+    which another thread may not give back for milliseconds; for drivers that do no more than note the launch."""
     loader = find_loader()
-    return None if loader is None else loader.clEnqueueNDRangeKernel
+    if loader is None or not holds:
+        return None if loader is None else loader.clEnqueueNDRangeKernel
+    return ctypes.PYFUNCTYPE(ctypes.c_int32)(("clEnqueueNDRangeKernel", loader))
 
 
 def find_set_arg() -> Callable[..., int] | None:
@@ -95,8 +99,16 @@ def arg_bytes(value: Any) -> tuple[int, Any]:
     return ctypes.sizeof(ctypes.c_void_p), ctypes.byref(ctypes.c_void_p(value.int_ptr))
 
 
+class KernelHandle(Protocol):
+    """A kernel object, whoever made it."""
+
+    @property
+    def int_ptr(self) -> int:
+        """The driver's own number of it."""
+
+
 def enqueue_args(
-    queue: cl.CommandQueue, kernel: cl.Kernel, grid: tuple[int, ...], group: tuple[int, ...] | None
+    queue: cl.CommandQueue, kernel: KernelHandle, grid: tuple[int, ...], group: tuple[int, ...] | None
 ) -> Any:
     """Arguments for `find_enqueue`'s function, made once. Queue and kernel must be kept alive by the caller."""
     sizes = ctypes.c_size_t * len(grid)

@@ -173,7 +173,7 @@ class Runtime:
             self.queue,
             launches,
             flush_every=self.flush_every,
-            raw=not self.info.on_host,
+            holds=self.info.on_host,
             device=self.info.name,
             counters=self.counters,
             replay=None if isinstance(found, str) else found,

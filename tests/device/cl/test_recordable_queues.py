@@ -88,7 +88,7 @@ class Chain:
     def record(self, replay: RecordableQueues) -> Recording:
         rt = self.rt
         options: dict[str, Any] = {"device": rt.info.name, "counters": rt.counters}
-        return Recording(rt.queue, self.launches, flush_every=2, raw=False, replay=replay, **options)
+        return Recording(rt.queue, self.launches, flush_every=2, holds=False, replay=replay, **options)
 
     def value(self, of: Any = None) -> float:
         """The elements' value, which is one and the same."""

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
+import opalite.cl.kernel_object
+import opalite.cl.launch
 import opalite.cl.runtime as runtime_module
 from opalite.cl.counters import Counters
 from opalite.cl.devices import devices, find_device
@@ -99,9 +100,9 @@ def test_the_queue_is_flushed_after_so_many_launches(
 ) -> None:
     buffer, done = make_buffer(rt, np.zeros(N, np.float32)), []
     launches = [rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,))] * 5
-    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", lambda *args: done.append("l"))
-    queue: Any = SimpleNamespace(flush=lambda: done.append("f"))
-    Recording(queue, launches, flush_every=every, raw=False, device="", counters=Counters()).run()
+    monkeypatch.setattr(opalite.cl.launch, "find_enqueue", lambda **_: lambda *args: done.append("l"))
+    queue: Any = SimpleNamespace(flush=lambda: done.append("f"), int_ptr=0)
+    Recording(queue, launches, flush_every=every, holds=False, device="", counters=Counters()).run()
     assert "".join(done) == want
 
 
@@ -114,15 +115,20 @@ def test_how_often_is_the_devices_affair_unless_it_is_set(rt: Runtime, monkeypat
     assert rt.flush_every == 3
 
 
-@pytest.mark.parametrize("raw", [False, True])
-def test_both_ways_to_enqueue(rt: Runtime, program: Any, raw: bool) -> None:
+@pytest.mark.parametrize("way", ["holds", "lets go", "pyopencl"])
+def test_all_ways_to_enqueue(rt: Runtime, program: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "pyopencl":  # where the loader's functions cannot be had
+        monkeypatch.setattr(opalite.cl.launch, "find_enqueue", lambda **_: None)
+        monkeypatch.setattr(opalite.cl.kernel_object, "_calls", lambda: None)
     buffer = make_buffer(rt, np.zeros(N, np.float32))
     add = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,), label="sum")
     grouped = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (104,), (8,))
     wrong = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,), (2,), label="wrong")
 
     def record(launches: list[Any]) -> Recording:
-        return Recording(rt.queue, launches, flush_every=3, raw=raw, device=rt.info.name, counters=rt.counters)
+        return Recording(
+            rt.queue, launches, flush_every=3, holds=way == "holds", device=rt.info.name, counters=rt.counters
+        )
 
     record([add, grouped] * 4).run()
     assert np.all(read(rt, buffer) == 8)
