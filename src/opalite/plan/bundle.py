@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..ir.stored import StoredArray
 from .codec import Encoder, decode
 from .lazy import LazyList
 from .needs import Needs
+from .picked import picked_slots
 from .program import Program
 from .sums import byte_sum
 from .template import Template
@@ -231,6 +232,7 @@ def save_bundle(
                 "sizes": v.needs.sizes,
                 "byte_dots": v.needs.byte_dots,
                 "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
+                "picked": sorted(stored.weight_keys[slot] for slot in picked_slots(stored)),
                 "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
             }
         )
@@ -293,7 +295,7 @@ class _Reader:
         shapes = {name: tuple(shape) for name, shape in raw["shapes"].items()}
         return Variant(
             DeviceInfo.from_json(raw["device"]),
-            lambda: self._program(n, raw["arrays"]),
+            lambda: self._program(n, raw["arrays"], frozenset(raw.get("picked", ()))),
             needs=Needs(
                 shapes,
                 [(w, h) for w, h in raw["images"]],
@@ -304,12 +306,12 @@ class _Reader:
             fingerprint=raw["fingerprint"],
         )
 
-    def _program(self, n: int, kinds: Sequence[Any]) -> Program | Template:
+    def _program(self, n: int, kinds: Sequence[Any], picked: Collection[str]) -> Program | Template:
         keys: dict[int, str] = {}
         arrays: list[Any] = []
         try:
             for dtype, shape, key in kinds:
-                array = self._array(key, _dtype(dtype), tuple(shape))
+                array = self._array(key, _dtype(dtype), tuple(shape), key in picked)
                 keys[id(array)] = key
                 arrays.append(array)
             content: Program | Template = decode(self._json(f"program {n}"), arrays)
@@ -328,11 +330,11 @@ class _Reader:
             raise _damaged(self._where)
         return json.loads(text)
 
-    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | StoredArray:
+    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | StoredArray:
         if self._apart is None or self._file.has(key):
             return self._checked(key).view(dtype).reshape(shape)
         try:
-            return self._apart.find(key, dtype, shape, self._about["sums"][key])
+            return self._apart.find(key, dtype, shape, self._about["sums"][key], picked=picked)
         except BundleError as e:
             raise BundleError(f"'{self._where}' is not whole: {e}") from e
 

@@ -147,6 +147,11 @@ class _Instances:
             self._parts.append(_Kept(terms, make))
         return found
 
+    def _open_arg(self, arg: Any) -> int:
+        """The part that is an argument with terms; many launches have the same."""
+        found = self._part_numbers.get(arg)
+        return self._part(arg, self._terms(arg), self._made(arg)) if found is None else found
+
     def _step(self, step: Any) -> Callable[[Values], Any]:
         """values, with those of parts behind those of terms -> `step` with numbers for its terms."""
         if not isinstance(step, LaunchStep):
@@ -157,7 +162,7 @@ class _Instances:
             sized = replace(step, grid=grid, group=group)
             return lambda values: sized
         args = list(step.args)
-        open_args = [(i, self._part(a, t, self._made(a))) for i, a in enumerate(args) if (t := self._terms(a))]
+        open_args = [(i, self._open_arg(a)) for i, a in enumerate(args) if texts_in(a)]
         shape = self._shape_part(step)
         given = {f.name: getattr(step, f.name) for f in fields(step)}
         costs = [(name, self._number(x.text)) for name, x in given.items() if isinstance(x, Term)]
@@ -181,6 +186,9 @@ class _Instances:
 
     def _shape_part(self, step: LaunchStep) -> int:
         """The part that is a launch's grid and work-group."""
+        known = self._part_numbers.get((step.grid, step.group))
+        if known is not None:
+            return known
         grid = self._made(step.grid) if texts_in(step.grid) else None
         group = self._made(step.group) if texts_in(step.group) else None
 

@@ -126,7 +126,8 @@ def _collect(x: Any, found: list[str]) -> None:
         found.append(x.text)
     elif kind is tuple or kind is list:
         for item in x:
-            _collect(item, found)
+            if type(item) not in _PLAIN:
+                _collect(item, found)
     elif kind is dict:
         for item in x.values():
             _collect(item, found)
@@ -135,9 +136,12 @@ def _collect(x: Any, found: list[str]) -> None:
         if names is None:
             names = _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
         for name in names:
-            _collect(getattr(x, name), found)
+            item = getattr(x, name)
+            if type(item) not in _PLAIN:
+                _collect(item, found)
 
 
+_PLAIN = frozenset((int, str, float, bool, bytes, type(None)))  # most of what is met
 _FIELDS: dict[type, tuple[str, ...]] = {}  # that `mapped` looks into, by class
 
 

@@ -1,12 +1,15 @@
 """Large constants of plans in files of their own, by content: plans of one model hold most of them together.
 
 A decoder's plan for prompts and that for the tokens after them have the same weights, as have plans for other sizes of
-inputs. A file is read when its array is wanted on the device, and not where the device has it already. Nothing is
-mapped, as in tensor_file.py; whether the contents are what was written, the reader checks by their sum.
+inputs. A file is read when its array is wanted on the device, and not where the device has it already; whether the
+contents are what was written, the reader checks by their sum. Large tables of which runs pick rows, such as a decoder's
+embedding, are mapped: nobody writes into these files, which are made under another name and renamed, and memory for
+all rows takes longer to get than the rest of a start.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import secrets
@@ -24,6 +27,8 @@ Array = np.ndarray[Any, Any]
 
 APART = LARGE
 """Bytes from which an array gets a file: opening one takes as long as reading a quarter of that."""
+MAPPED = 8 << 20
+"""Bytes from which a table of which rows are picked is mapped."""
 SUFFIX = ".weight"
 _SLICE = 1 << 20  # bytes that are read, and summed up, at a time
 _KEY = re.compile(r"[0-9a-f]{16,128}")
@@ -54,14 +59,18 @@ class WeightFiles:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
-    def find(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str) -> StoredArray:
+    def find(
+        self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str, *, picked: bool = False
+    ) -> StoredArray:
         """The array of that name, read when it is asked for: BundleError then, unless it is what was written.
 
-        BundleError now if there is no such file of its size.
+        picked: runs read some of its rows. BundleError now if there is no such file of its size.
         """
         path = self._path(key)
-        made = StoredArray(dtype, shape, lambda: _read(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
+        made = StoredArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
         nbytes = made.nbytes
+        # A system that locks mapped files would keep the cache from removing them.
+        load = _map if picked and nbytes >= MAPPED and os.name == "posix" else _read
         try:
             size = path.stat().st_size
         except OSError as e:
@@ -91,7 +100,28 @@ def _read(path: Path, nbytes: int, checksum: str) -> Array:
     except OSError as e:
         raise BundleError(f"'{path}' cannot be read: {e.strerror or e}") from e
     if done < nbytes or known.text != checksum:
-        with suppress(OSError):  # the next process makes the plan again
-            path.unlink(missing_ok=True)
-        raise BundleError(f"'{path}' is damaged")
+        raise _damaged(path)
     return found
+
+
+def _map(path: Path, nbytes: int, checksum: str) -> Array:
+    try:
+        with path.open("rb", buffering=0) as file:
+            held = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_COPY)
+    except OSError as e:
+        raise BundleError(f"'{path}' cannot be read: {e.strerror or e}") from e
+    except ValueError as e:  # it has become shorter
+        raise _damaged(path) from e
+    found = np.frombuffer(held, np.uint8)
+    known = ByteSum(nbytes)
+    known.add(found)
+    if known.text != checksum:
+        raise _damaged(path)
+    return found
+
+
+def _damaged(path: Path) -> BundleError:
+    """The fault of a file, which is removed: the next process makes the plan again."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+    return BundleError(f"'{path}' is damaged")

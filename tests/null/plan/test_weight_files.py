@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from opalite.errors import BundleError
 from opalite.ir.content import content_key
+from opalite.plan import weight_files
 from opalite.plan.sums import byte_sum
 from opalite.plan.weight_files import WeightFiles
 
@@ -26,8 +28,28 @@ def test_an_array_comes_back(tmp_path: Path) -> None:
     assert found.read().ctypes.data % 512 == 0
 
 
+@pytest.mark.skipif(os.name != "posix", reason="mapped files cannot be removed")
+def test_a_table_whose_rows_are_picked_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.arange(100_000, dtype=np.float32).reshape(100, 1000)
+    key, files = content_key(array), WeightFiles(tmp_path)
+    files.keep(key, array)
+    monkeypatch.setattr(weight_files, "MAPPED", array.nbytes)
+    monkeypatch.setattr(weight_files, "_read", lambda *args: pytest.fail("it is read"))
+    found = files.find(key, array.dtype, array.shape, byte_sum(array), picked=True).read()
+    assert found.ctypes.data % 512 == 0
+    (path,) = files.folder.iterdir()
+    path.unlink()
+    np.testing.assert_array_equal(found, array)
+    files.keep(key, array)
+    other = files.find(key, array.dtype, array.shape, byte_sum(array))
+    with pytest.raises(pytest.fail.Exception):
+        other.read()
+
+
+@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("harm", ["cut", "changed", "gone", "named"])
-def test_damage_is_an_error(tmp_path: Path, harm: str) -> None:
+def test_damage_is_an_error(tmp_path: Path, harm: str, mapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_files, "MAPPED", 0)
     array = np.arange(1000, dtype=np.int32)
     key, files = content_key(array), WeightFiles(tmp_path)
     files.keep(key, array)
@@ -43,6 +65,6 @@ def test_damage_is_an_error(tmp_path: Path, harm: str) -> None:
     else:
         key = "../" + key
     with pytest.raises(BundleError):
-        files.find(key, array.dtype, array.shape, byte_sum(array)).read()
+        files.find(key, array.dtype, array.shape, byte_sum(array), picked=mapped).read()
     if harm == "changed":
         assert not path.exists(), "it would be found again"
