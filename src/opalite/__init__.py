@@ -304,9 +304,12 @@ def __getattr__(name: str) -> Any:
     if name in ("__version__", "version"):
         value: Any = _version()
     elif name in _LATER:
+        from .cl.beside_runs import planning
+
         module, attribute = _LATER[name]
         try:
-            value = getattr(import_module(module, __name__), attribute)
+            with planning():  # thousands of objects, none of which is garbage
+                value = getattr(import_module(module, __name__), attribute)
         except ImportError as e:
             from .cl.advice import loader_advice
 

@@ -6,7 +6,6 @@ it. A plain unary function is its row here and its ONNX name in the importer; te
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,6 +85,8 @@ def find_function(name: str, arguments: int | None = None) -> Function:
     try:
         row = FUNCTIONS[name]
     except KeyError:
+        import difflib
+
         close = difflib.get_close_matches(name, FUNCTIONS, 3)
         meant = f"; is it {' or '.join(close)}?" if close else ""
         raise ValueError(f"unknown function {name!r}{meant}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -31,6 +30,8 @@ def check_names(who: str, known: Collection[str], required: Iterable[str], given
     missing = [name for name in required if name not in given]
     hint = ""
     if unknown:
+        import difflib
+
         close = difflib.get_close_matches(str(unknown[0]), known, 1)
         hint = f"'{who}' has no input '{unknown[0]}'; " + (
             f"did you mean '{close[0]}'?" if close else f"its inputs are {_listed(known)}"

@@ -14,7 +14,6 @@ from ...errors import DeviceMemoryError
 from ...ir.byte_rows import refuse_row
 from ..model.appending import AppendingRuns
 from ..model.bundle_model import BundleModel
-from ..precision.auto_model import AutoModel
 from .state_pairs import Pair
 
 if TYPE_CHECKING:
@@ -180,9 +179,7 @@ def _has_rows(array: Array, axis: int) -> bool:
 
 def appending_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
     """The session's model, of precision 'auto' what was chosen so far; None where it runs on no caches in place."""
-    model = session._model
-    if isinstance(model, AutoModel):
-        model = model.settled()
+    model = session._model if session._auto is None else session._auto.settled()
     return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
 
 

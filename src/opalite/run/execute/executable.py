@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from ...pocl.loop.step_rows import StepRows
 from .draws import Draws, draws
 from .exchange import Exchange, Target
 from .host_steps import HostRunner, HostSteps
-from .linked import Linked, LinkError, find_places
 from .loop import Loop
 from .loop_builder import Joined, LoopBuilder
 from .number_table import NumberTable
@@ -52,6 +51,9 @@ from .slot_memory import Placed, SlotMemory
 from .strategy import Strategy
 from .trace import RunTrace
 from .trips import TripPlan, Trips
+
+if TYPE_CHECKING:
+    from .linked import Linked
 
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
@@ -290,6 +292,8 @@ class Executable:
 
     def _link(self, sized: Sized) -> Linked:
         """The launches of a size linked; called by a thread beside runs."""
+        from .linked import Linked, LinkError, find_places  # PTX, which most devices have none of
+
         if self._linked == _MOST_LINKED:
             raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
         self._linked += 1
@@ -301,6 +305,8 @@ class Executable:
 
         texts: linked programs by their text, made for this program where caches lay elsewhere; gets new ones.
         """
+        from .linked import Linked, find_places
+
         places = find_places(sized.program, sized.placed)
         return Linked(self.rt, sized.program, self.launches, self._built, places, table, texts)
 

@@ -9,7 +9,6 @@ import numpy as np
 from ...cl.runtime import Runtime
 from ...plan.moving import Moving, Values
 from ...plan.program import LaunchStep
-from ...ptx import steps
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
@@ -22,6 +21,8 @@ class NumberTable:
     """
 
     def __init__(self, rt: Runtime, moving: Moving) -> None:
+        from ...ptx import steps  # a start without linked kernels does without
+
         self._rt = rt
         self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in moving.scalars))
         places = {kind: i * _CELL for i, kind in enumerate(self._kinds)}

@@ -10,8 +10,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import Any, Protocol
+
+import numpy as np
 
 from ... import knobs
 from ...cl.beside_runs import planning
@@ -145,7 +146,7 @@ class PersistentRuns:
             return ""
         kernels = self._kernels.kernels
         into = "one kernel" if kernels == 1 else f"{kernels} kernels"
-        plain_s, linked_s = map(median, self._times)
+        plain_s, linked_s = (float(np.median(t)) for t in self._times)
         return (
             f"{self._kernels.steps} linked into {into} whose groups stay for all steps "
             f"(a run takes {linked_s * 1e3:.3f} ms, {plain_s * 1e3:.3f} launch by launch)"
@@ -166,8 +167,9 @@ class PersistentRuns:
         if self._runs < WORTH_RUNS:
             return False
         launches = self._prepared.launch_count
-        if self._before and median(self._before) > LONG_S * launches:
-            self.why = f"{launches} launches take {median(self._before) * 1e3:.3f} ms, which linking would not shorten"
+        if self._before and np.median(self._before) > LONG_S * launches:
+            taken = np.median(self._before) * 1e3
+            self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
             return False
         if self._thread is None:
             self._prepared.exchange.hold()
@@ -200,7 +202,7 @@ class PersistentRuns:
         if self._persistent.failure:
             self._give_up(self._persistent.failure)
         elif min(map(len, self._times)) >= PAIRS:
-            plain_s, linked_s = map(median, self._times)
+            plain_s, linked_s = (float(np.median(t)) for t in self._times)
             if linked_s <= GAIN * plain_s:
                 self._is_chosen = True
             else:

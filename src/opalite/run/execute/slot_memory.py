@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -20,8 +19,8 @@ from ...ir.dtype import DType
 from ...plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
-EXACT = Fraction(1)
-SPARE = Fraction(5, 4)
+EXACT = 1.0
+SPARE = 1.25
 """What a layout has for what a program needs: of the first one, and of those after it."""
 WASTE = 4  # times what a program needs is too much,
 LEAST_WASTE = 16 << 20  # from so many bytes on,
@@ -133,7 +132,7 @@ class SlotMemory:
 class Layout:
     """Memory for the slots of the programs of one plan, up to some size, constants apart."""
 
-    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], spare: Fraction = EXACT) -> None:
+    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], spare: float = EXACT) -> None:
         """For `program`, everything `spare` times as large. DeviceMemoryError if there is no room."""
         self.constants = constants
         self._spare = spare
@@ -267,7 +266,7 @@ def _is_pooled(slot: Slot) -> bool:
     return slot.storage is Storage.DYNAMIC and slot.image is None
 
 
-def _widened(offset: int, nbytes: int, alignment: int, spare: Fraction) -> tuple[int, int]:
+def _widened(offset: int, nbytes: int, alignment: int, spare: float) -> tuple[int, int]:
     """A region in an arena where everything is `spare` times as large: what did not overlap still does not."""
     if spare == EXACT:
         return offset, nbytes

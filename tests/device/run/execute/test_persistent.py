@@ -26,6 +26,7 @@ from ....helpers.small_models import classifier, noise
 
 X = {"x": noise(1, 3, 8, 8)}
 OTHER = {"x": noise(1, 3, 8, 8, seed=5)}
+REAL = linked.Linked
 ENOUGH = 1 + 2 * persistent.PAIRS
 
 
@@ -116,7 +117,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setattr(persistent, "GAIN", 1e9)
     monkeypatch.setattr(persistent, "LONG_S", 1e9)
     own = type("OfThisTest", (Double,), {"made": []})
-    monkeypatch.setattr(executable, "Linked", own)
+    monkeypatch.setattr(linked, "Linked", own)
     enqueue = persistent.Persistent._enqueue
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:
@@ -345,7 +346,7 @@ def test_where_programs_are_no_ptx(
 ) -> None:
     if rt.info.family == "nvidia":
         pytest.skip("they are PTX here")
-    monkeypatch.setattr(executable, "Linked", linked.Linked)
+    monkeypatch.setattr(linked, "Linked", REAL)
     session = open_session()
     settled(session)
     assert session.last_trace.strategy == "queue"
