@@ -2,13 +2,15 @@
 
     python -m benchmarks.decoding                         # a Llama-like decoder of 110 M in float32 and in 4 bits
     python -m benchmarks.decoding --bits 4 --cache grouped --steps 256 --json decoding.json
+    python -m benchmarks.decoding --steps 256 --llama-cpp --prefill 128    # and llama.cpp (benchmarks/llama_cpp.py)
 
-Both engines decode the same tokens from an empty cache on, in processes of their own on the same cores, in turns of 16
-steps, the other one stopped meanwhile (SIGSTOP); the first two steps of a turn do not count, and neither do those
-before Opalite's launches are joined. onnxruntime's outputs are fed back as arrays. `own` is what a step takes besides
-its launches, transfers included. `GB/s` are the bytes of all weights but the embedding's, and of the cache, by the time
-of a token; `share` is that of the bandwidth that a large copy was measured to have. The counters are those of all
-counted steps; programs, kernels and memory are taken only where more is reserved.
+All engines decode the same tokens from an empty cache on, in processes of their own on the same cores, in turns of 16
+steps, the others stopped meanwhile (SIGSTOP); the first two steps of a turn do not count, and neither do those before
+Opalite's launches are joined. onnxruntime's outputs are fed back as arrays. llama.cpp has the same weights, in 4 and 8
+bits by blocks of its own (Q4_0, Q8_0). `prefill` is a prompt in an empty cache, with logits for all of it. `own` is
+what a step takes besides its launches, transfers included. `GB/s` are the bytes of all weights but the embedding's, and
+of the cache, by the time of a token; `share` is that of the bandwidth that a large copy was measured to have. The
+counters are those of all counted steps; programs, kernels and memory are taken only where more is reserved.
 """
 
 from __future__ import annotations
@@ -31,13 +33,16 @@ from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, past_names, sa
 
 TURN, WARM = 16, 2
 SHAPES = {"llama_110m": LLAMA_110M, "qwen2_0.5b": QWEN2_0_5B}
-ENGINES = ("opalite", "onnxruntime")
+KINDS = {0: "F32", 4: "Q4_0", 8: "Q8_0"}
+"""What llama.cpp calls weights of so many bits."""
+Prompt = tuple[int, ...]
+"""Asked of an engine: to read these tokens, from an empty cache on."""
 
 
-def feeds_of(cache: str, token: int, past: int) -> dict[str, Any]:
-    """Inputs besides the caches for one token."""
-    feeds = {"input_ids": np.array([[token]]), "attention_mask": np.ones((1, past + 1), np.int64)}
-    return feeds if cache == "grouped" else {**feeds, "position_ids": np.array([[past]])}
+def feeds_of(cache: str, tokens: Prompt, past: int) -> dict[str, Any]:
+    """Inputs besides the caches for some tokens."""
+    feeds = {"input_ids": np.array([tokens]), "attention_mask": np.ones((1, past + len(tokens)), np.int64)}
+    return feeds if cache == "grouped" else {**feeds, "position_ids": np.arange(past, past + len(tokens))[None]}
 
 
 def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: int) -> None:
@@ -51,30 +56,39 @@ def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: 
     counters, own = session.runtime.counters, []
     start = counters.snapshot()
     plans = 0
+    told: dict[str, Any] = {}
     token = 1
-    for asked in iter(pipe.recv, None):
-        if asked == "settle":
-            session.settle()
-            start, plans, own = counters.snapshot(), session.stats().plans_made, []
-            pipe.send(None)
-            continue
-        feeds = feeds_of(cache, token, len(state))
-        started = time.perf_counter()
-        logits = state.run(feeds)[0]
-        spent = time.perf_counter() - started
-        own.append(1e3 * (spent - session.last_timing.compute_s))
-        token = int(logits[0, -1].argmax())
-        pipe.send((1e3 * spent, token))
-    spent_on = counters.snapshot() - start
-    pipe.send(
-        {
+
+    def figures() -> dict[str, Any]:
+        """Those of the steps so far."""
+        spent_on = counters.snapshot() - start
+        return {
             "own_ms": statistics.median(own),
             "plans": session.stats().plans_made - plans,
             "programs": spent_on.programs_built + spent_on.programs_loaded,
             "memory": spent_on.memory_objects,
             "copies": state.copies,
         }
-    )
+
+    for asked in iter(pipe.recv, None):
+        if asked == "settle":
+            session.settle()
+            start, plans, own = counters.snapshot(), session.stats().plans_made, []
+            pipe.send(None)
+            continue
+        if asked != "step":
+            told = told or figures()
+            state.reset()
+        feeds = feeds_of(cache, (token,) if asked == "step" else asked, len(state))
+        started = time.perf_counter()
+        logits = state.run(feeds)[0]
+        spent = time.perf_counter() - started
+        found = int(logits[0, -1].argmax())
+        if asked == "step":
+            own.append(1e3 * (spent - session.last_timing.compute_s))
+            token = found
+        pipe.send((1e3 * spent, found))
+    pipe.send(told or figures())
 
 
 def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape: Shape) -> None:
@@ -92,7 +106,10 @@ def run_onnxruntime(pipe: Connection, path: str, cache: str, threads: int, shape
         if asked == "settle":
             pipe.send(None)
             continue
-        feeds = {**feeds_of(cache, token, past[names[0]].shape[2]), **past}
+        if asked != "step":
+            past = {n: a[:, :, :0] for n, a in past.items()}
+        tokens = (token,) if asked == "step" else asked
+        feeds = {**feeds_of(cache, tokens, past[names[0]].shape[2]), **past}
         started = time.perf_counter()
         logits, *caches = session.run(None, feeds)
         spent = time.perf_counter() - started
@@ -111,6 +128,7 @@ class Engine:
         self.process.start()
         self.bandwidth = self.pipe.recv()
         self.times: list[float] = []
+        self.prefills: list[float] = []
         self.tokens: list[int] = []
         self._signal(signal.SIGSTOP)
 
@@ -132,6 +150,16 @@ class Engine:
             self.pipe.recv()
         self._signal(signal.SIGSTOP)
 
+    def prefill(self, prompt: Prompt, rounds: int) -> None:
+        """Read a prompt several times, of which the first does not count."""
+        self._signal(signal.SIGCONT)
+        for i in range(rounds + 1):
+            self.pipe.send(prompt)
+            spent, _ = self.pipe.recv()
+            if i:
+                self.prefills.append(spent)
+        self._signal(signal.SIGSTOP)
+
     def end(self) -> dict[str, Any]:
         """Figures of all steps."""
         self._signal(signal.SIGCONT)
@@ -141,41 +169,52 @@ class Engine:
         return found
 
 
-def measure(name: str, bits: int, cache: str, steps: int, threads: int, reserve: int, folder: Path) -> dict[str, Any]:
+def measure(given: argparse.Namespace, bits: int, folder: Path) -> dict[str, Any]:
     """One model: figures by name."""
-    shape = SHAPES[name]
+    shape, steps, cache = SHAPES[given.model], given.steps, given.cache
     path = str(save(decoder(shape, bits=bits, cache=cache), folder / "model.onnx"))
+    weights = sum(f.stat().st_size for f in folder.iterdir())
     engines = {
-        "opalite": Engine(run_opalite, path, cache, threads, reserve),
-        "onnxruntime": Engine(run_onnxruntime, path, cache, threads, shape),
+        "opalite": Engine(run_opalite, path, cache, given.threads, given.reserve),
+        "onnxruntime": Engine(run_onnxruntime, path, cache, given.threads, shape),
     }
+    if given.llama_cpp:
+        from .llama_cpp import run_llama_cpp
+        from .models.llama_gguf import save_gguf
+
+        file = save_gguf(shape, folder / "model.gguf", KINDS[bits])
+        engines["llama_cpp"] = Engine(run_llama_cpp, str(file), given.threads, shape.words)
     for count in (2 * TURN, TURN):  # until launches are joined, and once more as joined
         for engine in engines.values():
             engine.turn(count, counts=False)
     done = 3 * TURN
     while done < steps:
-        for each in ENGINES if done // TURN % 2 else ENGINES[::-1]:
+        for each in list(engines)[:: 1 if done // TURN % 2 else -1]:
             engines[each].turn(min(TURN, steps - done), counts=True)
         done += TURN
-    own, other = (engines[e] for e in ENGINES)
-    figures = own.end()
-    other.end()
-    weights = sum(f.stat().st_size for f in folder.iterdir())
+    own, other = engines["opalite"], engines["onnxruntime"]
+    median = {name: statistics.median(e.times) for name, e in engines.items()}
+    prefills: dict[str, float] = {}
+    if given.prefill:
+        for i in range(6):
+            for each in list(engines)[:: 1 if i % 2 else -1]:
+                engines[each].prefill(tuple(range(1, given.prefill + 1)), 3)
+        prefills = {f"{name}_prefill_ms": statistics.median(e.prefills) for name, e in engines.items()}
+    ends = {name: e.end() for name, e in engines.items()}
     weights -= 0 if shape.tied else shape.words * shape.width * 4
     kept = 2 * 4 * shape.layers * shape.kv_heads * shape.head * steps / 2
-    median = statistics.median(own.times)
-    speed = (weights + kept) / (1e6 * median)
+    speed = (weights + kept) / (1e6 * median["opalite"])
     return {
-        "model": f"{name}, {bits or 32} bits, {cache}",
+        "model": f"{given.model}, {bits or 32} bits, {cache}",
         "tokens": steps,
         "same_tokens": own.tokens == other.tokens,
-        "opalite_ms": median,
-        "onnxruntime_ms": statistics.median(other.times),
-        "ratio": median / statistics.median(other.times),
-        "worst_over_median": max(own.times) / median,
+        **{f"{name}_ms": ms for name, ms in median.items()},
+        "ratio": median["opalite"] / median["onnxruntime"],
+        "worst_over_median": max(own.times) / median["opalite"],
         "gb_s": speed,
         "share": speed / (own.bandwidth / 1e9),
-        **figures,
+        **ends["opalite"],
+        **prefills,
     }
 
 
@@ -188,13 +227,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reserve", type=int, default=256)
+    parser.add_argument("--llama-cpp", action="store_true", help="beside llama.cpp, which needs llama_cpp and gguf")
+    parser.add_argument("--prefill", type=int, default=0, help="tokens of a prompt that is read, too; 0 for none")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(given.threads))
     rows = []
     for bits in given.bits:
         with tempfile.TemporaryDirectory() as folder:
-            row = measure(given.model, bits, given.cache, given.steps, given.threads, given.reserve, Path(folder))
+            row = measure(given, bits, Path(folder))
         rows.append(row)
         print("  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
     if given.json:

@@ -65,6 +65,7 @@ OF_NO_FOLDER = {
     "null": {
         "test_architecture.py",
         "test_bench_decoders.py",
+        "test_bench_llama_gguf.py",
         "test_bench_models.py",
         "test_build_cache.py",
         "test_deploy.py",
