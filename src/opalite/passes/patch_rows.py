@@ -9,6 +9,7 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
+from ..ir.symbols import hint_of
 from ..ir.types import TensorType
 from ..ops.conv import Conv
 from ..ops.elementwise import Elementwise
@@ -18,10 +19,11 @@ from .channels_last import is_patches
 from .fold_affine import constant_like
 from .rewrite import Rule, Sweep, joined_origin
 
+_FEWEST = 512  # patches from which on it was measured to pay; a convolution of fewer is a small part of a network
 _NARROWEST = 8  # pixels of a patch beside each other that are worth moving as one: 16 bytes of halves
 
 
-def patch_rows(device: DeviceInfo | None) -> Rule:
+def patch_rows(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
     """Rule for GPUs, whose products are faster than convolutions of few channels; not where pictures lie in images.
 
     A convolution whose windows lie side by side, and which a Transpose turns to channels last, alone or behind a
@@ -43,6 +45,9 @@ def patch_rows(device: DeviceInfo | None) -> Rule:
             return None
         if conv.input(1).shape[3] < _NARROWEST:
             return f"patches are {conv.input(1).shape[3]} pixels wide, which is little to move as one"
+        count = hint_of(conv.y.shape[0] * math.prod(conv.y.shape[2:]))
+        if count < fewest:
+            return f"{count} patches are few"
         return Patch.replacing(node, *_product(conv, node), also=[conv, *between])
 
     return rule

@@ -10,9 +10,9 @@ from opalite.passes.patch_rows import patch_rows
 
 from .texts import GPU, Case, check
 
-ROWS = patch_rows(GPU)
-IMAGES = patch_rows(replace(GPU, image_support=True, family="adreno"))
-CPU = patch_rows(replace(GPU, kind="cpu"))
+ROWS, MANY_ROWS = (patch_rows(GPU, fewest) for fewest in (8, 9))
+IMAGES = patch_rows(replace(GPU, image_support=True, family="adreno"), 1)
+CPU = patch_rows(replace(GPU, kind="cpu"), 1)
 
 _TURNED = """
         graph g(%x: f32[2,3,4,16]) {
@@ -26,6 +26,7 @@ _TURNED = """
 """
 
 CASES = (
+    Case("patch_rows", "few patches are left to a convolution", MANY_ROWS, _TURNED),
     Case(
         "patch_rows",
         "of a vision transformer: all pixels are one axis",
