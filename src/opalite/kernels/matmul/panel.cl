@@ -26,6 +26,7 @@
 #define WIDTH (NV * PACK)
 #define GROUP 8
 #define CHUNK_BYTES 16384
+#define FAR_BYTES (1 << 20)
 #if TRANS_A
 #define A_AT(i, k) LOAD(a_row[i], (size_t)(k) * lda)
 #else
@@ -49,6 +50,9 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
     const int chunks = max(1, (int)(((size_t)K * (WIDTH * sizeof(REAL)) + CHUNK_BYTES / 2) / CHUNK_BYTES));
     const int chunk = ((K + chunks - 1) / chunks + KS - 1) / KS * KS;
     global const REAL *next = b + (size_t)K * WIDTH;
+    // Rows that the second-level cache does not hold come in pieces of a chunk, each from another page, which processors
+    // do not foresee: each tile asks for those of the next.
+    const bool is_far = (size_t)M * K * sizeof(REAL) > FAR_BYTES;
     ACCV kept[GROUP][MR * NV];
     for (int m0 = first; m0 < end; m0 += GROUP * MR) {
         const int m1 = min(end, m0 + GROUP * MR);
@@ -76,6 +80,16 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
                     #pragma unroll
                     for (int i = 0; i < MR * NV; ++i) sum[0][i / NV][i % NV] = tile[i];
                 }
+#if !TRANS_A
+                if (is_far) {
+                    const int next_m = m + MR < m1 ? m + MR : m0, next_k = m + MR < m1 ? k0 : k1;
+                    #pragma unroll 1
+                    for (int i = 0; i < MR; ++i)
+                        #pragma unroll 1
+                        for (int c = 0; c < chunk; c += 64 / (int)sizeof(REAL))
+                            PREFETCH(a + (size_t)min(next_m + i, end - 1) * lda + next_k + c);
+                }
+#endif
                 global const REAL *b_row = b + (size_t)k0 * step;
                 int k = k0;
                 #pragma unroll 1
