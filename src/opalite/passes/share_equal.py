@@ -3,7 +3,7 @@ quantises the input that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,28 +12,30 @@ from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ops.append import Append
 from ..ops.host import HostOp
+from ..ops.movement import Pad, Reshape, Slice, Transpose
 from .rewrite import Rule, Sweep, joined_origin
 
 _SMALL = 64  # elements of constants that are compared; larger ones are equal where they are one
+_FOLDED = Pad | Reshape | Slice | Transpose
+_Classes = Mapping[Node, Sequence[Node]]
 
 
 def share_equal() -> Rule:
     """Rule that lets nodes of equal operators on equal inputs be one.
 
     What the host computes and what writes into memory that is there stays apart, and so do outputs of the graph, which
-    have names of their own.
+    have names of their own, and movements that whoever reads them may take in: with several readers none does.
     """
-    sweeps: WeakKeyDictionary[Sweep, dict[Hashable, list[Node]]] = WeakKeyDictionary()
+    sweeps: WeakKeyDictionary[Sweep, _Classes] = WeakKeyDictionary()
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        groups = sweeps.get(sweep)
-        if groups is None:
-            groups = sweeps[sweep] = _groups(sweep.graph.nodes)
-        alike = groups.get(_key(node), ())
-        if len(alike) < 2 or isinstance(node.op, Append | HostOp):
+        classes = sweeps.get(sweep)
+        if classes is None:
+            classes = sweeps[sweep] = _classes(sweep.graph.nodes)
+        alike = classes.get(node, ())
+        if isinstance(node.op, _FOLDED) or len(alike) < 2:
             return None
-        own = repr(node.op)
-        others = [n for n in alike if n is not node and _is_equal(n, node, own) and sweep.exposed.isdisjoint(n.outputs)]
+        others = [n for n in alike if n is not node and sweep.exposed.isdisjoint(n.outputs)]
         if not others:
             return None
         made = node.with_(origin=joined_origin(node, *others))
@@ -43,27 +45,32 @@ def share_equal() -> Rule:
     return rule
 
 
-def _groups(nodes: Sequence[Node]) -> dict[Hashable, list[Node]]:
-    found: dict[Hashable, list[Node]] = {}
+def _classes(nodes: Sequence[Node]) -> _Classes:
+    """All nodes that compute what a node does, itself included; none for those that stay apart.
+
+    By numbers of values, in order of execution: equal operators on values of equal numbers give such.
+    """
+    numbers: dict[Hashable, Hashable] = {}
+    known: dict[Hashable, list[tuple[Node, list[Node]]]] = {}
+    found: dict[Node, list[Node]] = {}
     for node in nodes:
-        found.setdefault(_key(node), []).append(node)
+        if isinstance(node.op, Append | HostOp) or node.epilogue is not None:
+            continue
+        key = type(node.op), node.precision, len(node.outputs), tuple(_number(v, numbers) for v in node.inputs)
+        candidates = known.setdefault(key, [])
+        # Numbers that compare equal, as 0.0 and -0.0 do, may be written differently.
+        alike = next((c for n, c in candidates if n.op == node.op and repr(n.op) == repr(node.op)), None)
+        if alike is None:
+            alike = []
+            candidates.append((node, alike))
+        alike.append(node)
+        found[node] = alike
+        numbers |= dict(zip(node.outputs, alike[0].outputs, strict=True))
     return found
 
 
-def _key(node: Node) -> Hashable:
-    """What equal nodes have in common and is soon found: the kind of operator, and the inputs."""
-    return type(node.op), tuple(map(_input_key, node.inputs))
-
-
-def _input_key(v: Value | None) -> Hashable:
+def _number(v: Value | None, numbers: Mapping[Hashable, Hashable]) -> Hashable:
     held = None if v is None or v.levels is not None else v.held
-    if v is None or not isinstance(held, np.ndarray) or held.size > _SMALL:
-        return v
-    return v.dtype, held.shape, held.tobytes()
-
-
-def _is_equal(a: Node, b: Node, text: str) -> bool:
-    """text: b's operator. Numbers that compare equal, as 0.0 and -0.0 do, may be written differently."""
-    if len(a.outputs) != len(b.outputs) or a.precision is not b.precision or a.epilogue is not None:
-        return False
-    return b.epilogue is None and a.op == b.op and repr(a.op) == text
+    if isinstance(held, np.ndarray) and held.size <= _SMALL and v is not None:
+        return v.dtype, held.shape, held.tobytes()
+    return numbers.get(v, v)

@@ -60,6 +60,35 @@ CASES = (
     ),
     Case(
         "share_equal",
+        "movements stay each reader's own, and what is computed behind equal ones is one",
+        share_equal(),
+        """
+        graph g(%x: f32[4,6]) {
+            %a = Transpose(%x) {perm=[1, 0]}
+            %b = Transpose(%x) {perm=[1, 0]}
+            %c = Transpose(%x) {perm=[1, 0]}
+            %p = Reduce(%a) {axes=[1], keepdims=true, kind="max"}
+            %q = Reduce(%b) {axes=[1], keepdims=true, kind="max"}
+            %r = Elementwise(%c, %p) {expr="sub($0, $1)"}
+            %s = Elementwise(%x) {expr="tanh($0)"}
+            %t = Elementwise(%q) {expr="tanh($0)"}
+            return %r, %s, %t
+        }
+        """,
+        """
+        graph g(%x: f32[4,6]) {
+            %a = Transpose(%x) {perm=[1, 0]}
+            %c = Transpose(%x) {perm=[1, 0]}
+            %p = Reduce(%a) {axes=[1], keepdims=true, kind="max"}
+            %r = Elementwise(%c, %p) {expr="sub($0, $1)"}
+            %s = Elementwise(%x) {expr="tanh($0)"}
+            %t = Elementwise(%p) {expr="tanh($0)"}
+            return %r, %s, %t
+        }
+        """,
+    ),
+    Case(
+        "share_equal",
         "outputs of the graph are values of their own",
         share_equal(),
         """
