@@ -16,7 +16,7 @@ from ...ir.graph import Node
 from ...ir.symbols import always_equal, at_least, hint_of, is_dim, may_leave_rest
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.view import View
-from ..base import Arg, Problem
+from ..base import Arg, Params, Problem
 from ..sources import STORAGE
 
 
@@ -72,6 +72,14 @@ def turns_s(p: AttentionProblem, keys: int) -> float:
     walk, count = AttentionWalk.of(p.device), p.sizes.keys
     keys_in_all = float(hint_of(count)) * (walk.growth if is_dim(count) else 1.0)
     return walk.turn_s * math.ceil(keys_in_all / keys)
+
+
+def blocks_seconds(p: AttentionProblem, seconds: float, params: Params) -> float:
+    """`seconds`, or what work-groups that share weights of TX times KN keys in a turn take, where that is more."""
+    if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
+        return seconds * 20
+    walk = AttentionWalk.of(p.device).blocks * turns_s(p, params["TX"] * params["KN"])
+    return max(seconds, walk + p.device.launch_s)
 
 
 def most_queries(p: AttentionProblem) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...cost.tables import AttentionWalk
 from ...ir.dtype import DType
 from ...ops.base import Cost
 from ..base import Kernel, Launch, Params, Space, ceil_div
@@ -14,9 +13,9 @@ from .problem import (
     attention_args,
     attention_defines,
     attention_refusal,
+    blocks_seconds,
     factors,
     most_queries,
-    turns_s,
 )
 
 CHUNK = 32  # elements of a head that are in local memory at once
@@ -53,12 +52,7 @@ class AttentionTile(Kernel):
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        seconds = super().seconds(p, cost)
-        if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
-            return seconds * 20
-        params = self.defaults(p)
-        walk = AttentionWalk.of(p.device).blocks * turns_s(p, params["TX"] * params["KN"])
-        return max(seconds, walk + p.device.launch_s)
+        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         s = p.sizes

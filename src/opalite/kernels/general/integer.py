@@ -8,9 +8,10 @@ import numpy as np
 
 from ...ir.device import DeviceInfo
 from ..base import Arg, Binding, Launch, Params, ceil_div
-from ..integer.panel import PanelArgs, panel_columns, panels_binding, panels_refusal
+from ..integer.panel import PanelArgs, panels_binding, panels_refusal
 from ..matmul.flat import common_refusal
 from ..matmul.problem import MatmulProblem
+from ..quantized.words import panel_width
 from ..registry import register
 from .common import Build, GeneralKernel, vector_defines
 
@@ -28,7 +29,7 @@ class IntegerMatmulGeneral(GeneralKernel):
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         if device.byte_dots != "fours":
             return []
-        return [Build(self.source, {"PACK": vector_defines(device)["PACK"], "WIDTH": panel_columns(device), "DOTS": 2})]
+        return [Build(self.source, {"PACK": vector_defines(device)["PACK"], "WIDTH": panel_width(device), "DOTS": 2})]
 
     def refuse(self, p: MatmulProblem) -> str | None:
         if p.node.epilogue is not None:
@@ -45,6 +46,6 @@ class IntegerMatmulGeneral(GeneralKernel):
         args |= {"a_zero": held.a_zero or node.x, "b_zero": held.b_zero or held.column_sums}
         args |= {"has_a_zero": int(held.a_zero is not None), "has_b_zero": int(held.b_zero is not None)}
         args |= {"M": s.m, "N": s.n, "K": s.k, "flip": 0x80 if node.x.dtype.np == np.int8 else 0}
-        vectors = panel_columns(p.device) // build.defines["PACK"]
-        grid = (ceil_div(s.n, panel_columns(p.device)) * vectors, ceil_div(s.m, ROWS))
+        vectors = panel_width(p.device) // build.defines["PACK"]
+        grid = (ceil_div(s.n, panel_width(p.device)) * vectors, ceil_div(s.m, ROWS))
         return [Launch("multiply_bytes", args, grid, defines=build.defines)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...cost.tables import AttentionWalk
 from ...ir.graph import Node
 from ...ir.place import FLAT, IMAGE
 from ...ir.symbols import always_equal, is_dim, is_multiple
@@ -16,9 +15,9 @@ from ..attention.problem import (
     attention_args,
     attention_defines,
     attention_refusal,
+    blocks_seconds,
     factors,
     most_queries,
-    turns_s,
 )
 from ..base import Arg, Binding, Launch, Params, Space, ceil_div
 from ..registry import register
@@ -71,12 +70,7 @@ class ImageAttention(ImageKernel):
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        seconds = super().seconds(p, cost)
-        if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
-            return seconds * 20
-        params = self.defaults(p)
-        walk = AttentionWalk.of(p.device).blocks * turns_s(p, params["TX"] * params["KN"])
-        return max(seconds, walk + p.device.launch_s)
+        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node, s = p.node, p.sizes

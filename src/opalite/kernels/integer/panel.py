@@ -8,18 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cost.tables import IntegerPanels
-from ...ir.device import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT
-from ...ir.symbols import hint_of
 from ...ops.base import Cost
 from ...ops.integer import IntegerMatMul
 from ..base import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..matmul.flat import common_refusal
 from ..matmul.problem import MatmulProblem, MatmulSizes
-from ..quantized.matmul import GROUP, balanced_rows, most_rows
-from ..quantized.words import VECTORS
+from ..quantized.matmul import GROUP, balanced_rows, tile_refusal, tile_rows
+from ..quantized.words import VECTORS, panel_width
 from ..registry import register
 from ..sources import STORAGE
 from .dot4 import WORD, digest, words
@@ -46,7 +44,7 @@ class PanelArgs:
     """The arguments that kernels share which read b in panels: words of it, sums of columns, zero points."""
 
     def __init__(self, p: MatmulProblem) -> None:
-        node, s, width = p.node, p.sizes, panel_columns(p.device)
+        node, s, width = p.node, p.sizes, panel_width(p.device)
         a_zero, b_zero = node.get(2), node.get(3)
         form = f"byte panels{width}{'t' if s.trans_b else ''}"
         self.b = Weight(node.input(1), form, lambda data: _panels(data, s, width))
@@ -59,19 +57,6 @@ class PanelArgs:
             shift = 128 if node.input(1).dtype.np == np.uint8 else 0
             form = f"zeros of {digest(b_zero)} {form}"
             self.b_zero = Weight(node.input(1), form, lambda data: _zeros(zero, shift, s, width))
-
-
-def panel_columns(device: DeviceInfo) -> int:
-    """Columns of a panel."""
-    return VECTORS * device.pack
-
-
-def tile_rows(p: MatmulProblem) -> int:
-    """Rows of a tile: as even as they can be."""
-    m, most, load = max(1, p.sizes.m), most_rows(p.device.pack), IntegerPanels.of(p.device).load
-    if m <= most:
-        return int(m)
-    return min(range(most, max(0, most - 3), -1), key=lambda rows: (ceil_div(m, rows) * (rows + load), -rows))
 
 
 @register
@@ -90,19 +75,15 @@ class IntegerPanel(Kernel):
         return (panels_binding(p.node),)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        if params["MR"] > most_rows(p.device.pack):
-            return "the sums do not fit the registers"
-        if params["MR"] > max(hint_of(p.sizes.m), 1):  # it would be right, and slower
-            return "the tile has more rows than the product"
-        return None
+        return tile_refusal(p, params)
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        return {"MR": tile_rows(p)}
+        return {"MR": tile_rows(p, IntegerPanels.of(p.device).load)}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         s, c = p.sizes, IntegerPanels.of(p.device)
-        rows = tile_rows(p)
-        tiles = ceil_div(max(1, s.m), rows) * ceil_div(s.n, panel_columns(p.device)) * VECTORS
+        rows = tile_rows(p, c.load)
+        tiles = ceil_div(max(1, s.m), rows) * ceil_div(s.n, panel_width(p.device)) * VECTORS
         turns = tiles * (ceil_div(s.k, WORD) * (rows + c.load) + rows * c.finish)
         busy = turns * 2 * p.device.pack / (p.device.peak_flops * self.share(p.device))
         return max(busy, cost.bytes / p.device.bandwidth) + p.device.launch_s
@@ -111,7 +92,7 @@ class IntegerPanel(Kernel):
         node, s = p.node, p.sizes
         held = PanelArgs(p)
         epilogue = rows_epilogue(node, p.device)
-        panels = ceil_div(s.n, panel_columns(p.device))
+        panels = ceil_div(s.n, panel_width(p.device))
         rows = ceil_div(balanced_rows(s.m, panels, params["MR"], p.device.compute_units), params["MR"]) * params["MR"]
         args: dict[str, Arg] = {"a": node.x, "b": held.b, "column_sums": held.column_sums, "y": node.y}
         args |= {"M": s.m, "N": s.n, "K": s.k, "rows": rows}

@@ -83,11 +83,7 @@ class QuantizedRows(QuantizedMatmul):
         return {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": device.pack}
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        if params["MR"] > most_rows(p.device.pack):
-            return "the sums do not fit the registers"
-        if params["MR"] > max(hint_of(p.sizes.m), 1):  # it would be right, and slower
-            return "the tile has more rows than the product"
-        return None
+        return tile_refusal(p, params)
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         return {"MR": tile_rows(p)}
@@ -102,13 +98,22 @@ class QuantizedRows(QuantizedMatmul):
         return self.made("quantized_rows", p, params, grid, GROUP)
 
 
-def tile_rows(p: MatmulProblem) -> int:
-    """Rows of a tile: as even as they can be."""
+def tile_refusal(p: MatmulProblem, params: Params) -> str | None:
+    """Why tiles of MR rows whose sums stay in registers do not do for the product, or None."""
+    if params["MR"] > most_rows(p.device.pack):
+        return "the sums do not fit the registers"
+    if params["MR"] > max(hint_of(p.sizes.m), 1):  # it would be right, and slower
+        return "the tile has more rows than the product"
+    return None
+
+
+def tile_rows(p: MatmulProblem, each: float | None = None) -> int:
+    """Rows of a tile: as even as they can be. each: what a tile takes besides, in rows; by default, widening."""
     m, most = max(1, p.sizes.m), most_rows(p.device.pack)
     if m <= most:
         return int(m)
-    widen = Unpacking.of(p.device).in_registers
-    return min(range(most, max(0, most - 3), -1), key=lambda rows: (ceil_div(m, rows) * (rows + widen), -rows))
+    more = Unpacking.of(p.device).in_registers if each is None else each
+    return min(range(most, max(0, most - 3), -1), key=lambda rows: (ceil_div(m, rows) * (rows + more), -rows))
 
 
 @register
