@@ -74,8 +74,8 @@ def measure(case: Case, path: Path, options: argparse.Namespace) -> tuple[Compar
     """All engines on one case, and the speed of reading right after."""
     feeds = step_feeds(SHAPES[case.name], case.past, case.new)
     plan = Plan(options.threads, options.rounds, options.slice)
-    extra = {"opalite": {"device": options.device, "precision": "fp32", "memory": "low" if options.low else "normal"}}
-    found = compare(path, feeds, options.engines.split(","), plan, extra)
+    own = {"device": options.device, "precision": options.precision, "memory": "low" if options.low else "normal"}
+    found = compare(path, feeds, options.engines.split(","), plan, {"opalite": own})
     return found, read_speed(options.threads)
 
 
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="128+1,0+128", help="PAST+NEW, with commas")
     parser.add_argument("--engines", default="onnxruntime,opalite", help="ratios are to the first")
     parser.add_argument("--device", default="cpu", help="Opalite's")
+    parser.add_argument("--precision", default="fp32", help="Opalite's")
     parser.add_argument("--low", action="store_true", help='Opalite keeps float weights in 8 bits (memory="low")')
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)

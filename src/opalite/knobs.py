@@ -93,7 +93,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
-PRECISIONS = ("fp32", "fp16", "fp16_fast", "auto")
+PRECISIONS = ("fp32", "fp16", "fp16_fast", "int8", "auto")
 MEMORIES = ("auto", "buffer", "image", "low", "normal")
 LEVELS = ("none", "fast", "normal", "wide", "exhaustive")
 HINTS = ("high", "normal", "low")
@@ -120,7 +120,7 @@ _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
 _declare("OPALITE_WITHOUT", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
-_declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast or auto.")
+_declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast, int8 or auto.")
 _declare(
     "OPALITE_TOLERANCE",
     _share,

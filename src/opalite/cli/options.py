@@ -14,7 +14,7 @@ from ..knobs import HINTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PRECISION_HELP = "fp32, fp16, fp16_fast, auto or a policy's .json file.  [default: OPALITE_PRECISION, else fp32]"
+PRECISION_HELP = "fp32, fp16, fp16_fast, int8, auto or a policy's .json.  [default: OPALITE_PRECISION, else fp32]"
 _SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
 
 

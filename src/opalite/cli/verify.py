@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from ..ir.precision import Precision, PrecisionPolicy
+from ..ir.precision import ROUNDED, Precision, PrecisionPolicy
 from ..run.model.options import parse_tolerance
 from ..run.report.verify import Check, Tolerance, verify_model
 from .console import make_console
@@ -107,6 +107,8 @@ def _write_policy(
         raise InputError(f"policy '{path}' must end in .json, by which --precision knows one; write {path}.json")
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"the folder of policy '{path}' does not exist; make it first")
+    if settings["precision"] == ROUNDED:
+        raise InputError(f"a policy is searched for half precision, not for {ROUNDED}; give fp16 or fp16_fast")
     asked = Precision.FP16_FAST if settings["precision"] == "fp16_fast" else Precision.FP16
     with console.status("searching") as status:
         found = find_policy(

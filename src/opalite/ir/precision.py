@@ -44,20 +44,38 @@ class Precision(Enum):
 
 ASKED = (Precision.FP32, Precision.FP16, Precision.FP16_FAST)
 """What a session may be asked for."""
+ROUNDED = "int8"
+"""What asks for float32 whose products with weights of few bits round their rows to 8 bits."""
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 """The 16-bit floats that a model may have of its own."""
 
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """`precision` for every node of a model but those in `fp32`, which has the reason by the node's name."""
+    """`precision` for every node of a model but those in `fp32`, which has the reason by the node's name.
+
+    rounds: products with weights of 8 bits or fewer may round their rows to 8 bits, but for those nodes.
+    """
 
     precision: Precision = Precision.FP16
     fp32: Mapping[str, str] = field(default_factory=dict)
+    rounds: bool = False
+
+    @classmethod
+    def named(cls, word: str) -> PrecisionPolicy:
+        """That of 'int8', which is float32 that `rounds`, or of a Precision's value for every node."""
+        return cls(Precision.FP32, rounds=True) if word == ROUNDED else cls(Precision(word))
+
+    @property
+    def word(self) -> str:
+        """What `named` takes for it, its exceptions apart."""
+        return ROUNDED if self.rounds and self.precision is Precision.FP32 else self.precision.value
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads back."""
         head: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "precision": self.precision.value}
+        if self.rounds:
+            head["rounds"] = True
         return json.dumps(head | {"fp32": dict(self.fp32)}, indent=1) + "\n"
 
     @classmethod
@@ -79,4 +97,7 @@ class PrecisionPolicy:
         nodes = raw.get("fp32", {})
         if not isinstance(nodes, dict) or not all(isinstance(why, str) for why in nodes.values()):
             raise InputError(f'{where}: "fp32" must give a reason, a text, for each node\'s name')
-        return cls(Precision(raw["precision"]), nodes)
+        rounds = raw.get("rounds", False)
+        if not isinstance(rounds, bool):
+            raise InputError(f'{where}: "rounds" is true or false, got {rounds!r}')
+        return cls(Precision(raw["precision"]), nodes, rounds)

@@ -30,6 +30,7 @@ from .read_bytes import read_bytes
 from .requantise import requantise
 from .rewrite import Context, Rule, run_rule
 from .rotations import recognise_rotation
+from .round_rows import round_rows
 from .share_concat import share_concats
 from .share_equal import share_equal
 from .share_heads import share_heads
@@ -112,6 +113,8 @@ def optimise(
     run_rule(graph, "keep_levels", keep_levels(), ctx)
     if low_memory:
         run_rule(graph, "narrow_weights", narrow_weights(), ctx)
+    if policy is not None and policy.rounds:
+        run_rule(graph, "round_rows", round_rows(policy), ctx)
     for name, rule in PORTABLE:
         if tier == "general" and name in _SPECIAL:
             continue

@@ -119,10 +119,11 @@ def test_long_sums_but_not_short_ones_or_means() -> None:
 
 
 def test_a_policy_survives_its_file(tmp_path: Path) -> None:
-    policy = PrecisionPolicy(Precision.FP16_FAST, {"a/b": "up to 1e6", "c": "it loses 0.03"})
+    kept = {"a/b": "up to 1e6", "c": "it loses 0.03"}
     path = tmp_path / "policy.json"
-    path.write_text(policy.to_json())
-    assert CompileOptions(precision=str(path)).precision == policy  # type: ignore[comparison-overlap]
+    for policy in (PrecisionPolicy(Precision.FP16_FAST, kept), PrecisionPolicy(Precision.FP32, kept, rounds=True)):
+        path.write_text(policy.to_json())
+        assert CompileOptions(precision=str(path)).precision == policy  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,10 @@ def test_a_policy_survives_its_file(tmp_path: Path) -> None:
         (
             '{"format": "opalite-precision", "version": 1, "precision": "fp16", "fp32": ["a"]}',
             "must give a reason, a text, for each node's name",
+        ),
+        (
+            '{"format": "opalite-precision", "version": 1, "precision": "fp32", "rounds": 8}',
+            '"rounds" is true or false, got 8',
         ),
     ],
 )

@@ -31,7 +31,7 @@ def why_exact(p: MatmulProblem) -> str | None:
     """Why the rows of a QuantizedMatMul stay floats, or None where they are rounded."""
     op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
     if not op.rounds or op.table:
-        return "the model wants sums of floats: no accuracy_level 4"
+        return "sums of floats are wanted: neither accuracy_level 4 nor precision int8"
     if not p.device.is_cpu or not dots:
         return "the device has no sums of products of bytes in vectors"
     if dots == "pairs" and op.bits > 4:

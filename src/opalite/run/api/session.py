@@ -74,9 +74,10 @@ class InferenceSession(RunsBeside, SessionTools):
         onnxruntime's names of where to run, and what they mean here (api/providers.py); `device` counts for more.
     device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
         OPALITE_DEVICE, else the best.
-    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'auto' (half where the first
-        inputs show that outputs agree with fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or
-        its .json file, which keeps some nodes in fp32. None takes OPALITE_PRECISION, else 'fp32'.
+    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'int8' (fp32, but products with
+        weights of few bits round their rows to 8), 'auto' (half where the first inputs show that outputs agree with
+        fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or its .json file, which keeps some nodes
+        in fp32. None takes OPALITE_PRECISION, else 'fp32'.
     tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
         OPALITE_TOLERANCE, else 0.001.
     memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' keeps float weights of products and

@@ -90,7 +90,7 @@ class Compiler:
         wanted, info = self.options.precision, self.rt.info
         if wanted == "auto":
             wanted = "fp32"
-        policy = PrecisionPolicy(Precision(wanted)) if isinstance(wanted, str) else wanted
+        policy = PrecisionPolicy.named(wanted) if isinstance(wanted, str) else wanted
         if policy.precision is Precision.FP16_FAST and not info.half_sums:
             raise DeviceError(
                 f"precision fp16_fast needs half arithmetic, which {info.name} lacks; "

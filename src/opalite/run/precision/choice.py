@@ -120,9 +120,10 @@ def _by_reason(kept: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def policy_sentence(policy: PrecisionPolicy) -> str:
     """What sessions by `policy` do, as asked for."""
-    if policy.precision is Precision.FP32 or not policy.fp32:
-        return f"precision: {policy.precision.value}"
-    return f"precision: {policy.precision.value}, but for {len(policy.fp32)} nodes that the policy keeps in fp32"
+    rounds = ", rows of products with weights of few bits in 8 bits" if policy.rounds else ""
+    if not policy.fp32 or (policy.precision is Precision.FP32 and not policy.rounds):
+        return f"precision: {policy.word}{rounds}"
+    return f"precision: {policy.word}{rounds}, but for {len(policy.fp32)} nodes that the policy keeps in fp32"
 
 
 def first_limit(tolerance: float) -> float:

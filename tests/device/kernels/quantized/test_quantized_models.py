@@ -12,6 +12,7 @@ from benchmarks.models.llama import LLAMA_TINY, blocks_of, decoder, pack, step_f
 
 import opalite
 from onnx import TensorProto, helper, numpy_helper
+from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.run.report.verify import Tolerance, verify_model
 
 ort = pytest.importorskip("onnxruntime")
@@ -106,6 +107,47 @@ def test_accuracy_level_4(rt: Any, bits: int, block: int, zeros: str, rows: int,
         assert np.abs(got - want).max() <= 1e-5 * largest
     report = verify_model(data, {"x": x}, device=rt.info.id, precision="fp32")
     assert report.first_bad is None
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_rows_are_rounded_where_a_session_asks_for_it(rt: Any, rows: int) -> None:
+    """precision int8 computes by a model that asks for exact sums what its copy of accuracy_level 4 computes, but for
+    products that a policy names; weights in floats are rounded where they are held in 8 bits."""
+    n, k = 130, 256
+    constants, inputs = few_bits(n, k, 4, 32, "packed")
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    sizes = {"K": k, "N": n, "bits": 4, "block_size": 32}
+    by_level = {}
+    for level in (0, 4):
+        node = helper.make_node("MatMulNBits", inputs, ["y"], "head", domain=MS, accuracy_level=level, **sizes)
+        by_level[level] = model([node], constants, x)
+    exact, rounded = (answer(data, x, rt.info.id) for data in by_level.values())
+    assert np.array_equal(exact, rounded) == (not rt.info.byte_dots)
+    assert np.array_equal(answer(by_level[0], x, rt.info.id, precision="int8"), rounded)
+    kept = PrecisionPolicy(Precision.FP32, {"head": "it loses too much"}, rounds=True)
+    assert np.array_equal(answer(by_level[0], x, rt.info.id, precision=kept), exact)
+    session = opalite.InferenceSession(by_level[0], device=rt.info.id, precision="int8")
+    assert "precision: int8, rows of products with weights of few bits in 8 bits" in str(session.explain({"x": x}))
+    report = verify_model(by_level[0], {"x": x}, device=rt.info.id, precision="int8")
+    assert report.first_bad is None
+    assert (report.outputs[0].difference > 1e-4 * np.abs(exact).max()) == bool(rt.info.byte_dots)
+
+    w = rng.standard_normal((k, 512)).astype(np.float32)
+    floats = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, x)
+    want, low = x @ w, answer(floats, x, rt.info.id, memory="low")
+    both = answer(floats, x, rt.info.id, precision="int8", memory="low")
+    assert np.array_equal(low, both) == (rt.info.byte_dots != "fours")
+    assert np.abs(both - want).max() <= 0.02 * np.abs(want).max()
+    assert np.abs(answer(floats, x, rt.info.id, precision="int8") - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def answer(data: bytes, x: Any, device: str, **options: Any) -> Any:
+    """What first and later programs answer."""
+    with opalite.InferenceSession(data, device=device, **{"precision": "fp32", **options}) as session:
+        first = session.run(None, {"x": x})[0]
+        session.settle()
+        assert np.abs(session.run(None, {"x": x})[0] - first).max() <= 1e-5 * np.abs(first).max()
+        return first
 
 
 @pytest.mark.parametrize("rows", [1, 40])

@@ -210,7 +210,7 @@ def test_a_model_cut_anywhere_is_refused_or_runs(rt: Runtime) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"precision": "fp99"}, "precision 'fp99' is not known; choose fp32, fp16, fp16_fast, auto"),
+        ({"precision": "fp99"}, "precision 'fp99' is not known; choose fp32, fp16, fp16_fast, int8, auto"),
         ({"memory": "disk"}, "memory 'disk' is not known; choose auto, buffer, image, low, normal"),
         ({"tune": "hard"}, "tune 'hard' is not known; choose none, fast"),
     ],

@@ -106,8 +106,12 @@ def test_the_command_writes_a_policy_that_sessions_load(rt: Runtime, tmp_path: P
     assert set(PrecisionPolicy.from_json(path.read_text()).fp32) == {"b", "c", "d"}
     result = CliRunner().invoke(main, ["run", model, "--precision", str(path), "--device", rt.info.id])
     assert result.exit_code == 0, result.output
-    for bad, said in (("tower.txt", "must end in .json"), ("none/p.json", "folder of policy")):
-        result = CliRunner().invoke(main, ["verify", model, "--write-policy", bad])
+    for bad, said, *more in (
+        ("tower.txt", "must end in .json"),
+        ("none/p.json", "folder of policy"),
+        (str(path), "not for int8", "--precision", "int8"),
+    ):
+        result = CliRunner().invoke(main, ["verify", model, "--write-policy", bad, *more])
         assert result.exit_code == 1
         assert said in result.output
 

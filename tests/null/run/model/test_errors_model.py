@@ -287,7 +287,7 @@ def test_a_host_without_memory_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("OPALITE_PRECISION", "fp99", "expected fp32, fp16, fp16_fast or auto"),
+        ("OPALITE_PRECISION", "fp99", "expected fp32, fp16, fp16_fast, int8 or auto"),
         ("OPALITE_MEMORY", "disk", "expected auto, buffer, image, low or normal"),
         ("OPALITE_TUNE", "hard", "expected none, fast, normal, wide or exhaustive"),
         ("OPALITE_PLANNER", "worst", "expected best, naive, by_size"),
