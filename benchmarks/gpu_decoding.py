@@ -7,7 +7,8 @@ The weights are random, the same for both (benchmarks/models/llama.py); PyTorch 
 decodes by a state that grows in place, in precision `--precision`, PyTorch in halves on caches of a fixed length. A
 step is wall clock from the token to its logits on the host; the prefill leaves its logits on the device. `error` is
 the largest difference of a step's logits to PyTorch's in float32, over the largest of them. `share` is that of the
-device's measured bandwidth that the bytes of weights and cache took, by the time of a token.
+device's measured bandwidth that the bytes of weights and cache took, by the time of a token. Every figure is printed,
+and written, when it is known. Random numbers repeat after a million, and rows of 4 bits after 512.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -31,10 +33,12 @@ from onnx import numpy_helper
 from opalite.run.report.peaks import measure_bandwidth
 
 from .decoders import cache_bytes, weight_bytes
-from .models.llama import LLAMA_1B, LLAMA_TINY, Shape, decoder, save, step_feeds
+from .models.llama import LLAMA_1B, LLAMA_TINY, Packed, Shape, decoder, save, step_feeds
 
 SHAPES = {"llama_1b": LLAMA_1B, "llama_tiny": LLAMA_TINY}
 BLOCK = 32
+DRAWN = (1 << 20) + 7
+"""Random numbers of the weights; an odd number, so that no two columns are the same."""
 WARM = 90
 """Steps that do not count: plans and kernels are made, and launches settle, in these."""
 
@@ -43,6 +47,7 @@ def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SHAPES, default="llama_1b")
+    parser.add_argument("--layers", type=int, help="in place of the model's own number")
     parser.add_argument("--bits", type=int, nargs="+", default=[0, 4], help="of the weights; 0 for floats")
     parser.add_argument("--precision", default="fp16")
     parser.add_argument("--device", default="gpu")
@@ -62,13 +67,17 @@ def feeds_of(ids: Any, held: int) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
-def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Figures, and the logits of every counted step."""
+Tell = Callable[..., None]
+"""Is given figures by name as they are known."""
+
+
+def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: Any, tell: Tell) -> list[Any]:
+    """The logits of every counted step."""
     begun = time.perf_counter()
     session = opalite.InferenceSession(str(path), device=options.device, precision=options.precision)
     state = session.state(reserve=options.prompt + WARM + options.steps + 8)
     state.run(feeds_of(tokens[:, : options.prompt], 0))
-    first_s = time.perf_counter() - begun
+    tell(first_s=time.perf_counter() - begun)
     times, launch_times, logits = [], [], []
     for i in range(WARM + options.steps):
         if i in (8, 48, 52):
@@ -79,33 +88,35 @@ def opalite_times(path: Path, options: argparse.Namespace, tokens: Any) -> tuple
         times.append(1e3 * (time.perf_counter() - started))
         launch_times.append(1e3 * session.last_timing.compute_s)
         logits.append(found[0, -1].astype(np.float32))
-    figures: dict[str, Any] = {
-        "first_s": first_s,
-        "token_ms": median(times[WARM:]),
-        "longest_ms": max(times[WARM:]),
-        "launches_ms": median(launch_times[WARM:]),
-        "copies": state.copies,
-        "strategy": session.last_timing.strategy,
-        "launches": next(line.strip() for line in str(session.explain()).splitlines() if "launches:" in line),
-    }
-    if options.profile:
-        shape = SHAPES[options.model]
-        figures["profile"] = dearest(session, step_feeds(shape, options.prompt, 1), options.profile)
-        if options.prefill:
-            figures["prefill_profile"] = dearest(session, step_feeds(shape, 0, options.prefill), options.profile)
-    bandwidth = measure_bandwidth(session.runtime)
-    figures["bandwidth_gb_s"] = bandwidth / 1e9
+        if i == 0:
+            tell(second_s=time.perf_counter() - begun)
+    tell(
+        warm_s=time.perf_counter() - begun,
+        token_ms=median(times[WARM:]),
+        longest_ms=max(times[WARM:]),
+        launches_ms=median(launch_times[WARM:]),
+        copies=state.copies,
+        strategy=session.last_timing.strategy,
+        launches=next(line.strip() for line in str(session.explain()).splitlines() if "launches:" in line),
+        bandwidth_gb_s=measure_bandwidth(session.runtime) / 1e9,
+    )
     if options.prefill:
         ids = np.resize(tokens, (1, options.prefill))
         times = []
         long = session.state(reserve=options.prefill + 8)
-        for _ in range(2 + options.repeats):
+        for i in range(2 + options.repeats):
             long.reset()
             started = time.perf_counter()
             long.run(feeds_of(ids, 0), on_device=True)
             times.append(1e3 * (time.perf_counter() - started))
-        figures |= {"prefill_ms": median(times[2:]), "prefill_copies": long.copies}
-    return figures, logits[WARM:]
+            if i == 0:
+                tell(first_prefill_s=times[0] / 1e3)
+        tell(prefill_ms=median(times[2:]), prefill_copies=long.copies)
+    if options.profile:
+        tell(profile=dearest(session, step_feeds(shape, options.prompt, 1), options.profile))
+        if options.prefill:
+            tell(prefill_profile=dearest(session, step_feeds(shape, 0, options.prefill), options.profile))
+    return logits[WARM:]
 
 
 def dearest(session: Any, feeds: Any, count: int) -> list[str]:
@@ -117,7 +128,7 @@ def dearest(session: Any, feeds: Any, count: int) -> list[str]:
 
 
 class Weights:
-    """A decoder's weights in the order in which its layers take them, those of few bits widened."""
+    """A decoder's weights in the order in which its layers take them."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         model = onnx.load(path)
@@ -132,18 +143,15 @@ class Weights:
         return numpy_helper.to_array(self._arrays[name])
 
     def _product(self, node: Any) -> Any:
-        """[K,N]; None for a product of two activations."""
+        """[K,N], or what they are packed to; None for a product of two activations."""
         if node.op_type == "MatMul":
             return self._array(node.input[1]) if node.input[1] in self._arrays else None
-        packed, scales = self._array(node.input[1]), self._array(node.input[2])
-        values = np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:2], -1).astype(np.float32)
         sizes = {a.name: a.i for a in node.attribute}
-        wide = (values - 8) * scales.reshape(*packed.shape[:2], 1)
-        return np.ascontiguousarray(wide.reshape(sizes["N"], -1)[:, : sizes["K"]].T)
+        return Packed(self._array(node.input[1]), self._array(node.input[2]), sizes["K"])
 
 
-def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Figures of PyTorch in halves, and the logits of the counted steps in float32."""
+def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: Any, tell: Tell) -> list[Any]:
+    """The logits of the counted steps in float32; figures are PyTorch's in halves."""
     import torch
 
     from .torch_llama import Llama, capture
@@ -171,7 +179,7 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
             step()
             found.cpu()
             times.append(1e3 * (time.perf_counter() - started))
-        figures = {"torch_token_ms": median(times[WARM:])}
+        tell(torch_token_ms=median(times[WARM:]))
         if options.prefill:
             del net
             torch.cuda.empty_cache()
@@ -179,8 +187,8 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
             ids = torch.as_tensor(np.resize(tokens, (1, options.prefill)), device="cuda")
             positions = torch.arange(options.prefill, device="cuda")
             run, _ = capture(lambda: net(ids, positions, True))
-            figures["torch_prefill_ms"] = timed(run, torch.cuda.synchronize, options.repeats)
-    return figures, wanted
+            tell(torch_prefill_ms=timed(run, torch.cuda.synchronize, options.repeats))
+    return wanted
 
 
 def timed(run: Callable[[], Any], finish: Callable[[], Any], repeats: int) -> float:
@@ -194,38 +202,49 @@ def timed(run: Callable[[], Any], finish: Callable[[], Any], repeats: int) -> fl
     return median(times)
 
 
-def measure(bits: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(bits: int, options: argparse.Namespace, folder: Path, tell: Tell) -> None:
     """One width of weights."""
     shape = SHAPES[options.model]
-    path = save(decoder(shape, bits=bits, block=BLOCK), folder / "model.onnx")
+    shape = replace(shape, layers=options.layers or shape.layers)
+    begun = time.perf_counter()
+    path = save(decoder(shape, bits=bits, block=BLOCK, drawn=DRAWN), folder / "model.onnx")
+    tell(model=options.model, layers=shape.layers, bits=bits or 16, made_s=time.perf_counter() - begun)
     total = options.prompt + WARM + options.steps + 1
     tokens = np.random.default_rng(3).integers(0, shape.words, (1, total))
-    figures, found = opalite_times(path, options, tokens)
+    figures: dict[str, Any] = {}
+
+    def tell_and_keep(**found: Any) -> None:
+        figures.update(found)
+        tell(**found)
+
+    found = opalite_times(path, shape, options, tokens, tell_and_keep)
     gc.collect()
     halves = 0.5 if options.precision.startswith("fp16") else 1.0
     read = weight_bytes(shape, bits, BLOCK) * (1.0 if bits else halves)
     read += cache_bytes(shape, options.prompt + WARM + options.steps // 2) * halves
-    figures["read_mb"] = read / 1e6
-    figures["share"] = read / (1e6 * figures["token_ms"]) / figures["bandwidth_gb_s"]
+    tell(read_mb=read / 1e6, share=read / (1e6 * figures["token_ms"]) / figures["bandwidth_gb_s"])
     if find_spec("torch") is not None and options.device != "cpu":
-        times, wanted = torch_times(path, shape, options, tokens)
-        figures |= times
-        figures["error"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, wanted, strict=True))
-        figures["ratio"] = figures["token_ms"] / figures["torch_token_ms"]
-    return {"model": options.model, "bits": bits or 16, **figures}
+        wanted = torch_times(path, shape, options, tokens, tell_and_keep)
+        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, wanted, strict=True))
+        tell(error=error, ratio=figures["token_ms"] / figures["torch_token_ms"])
 
 
 def main() -> None:
     """See the module's docstring."""
     options = parse_options()
-    rows = []
-    for bits in options.bits:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(bits, options, Path(folder)))
-        shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items())
+    rows: list[dict[str, Any]] = []
+
+    def tell(**found: Any) -> None:
+        rows[-1].update(found)
+        shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in found.items())
         print("  ".join(shown), flush=True)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
+
+    for bits in options.bits:
+        rows.append({})
+        with tempfile.TemporaryDirectory() as folder:
+            measure(bits, options, Path(folder), tell)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-from .models.llama import Shape
+from .models.llama import Packed, Shape
 
 
 class Weights(Protocol):
-    """Arrays in the order in which layers take them: products [K,N], scales of normalisations."""
+    """Arrays in the order in which layers take them: products [K,N] or Packed, scales of normalisations."""
 
     embedding: Any
     products: list[Any]
@@ -30,7 +30,9 @@ class Llama:
 
         self.shape = shape
         self.embedding = put(weights.embedding)
-        self.products = [put(w).t().contiguous() for w in weights.products]
+        self.products = [
+            _widened(w).to(dtype) if isinstance(w, Packed) else put(w).t().contiguous() for w in weights.products
+        ]
         self.scales = [put(w) for w in weights.scales]
         caches = (2, shape.layers, 1, shape.kv_heads, length, shape.head)
         self.caches = torch.zeros(caches, device="cuda", dtype=dtype)
@@ -68,6 +70,13 @@ class Llama:
         low, high = x.chunk(2, -1)
         cos, sin = self.cos[positions], self.sin[positions]
         return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+
+
+def _widened(packed: Packed) -> Any:
+    """[N,K] in float32, on the GPU."""
+    numbers, scales = (torch.tensor(a).to("cuda") for a in (packed.numbers, packed.scales))
+    wide = torch.stack((numbers & 15, numbers >> 4), -1).flatten(-2).float() - 8
+    return (wide * scales.view(*wide.shape[:2], 1)).flatten(-2)[:, : packed.columns].contiguous()
 
 
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:

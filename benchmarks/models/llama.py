@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,14 @@ class Shape:
         return self.width // self.heads
 
 
+class Packed(NamedTuple):
+    """Weights [N,K] of 4 bits without zero points, as MatMulNBits takes them: bytes [N,blocks,block/2], scales."""
+
+    numbers: Array
+    scales: Array
+    columns: int
+
+
 LLAMA_TINY = Shape(layers=2, width=64, heads=4, kv_heads=2, inner=160, words=96, positions=256)
 LLAMA_110M = Shape(layers=12, width=768, heads=12, kv_heads=12, inner=2048, words=32000)
 LLAMA_1B = Shape(layers=16, width=2048, heads=32, kv_heads=8, inner=8192, words=32000, positions=4096)
@@ -68,13 +76,15 @@ def decoder(
     accuracy: int = 0,
     cache: str = "concat",
     seed: int = 0,
+    drawn: int = 0,
 ) -> onnx.ModelProto:
     """A decoder with seeded weights. bits: 0 for float32, else products are MatMulNBits with blocks of `block`.
 
     zeros: blocks have packed zero points. accuracy: the products' accuracy_level. cache: "concat" or "grouped". A tied
-    embedding of quantised weights is GatherBlockQuantized of the bytes that the last product multiplies by.
+    embedding of quantised weights is GatherBlockQuantized of the bytes that the last product multiplies by. drawn: so
+    many random numbers are drawn for all weights, which repeat them, where 0 draws each: a billion take a minute.
     """
-    return _Decoder(shape, batch, bits, block, zeros, accuracy, cache, seed).model()
+    return _Decoder(shape, batch, bits, block, zeros, accuracy, cache, seed, drawn).model()
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
@@ -139,11 +149,21 @@ class _Decoder:
     """One decoder under construction."""
 
     def __init__(
-        self, shape: Shape, batch: Batch, bits: int, block: int, zeros: bool, accuracy: int, cache: str, seed: int
+        self,
+        shape: Shape,
+        batch: Batch,
+        bits: int,
+        block: int,
+        zeros: bool,
+        accuracy: int,
+        cache: str,
+        seed: int,
+        drawn: int,
     ) -> None:
         self.shape, self.batch, self.bits, self.block, self.zeros = shape, batch, bits, block, zeros
         self.accuracy, self.grouped = accuracy, cache == "grouped"
-        self.net = Net("decoder", opset=17, seed=seed, domains=(MS,))
+        self.net = Net("decoder", opset=17, seed=seed, domains=(MS,), drawn=drawn)
+        self.drawn = drawn
 
     def model(self) -> onnx.ModelProto:
         net, s = self.net, self.shape
@@ -212,12 +232,21 @@ class _Decoder:
         if not self.bits:
             y = net.op("MatMul", x, net.random((features, out), gain / features))
         else:
-            weights = net.rng.standard_normal((out, features), np.float32) * np.float32((gain / features) ** 0.5)
-            y = self._n_bits(x, features, out, self._stored(weights))
+            y = self._n_bits(x, features, out, self._drawn_rows(out, features, (gain / features) ** 0.5))
         return net.op("Add", y, net.random((out,), 0.01, "bias")) if bias else y
 
-    def _stored(self, weights: Array) -> list[str]:
+    def _drawn_rows(self, rows: int, features: int, deviation: float) -> list[str]:
+        """Random rows of few bits; of more than are drawn, each is one of those."""
+        rng = self.net.rng
+        count = min(rows, max(1, self.drawn // features)) if self.drawn else rows
+        weights = rng.standard_normal((count, features), np.float32) * np.float32(deviation)
+        return self._stored(weights, None if count == rows else rng.integers(0, count, rows))
+
+    def _stored(self, weights: Array, rows: Array | None = None) -> list[str]:
+        """`weights` or, of them, those `rows`."""
         packed, scales, zeros = blocks_of(weights, self.bits, self.block, self.zeros)
+        if rows is not None:
+            packed, scales, zeros = packed[rows], scales[rows], None if zeros is None else zeros[rows]
         net = self.net
         names = [net.constant(packed, "packed", np.uint8), net.constant(scales, "scales")]
         return names if zeros is None else [*names, net.constant(zeros, "zeros", np.uint8)]

@@ -6,6 +6,7 @@ network: results stay finite and depend on the input, and two engines can be com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,17 +27,25 @@ class Net:
     """A graph under construction. Every method that adds a layer returns the name of its result.
 
     `fold` leaves batch normalisation inside the convolution's weights, as exporters do for inference. `domains`: of
-    operators beside ONNX's own.
+    operators beside ONNX's own. `drawn`: random numbers that are drawn, and repeated where weights are larger; 0: all.
     """
 
     def __init__(
-        self, name: str, *, opset: int = 13, seed: int = 0, fold: bool = True, domains: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        opset: int = 13,
+        seed: int = 0,
+        fold: bool = True,
+        domains: Sequence[str] = (),
+        drawn: int = 0,
     ) -> None:
         self.name = name
         self.opset = opset
         self.domains = domains
         self.fold = fold
         self.rng = np.random.default_rng(seed)
+        self._drawn = self.rng.standard_normal(drawn, np.float32)
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._weights: list[onnx.TensorProto] = []
@@ -62,8 +71,12 @@ class Net:
 
     def random(self, shape: Sequence[int], variance: float, name: str = "weight") -> str:
         """A normally distributed initialiser."""
+        deviation = np.float32(np.sqrt(variance))
+        if self._drawn.size and math.prod(shape) > self._drawn.size:
+            drawn = np.roll(self._drawn, self.rng.integers(self._drawn.size)) * deviation
+            return self.constant(np.resize(drawn, shape), name)
         values: NDArray[np.float32] = self.rng.standard_normal(shape, np.float32)
-        return self.constant(values * np.float32(np.sqrt(variance)), name)
+        return self.constant(values * deviation, name)
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one result, which has as many channels as the first input."""
