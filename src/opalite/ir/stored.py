@@ -51,6 +51,7 @@ class StoredArray:
         self._load_bytes = load_bytes
         self._load_rows = load_rows
         self.key: Hashable = object() if key is None else key
+        self._largest: float | None = None
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -78,6 +79,13 @@ class StoredArray:
             part.flags.writeable = False
             return part.reshape(last - first, *self.shape[1:])
         return (self.read() if found is None else found)[first:last]
+
+    @property
+    def largest(self) -> float:
+        """See the function `largest`; found once, for every plan asks."""
+        if self._largest is None:
+            self._largest = max((_largest(part) for _, part in read_slices(self)), default=0.0)
+        return self._largest
 
     def read(self) -> Array:
         """The array, read only."""
@@ -129,6 +137,18 @@ def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[
     for first in range(0, rows, step):
         part = slice(first, min(first + step, rows))
         yield part, read_part(held, part.start, part.stop)
+
+
+def largest(held: Array | StoredArray) -> float:
+    """The largest absolute value of floats, but for those that are not finite; 0 of none."""
+    return held.largest if isinstance(held, StoredArray) else _largest(held)
+
+
+def _largest(part: Array) -> float:
+    if not part.size:
+        return 0.0
+    found = max(float(part.max()), -float(part.min()))
+    return found if np.isfinite(found) else float(np.abs(part[np.isfinite(part)]).max(initial=0.0))
 
 
 def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:

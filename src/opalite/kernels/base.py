@@ -34,7 +34,8 @@ class Weight:
     `form` names the transformation with everything it depends on ("oihw->OIhw16i16o"), so that two nodes that
     want the same form of the same constant share one buffer. With `image`, the array is (height, width, 4).
     by_slices: `fn` takes the constant as it is held, perhaps in the model's file, and goes through it by `read_slices`,
-    so that a large one is in memory once.
+    so that a large one is in memory once. made: type and shape of what `fn` gives, where they are known beforehand:
+    planning then makes no large one.
     """
 
     value: Value
@@ -42,6 +43,7 @@ class Weight:
     fn: Callable[[Any], Array]
     image: bool = False
     by_slices: bool = False
+    made: tuple[np.dtype[Any], tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..expr.core import Instr, Lit, Tmp
 from ..expr.functions import FUNCTIONS
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.precision import HALF_MAX, NARROW, Precision, PrecisionPolicy
+from ..ir.stored import largest
 from ..ir.symbols import hint_of
 from ..ops.conv import Conv
 from ..ops.cumulative import Cumulative
@@ -133,8 +132,7 @@ def _exact(node: Node) -> str:
 
 
 def _large_constant(node: Node) -> str:
-    constants = [v.data for v in _narrowed(node) if v.data is not None and v.dtype is DType.FLOAT32]
-    values = [float(np.abs(np.where(np.isfinite(a), a, 0)).max(initial=0.0)) for a in constants]
+    values = [largest(v.held) for v in _narrowed(node) if v.held is not None and v.dtype is DType.FLOAT32]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
     beyond = [a for a in values if HALF_MAX < a < math.inf]
     return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""

@@ -155,6 +155,14 @@ class Emitter:
             made = StoredArray(array.dtype, array.shape, lambda: at_page(page_contiguous(make())), held)
             self.program.weights[number] = made  # type: ignore[assignment]  # until PlanOptions.late_weights are read
 
+    def made_later(self, weight: Weight) -> StoredArray | None:
+        """A large constant in a kernel's own form, of which is known what it will be; None of any other."""
+        if not self.late or weight.made is None or not isinstance(weight.value.held, StoredArray):
+            return None
+        dtype, shape = weight.made
+        later = StoredArray(dtype, shape, lambda: self.form(weight))
+        return later if later.nbytes >= LARGE else None
+
     def form(self, weight: Weight) -> Array:
         """A constant in a kernel's own form."""
         key = (weight.value, weight.form)
@@ -168,7 +176,9 @@ class Emitter:
     def _make(self, weight: Weight) -> Array:
         held = weight.value.held if weight.by_slices else weight.value.data  # once: it may lie in the model's file
         assert held is not None
-        return at_page(page_contiguous(weight.fn(held)))
+        made = at_page(page_contiguous(weight.fn(held)))
+        assert weight.made in (None, (made.dtype, made.shape)), f"{weight.form}: {made.dtype} {made.shape}"
+        return made
 
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""
@@ -190,9 +200,14 @@ class _Slots:
     def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
         value, key = weight.value, (weight.value, weight.form)
         if key not in self.e.slots:
-            made = self.e.add_weight(self.e.form(weight), f"{value.name}:{weight.form}", weight.image)
+            label, later = f"{value.name}:{weight.form}", self.e.made_later(weight)
+            if later is None:
+                made = self.e.add_weight(self.e.form(weight), label, weight.image)
+                self.e.defer(made, value, lambda: self.e.form(weight))
+            else:
+                made = self.e.new_slot(later.nbytes, Storage.STATIC, label)
+                self.e.program.weights[made] = later  # type: ignore[assignment]  # as in `defer`
             self.e.slots[key] = made
-            self.e.defer(made, value, lambda: self.e.form(weight))
         return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
 
     def of_scratch(self, scratch: Scratch) -> SlotArg:

@@ -19,6 +19,7 @@ from opalite.ir.stored import (
     SLICE,
     StoredArray,
     at_page,
+    largest,
     page_contiguous,
     page_empty,
     page_zeros,
@@ -125,6 +126,37 @@ def test_emission_reads_a_constant_once() -> None:
     assert source.reads == 2
     assert neutral_zeros(value)
     assert source.reads == 3
+
+
+def test_emission_makes_no_large_weight_whose_size_is_known() -> None:
+    source = Source()
+    value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE)), source.stored)
+    emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=True)
+    half = np.dtype(np.float16)
+    weight = Weight(value, "halves", lambda data: data.astype(half), made=(half, (SIDE, SIDE)))
+    later = emitter.made_later(weight)
+    assert later is not None
+    assert (later.dtype, later.shape, source.reads) == (half, (SIDE, SIDE), 0)
+    assert later.read()[1, 1] == 3
+    assert source.reads == 1
+    assert emitter.made_later(Weight(value, "halves", lambda data: data.astype(half))) is None
+    assert emitter.made_later(Weight(value, "few", lambda data: data[:2], made=(half, (2, SIDE)))) is None
+    assert Emitter(Graph("g"), DeviceInfo(), {}, Program("p")).made_later(weight) is None
+    wrong = emitter.made_later(Weight(value, "other", lambda data: data, made=(half, (SIDE, SIDE))))
+    assert wrong is not None
+    with pytest.raises(AssertionError, match="float32"):
+        wrong.read()
+
+
+def test_the_largest_value_is_looked_for_once() -> None:
+    source = Source()
+    assert source.stored.largest == largest(source.stored) == 3
+    assert source.reads == 1
+    assert largest(np.array([2.0, -np.inf, -5.0, np.nan], np.float32)) == 5
+    assert largest(np.array([1.0, -7.5], np.float16)) == 7.5
+    assert largest(np.array([np.inf], np.float32)) == 0
+    assert largest(np.zeros((0, 3), np.float32)) == 0
+    assert largest(np.array(-4.0, np.float32)) == 4
 
 
 def test_of_what_is_read_by_slices_one_is_in_memory() -> None:

@@ -6,8 +6,18 @@ from typing import Any, ClassVar
 
 from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
-from ..mma.product import MmaProduct, columns_of
-from ..mma.tiles import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
+from ..mma.product import Form, MmaProduct, packed_weight
+from ..mma.tiles import (
+    COLUMNS,
+    QUADS,
+    SPACE,
+    WAVE,
+    find_tile,
+    pack_weights,
+    tile_defines,
+    tile_grid,
+    tile_illegal,
+)
 from ..registry import register
 from .flat import common_defines
 from .problem import MatmulProblem
@@ -15,12 +25,11 @@ from .problem import MatmulProblem
 
 def packed_weights(p: MatmulProblem) -> Weight:
     """The constant right side as tiles read it."""
-    s = p.sizes
 
-    def pack(data: Array) -> Array:
-        return pack_weights(columns_of(data, s).reshape(s.n, s.k // 4, 4))
+    def pack(columns: Array) -> Array:
+        return pack_weights(columns.reshape(columns.shape[0], -1, 4))
 
-    return Weight(p.node.input(1), f"mma {'nk' if s.trans_b else 'kn'}", pack)
+    return packed_weight(p.node.input(1), p.sizes, Form("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack)
 
 
 @register

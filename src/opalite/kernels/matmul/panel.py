@@ -181,7 +181,8 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
     width = vectors * device.pack
     if b.is_const:
         form = f"panels{width}{'t' if p.trans_b else ''}:{storage}"
-        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True), []
+        made = np.dtype(storage.np), (*b.shape[:-2], ceil_div(p.n, width), p.k, width)
+        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True, made=made), []
     scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
     launch = Launch(
         "matmul_pack",

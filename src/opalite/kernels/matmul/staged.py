@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ir.graph import Node
-from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..base import Arg, Array, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..mma.cost import FEWEST_POSITIONS
-from ..mma.product import MmaProduct, columns_of
+from ..mma.product import Form, MmaProduct, packed_weight
 from ..mma.stages import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
+from ..mma.tiles import COLUMNS, QUADS, WAVE
 from ..registry import register
 from .flat import common_defines
 from .problem import MatmulProblem
@@ -54,13 +55,15 @@ class MatmulStaged(MmaProduct):
         epilogue = rows_epilogue(node, p.device, aligned=True)
         slabs = params["SL"]
 
-        def pack(data: Array) -> Array:
-            rows = np.pad(columns_of(data, s), ((0, 0), (0, -s.k % (4 * SLAB))))
-            quads = rows.reshape(s.n, -1, SLAB // 2, 2, 4)
+        def pack(columns: Array) -> Array:
+            count, terms = columns.shape
+            rows = np.pad(columns, ((0, 0), (0, -terms % (4 * SLAB)))) if terms % (4 * SLAB) else columns
+            quads = rows.reshape(count, -1, SLAB // 2, 2, 4)
             # A lane reads two neighbouring quads at once: even ones are the first step's, odd ones the second's.
-            return pack_stages(quads.swapaxes(2, 3).reshape(s.n, -1, 4), slabs)
+            return pack_stages(quads.swapaxes(2, 3).reshape(count, -1, 4), slabs)
 
-        weights = Weight(node.input(1), f"stages {'nk' if s.trans_b else 'kn'} of {slabs}", pack)
+        form = Form("stages", COLUMNS, 4 * SLAB * slabs, SLAB // QUADS * slabs, (WAVE, 8))
+        weights = packed_weight(node.input(1), s, form, pack)
         grid, group = tile_grid(params, s.m, s.n)
         turns = ceil_div(s.k, 4 * SLAB * slabs)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ops.base import Cost
-from ..base import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..base import Arg, Array, Launch, Params, Scratch, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..fma.tiles import full_operands
 from ..mma.cost import FEWEST_POSITIONS, warpgroup_seconds
-from ..mma.product import MmaProduct, columns_of
+from ..mma.product import Form, MmaProduct, packed_weight
 from ..mma.warpgroup import (
     CHUNK,
     SPACE,
@@ -74,13 +74,15 @@ class MatmulWarpgroup(MmaProduct):
         rows, columns = tile_size(params)
         chunks = ceil_div(s.k, 4 * CHUNK)
 
-        def pack(data: Array) -> Array:
-            rows_of_k = np.pad(columns_of(data, s), ((0, 0), (0, -s.k % (4 * CHUNK))))
-            quads = rows_of_k.reshape(s.n, chunks, CHUNK // 2, 2, 4)
+        def pack(given: Array) -> Array:
+            count, terms = given.shape
+            rows_of_k = np.pad(given, ((0, 0), (0, -terms % (4 * CHUNK)))) if terms % (4 * CHUNK) else given
+            quads = rows_of_k.reshape(count, -1, CHUNK // 2, 2, 4)
             # A work-item has two neighbouring quads: even ones are the first step's, odd ones the second's.
-            return pack_chunks(quads.swapaxes(2, 3).reshape(s.n, -1, 4), columns)
+            return pack_chunks(quads.swapaxes(2, 3).reshape(count, -1, 4), columns)
 
-        weights = Weight(node.input(1), f"warpgroup {'nk' if s.trans_b else 'kn'} by {columns}", pack)
+        form = Form("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
+        weights = packed_weight(node.input(1), s, form, pack)
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
         grid, group = tile_grid(params, high, wide)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from ...ir.graph import Value
+from ...ir.stored import StoredArray, page_empty, read_slices, reshaped
 from ...ops.base import Cost
-from ..base import Array, Kernel, ceil_div
+from ..base import Array, Kernel, Weight, ceil_div
 from ..matmul.flat import common_refusal
 from ..matmul.problem import MatmulProblem, MatmulSizes
 from .cost import mma_seconds
 from .tiles import mma_refusal
+
+
+@dataclass(frozen=True)
+class Form:
+    """An order of halves, [tiles of `columns`, `steps` to each `terms` terms, *inner]."""
+
+    name: str
+    columns: int
+    terms: int
+    steps: int
+    inner: tuple[int, ...]
 
 
 class MmaProduct(Kernel):
@@ -32,7 +47,28 @@ class MmaProduct(Kernel):
         return mma_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, staged=self.staged, paired=True)
 
 
-def columns_of(data: Array, p: MatmulSizes) -> Array:
-    """The columns of b, [N, K]."""
-    matrix = data.reshape(data.shape[-2:])
-    return np.ascontiguousarray(matrix if p.trans_b else matrix.T)
+def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], Array]) -> Weight:
+    """The constant right side, packed by slices. pack: gives halves of columns [n, k] in that form, zeros past both."""
+    shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
+
+    def fn(held: Array | StoredArray) -> Array:
+        matrix = held if len(held.shape) == 2 else _matrix(held)
+        out = page_empty(shape, np.float16)
+        unit = form.columns if p.trans_b else form.terms
+        for part, found in read_slices(matrix, unit):
+            halves = found.astype(np.float16)
+            first, last = part.start // unit, ceil_div(part.stop, unit)
+            if p.trans_b:
+                out[first:last] = pack(halves)
+            else:
+                out[:, first * form.steps : last * form.steps] = pack(np.ascontiguousarray(halves.T))
+        return out
+
+    name = f"{form.name} {'nk' if p.trans_b else 'kn'} of {form.columns} x {form.terms}"
+    return Weight(b, name, fn, by_slices=True, made=(np.dtype(np.float16), shape))
+
+
+def _matrix(held: Array | StoredArray) -> Array | StoredArray:
+    """The one matrix of a stack of one."""
+    shape = held.shape[-2:]
+    return reshaped(held, shape) if isinstance(held, StoredArray) else held.reshape(shape)

@@ -54,7 +54,10 @@ def words_args(
     offset = 1 << (bits - 1) if b.dtype is DType.INT8 else 0  # kernels hold numbers from 0 on
     width, deep = panels
     form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if turned else ''}{offset}"
-    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True)}
+    n, k = b.shape if turned else b.shape[::-1]
+    shape = ceil_div(n, width), ceil_div(k, 32 // bits * deep), width, deep
+    made = np.dtype(np.uint32), shape if deep > 1 else shape[:-1]
+    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True, made=made)}
     halves = scale.dtype is DType.FLOAT16
     args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
     kind, middle = 0, float(offset)

@@ -11,7 +11,9 @@ from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.reserved import PROMPT
+from opalite.ir.stored import StoredArray
 from opalite.kernels.base import Kernel, Weight
+from opalite.kernels.matmul.few import FORMS
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
 
@@ -60,3 +62,34 @@ def test_a_work_group_for_each_unit(columns: int, groups: int, blocks: int) -> N
     problem = kernel.problem(node, H200)
     launch = kernel.launch(problem, kernel.defaults(problem))[0]
     assert (launch.grid[0] // launch.group[0], launch.args["blocks"]) == (groups, blocks)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("columns, terms", [(512, 2048), (300, 264)])
+def test_weights_are_packed_by_slices(
+    form: int, turned: bool, columns: int, terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as whole, of the type and shape that planning takes for granted."""
+    b = np.random.default_rng(0).standard_normal((columns, terms) if turned else (terms, columns)).astype(np.float32)
+    a = np.broadcast_to(np.float32(0), (PROMPT, terms))
+    node = make_node("MatMul", {"trans_a": False, "trans_b": turned}, [a, b], const=(1,), precision=DType.FLOAT16)
+    kernel = FORMS[form]
+    problem = kernel.problem(node, H200)
+    assert kernel.refuse(problem) is None
+    weight = kernel.launch(problem, kernel.defaults(problem))[0].args["weights"]
+    assert isinstance(weight, Weight)
+    whole = weight.fn(b)
+    assert (whole.dtype, whole.shape) == weight.made
+    flat, halves = np.sort(whole.ravel()), np.sort(b.astype(np.float16).ravel())
+    np.testing.assert_array_equal(flat[flat != 0], halves[halves != 0])
+    monkeypatch.setattr("opalite.ir.stored.SLICE", 100 * columns)
+    rows: list[int] = []
+
+    def load_rows(first: int, last: int) -> np.ndarray:
+        rows.append(last - first)
+        return b[first:last].copy()
+
+    stored = StoredArray(b.dtype, b.shape, lambda: pytest.fail("read whole"), load_rows=load_rows)
+    np.testing.assert_array_equal(weight.fn(stored), whole)
+    assert len(rows) > 1
