@@ -136,16 +136,22 @@ def grouped_queries(b: Builder) -> None:
         attrs["softcap"] = 2.0
     if d.chance(0.2):
         attrs["scale"] = 0.3
+    count, held = ends, max(room, total)  # rows of the caches that say something, of those that there are
+    window = d.pick([1, 2, 5])
+    if window <= room and d.chance(0.5):
+        attrs |= {"local_window_size": window, "sliding_window_cache": 1}
+        step, held = room - window + 1, room
+        count = ends - step * np.maximum(-((room - ends) // step), 0)
     names = [b.name("v") for _ in range(5)]
     y, *present = names[:3]
     node = helper.make_node(
         "GroupQueryAttention", inputs, names[:3], name=f"GroupQueryAttention_{y}", domain=MS, **attrs
     )
-    if room <= total and (ends == total).all():
+    if (count == held).all():
         b.add([node], names[:3])
         return
     # What lies behind the end of a row says nothing.
-    seen = b.const((np.arange(max(room, total)) < ends[:, None])[:, None, :, None], 0.0)
+    seen = b.const((np.arange(held) < count[:, None])[:, None, :, None], 0.0)
     nothing = b.const(np.zeros([], b.dtype), 0.0)
     pairs = zip(present, names[3:], strict=True)
     cut = [helper.make_node("Where", [seen, p, nothing], [o], name=f"Where_{o}") for p, o in pairs]

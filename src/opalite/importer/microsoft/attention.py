@@ -27,7 +27,7 @@ from ..shared.helpers import (
     unsqueeze,
 )
 from ..walk.context import NodeContext
-from .attention_cache import cache_steps, extended, quantised, scaled
+from .attention_cache import cache_steps, extended, find_window, quantised, scaled
 from .fused import MS
 
 Result = Value | Sequence[Value | None]
@@ -195,7 +195,6 @@ def group_query_attention(ctx: NodeContext) -> Result:
     """
     _refuse(
         ctx,
-        sliding_window_cache=ctx.attr("sliding_window_cache", 0),
         query_seqlens=ctx.get(16),
         bidirectional_attention=not ctx.attr("causal", 1),
         qk_output=ctx.uses_output(3),
@@ -211,20 +210,29 @@ def group_query_attention(ctx: NodeContext) -> Result:
         q, k = _rotated(ctx, q, k, first)
     steps_of = [cache_steps(ctx, name, 12 + i, heads, kv_heads) for i, name in enumerate("kv")]
     held = [quantised(ctx, new, by) for new, by in zip((k, v), steps_of, strict=True)]
-    held = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
-    k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in held)
+    kept, begin = find_window(ctx, ctx.get(3)), first
+    if kept is None:
+        presents = rows = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
+    else:
+        _refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
+        begin = kept.resident(ctx, first)  # of what is new, among the rows that are held
+        after = kept.resident(ctx, ctx.elementwise(lambda n: n + 1, ends))
+        gone = ctx.elementwise(lambda b, f, n, a: b - f + n + 1 - a, begin, first, ends, after)
+        rows = [kept.lines(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
+        presents = [kept.kept(ctx, x, gone) for x in rows]
+    k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in rows)
     window = int(ctx.attr("local_window_size", -1))  # keys seen, the query's own included
     see = Visibility(
         causal=True,
         offset=None,
         left=window - 1 if window > 0 else -1,
-        lengths=ctx.elementwise(lambda n: n + steps, first),
+        lengths=ctx.elementwise(lambda n: n + steps, begin),
     )
     # The steps of keys and values of int8 are factors of queries and results, so that the bytes are read as they are.
     q = scaled(ctx, q, steps_of[0])
     softcap = float(ctx.attr("softcap", 0.0))
     y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
-    return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *held][: ctx.n_outputs]
+    return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *presents][: ctx.n_outputs]
 
 
 def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:

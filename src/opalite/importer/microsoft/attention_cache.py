@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.gather import GatherElements
 from ...ops.movement import Pad
 from ..onnx.index import write_rows
 from ..shared.helpers import concat, full, take
@@ -58,6 +62,55 @@ def quantised(ctx: NodeContext, new: Value, steps: tuple[Value, Value] | None) -
 def scaled(ctx: NodeContext, x: Value, steps: tuple[Value, Value] | None) -> Value:
     """Queries or results [B,H,S,D] times the steps of the keys or values that they stand for."""
     return x if steps is None else ctx.elementwise(lambda a, s: a * s.cast(a.dtype), x, steps[1])
+
+
+@dataclass(frozen=True)
+class Window:
+    """A cache of `capacity` rows that holds what a window of `size` keys needs (`sliding_window_cache`).
+
+    After T tokens its first L(T) rows hold the last of them: all that fit, and less by whole steps of
+    capacity - size + 1 else (onnxruntime's contract for GroupQueryAttention).
+    """
+
+    capacity: int
+    size: int
+
+    def resident(self, ctx: NodeContext, count: Value) -> Value:
+        """L of numbers of tokens [B,1]."""
+        room, step = self.capacity, self.capacity - self.size + 1
+        return ctx.elementwise(lambda t: t - ((t - room + step - 1).call("max", 0) / step) * step, count)
+
+    def lines(self, ctx: NodeContext, past: Value, new: Value, start: Value) -> Value:
+        """[B,H,capacity + S,D]: the rows that were held, start[b] in number, and `new` behind them."""
+        steps = new.shape[2]
+        padded = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, steps, 0), mode="constant", value=0), [past])
+        return write_rows(ctx, padded, new, start, 2)
+
+    def kept(self, ctx: NodeContext, lines: Value, gone: Value) -> Value:
+        """[B,H,capacity,D]: what is left of the rows without the first gone[b]."""
+        batch, heads, length, width = lines.shape
+        gone = ctx.reshape(gone, (batch, 1, 1, 1))
+        shape = (batch, heads, self.capacity, width)
+        at = ctx.elementwise(lambda g: (coord(g.builder, 2) + g).call("min", length - 1), gone, shape=shape)
+        return ctx.add(GatherElements(axis=2), [lines, at])
+
+
+def find_window(ctx: NodeContext, past: Value | None) -> Window | None:
+    """What of the past a GroupQueryAttention keeps; None where all of it lies there.
+
+    A cache that grows is no window, and neither is one that is shorter than a window. ShapeError where the node has no
+    window.
+    """
+    if not ctx.attr("sliding_window_cache", 0):
+        return None
+    size = int(ctx.attr("local_window_size", -1))
+    if size <= 0:
+        raise ShapeError(
+            f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: give the keys it sees"
+        )
+    if past is None or ctx.is_growing(past) or past.shape[2] < size:
+        return None
+    return Window(past.shape[2], size)
 
 
 def extended(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:

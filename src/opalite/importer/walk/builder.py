@@ -53,6 +53,7 @@ class GraphBuilder:
         self.trace = Trace() if trace is None else trace
         self.sized: dict[Value, Array | None] = {}
         self.written: dict[Value, Written] = {}
+        self.growing: set[Value] = set()
         self._names: set[str] = set()
         self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
         self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once

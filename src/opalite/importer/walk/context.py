@@ -78,6 +78,10 @@ class NodeContext:
         """`result` is a cache with something written into it, which may be done where the cache lies."""
         self._builder.written[result] = written
 
+    def is_growing(self, cache: Value) -> bool:
+        """Whether it lies in memory that is reserved for more, so that all that was ever appended to it is in it."""
+        return cache in self._builder.growing
+
     # Inputs and attributes ------------------------------------------------------------------------------------
 
     def input(self, i: int) -> Value:

@@ -108,6 +108,8 @@ class Walk:
         axes = zip(held.shape, self.arrival.shapes[name], strict=True)
         value = self.builder.input(name, dtype_of(held), [d if k is None else symbols[k] for d, k in axes])
         self.sources[value] = name
+        if name in self.arrival.reserved and self.arrival.reserved[name].grows:
+            self.builder.growing.add(value)
         return value
 
     def static(self, name: str) -> Array | None:

@@ -333,12 +333,6 @@ def test_matmul_of_few_bits(bits: int, zeros: bool) -> None:
         ("Attention", [V.f(2, 5, 12), V.f(12, 36), None, i32(1, 2, 3)], {"num_heads": 3}, "mask"),
         (
             "GroupQueryAttention",
-            [V.f(1, 1, 64)] * 3,
-            {"num_heads": 4, "kv_num_heads": 4, "sliding_window_cache": 1},
-            "sliding_window_cache",
-        ),
-        (
-            "GroupQueryAttention",
             [*[V.f(1, 1, 64)] * 3, None, None, i32(0), np.asarray(1, np.int32), *[None] * 5, *[f32([1.0])] * 2],
             {"num_heads": 4, "kv_num_heads": 4, "k_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4, "const": (6,)},
             "in 4 bits, PER_TENSOR",
