@@ -20,13 +20,19 @@ def device_ids() -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes a Runtime is one test a device; its id names the device where there are several."""
-    if "rt" in metafunc.fixturenames and len(device_ids()) > 1:
-        metafunc.parametrize("rt", device_ids(), indirect=True, scope="session")
+    if "device_id" in metafunc.fixturenames and len(device_ids()) > 1:
+        metafunc.parametrize("device_id", device_ids(), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def rt(request: pytest.FixtureRequest) -> Runtime:
-    return find_runtime(getattr(request, "param", None))
+def device_id(request: pytest.FixtureRequest) -> str | None:
+    """Id of the device that a test is for; None for the only one."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture(scope="session")
+def rt(device_id: str | None) -> Runtime:
+    return find_runtime(device_id)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,6 +48,6 @@ def _builders_get_their_share() -> Iterator[None]:
 def _sessions_take_the_same_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test opens without naming a device is opened on that of its Runtime."""
     callspec = getattr(request.node, "callspec", None)
-    device = None if callspec is None else callspec.params.get("rt")
+    device = None if callspec is None else callspec.params.get("device_id")
     if isinstance(device, str):
         monkeypatch.setenv("OPALITE_DEVICE", device)

@@ -32,7 +32,7 @@ def test_each_is_the_default_of_its_tests(rt: Runtime, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_default.py").write_text(DEFAULT)
     environment = {k: v for k, v in os.environ.items() if k != "OPALITE_DEVICE"} | {"POCL_DEVICES": "pthread basic"}
-    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT), *filter(None, sys.path)))
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "2 passed" in done.stdout, done.stdout + done.stderr

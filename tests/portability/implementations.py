@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class DebianSource:
-    """Packages of a Debian suite with all they depend on, unpacked into a folder (a root) shared by suite.
+    """Packages of a suite of Debian or Ubuntu with all they depend on, unpacked into a folder (a root) shared by suite.
 
     `library` is the driver inside the root, `folders` are searched for libraries before the usual ones. `moved` are
     absolute paths that libraries hold, to be replaced by links: (library, path it holds, file in the root). `links` are
@@ -44,11 +44,28 @@ class Implementation:
     models: bool = True  # False: a simulator, for which models are too large
 
 
-SUITE_PACKAGES = {
-    "bookworm": ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind"),
-    "trixie": ("pocl-opencl-icd", "mesa-opencl-icd"),
+@dataclass(frozen=True)
+class Suite:
+    """What is fetched of a suite, and where. `mirror` can be replaced by the setting that `setting` names."""
+
+    packages: tuple[str, ...]
+    mirror: str = "http://deb.debian.org/debian"
+    setting: str = "PORTABILITY_DEBIAN"
+    components: str = "main"
+    keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+SUITES = {
+    "bookworm": Suite(("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind")),
+    "trixie": Suite(("pocl-opencl-icd", "mesa-opencl-icd")),
+    "noble": Suite(
+        ("pocl-opencl-icd",),
+        "http://archive.ubuntu.com/ubuntu",
+        "PORTABILITY_UBUNTU",
+        "main universe",
+        "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+    ),
 }
-"""What is fetched of each suite."""
 
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _RUSTICL = f"{_LIBRARIES}/libRusticlOpenCL.so.1"
@@ -79,6 +96,12 @@ IMPLEMENTATIONS = (
         "pocl-3.1",
         "PoCL 3.1 (Debian 12)",
         DebianSource("bookworm", f"{_LIBRARIES}/libpocl.so.2"),
+        "Portable Computing Language",
+    ),
+    Implementation(
+        "pocl-5.0",
+        "PoCL 5.0 (Ubuntu 24.04)",
+        DebianSource("noble", f"{_LIBRARIES}/libpocl.so.2"),
         "Portable Computing Language",
     ),
     Implementation(

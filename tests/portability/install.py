@@ -12,10 +12,8 @@ import sys
 import venv
 from pathlib import Path
 
-from .implementations import SUITE_PACKAGES, DebianSource, Implementation, WheelSource
+from .implementations import SUITES, DebianSource, Implementation, WheelSource
 
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_MIRROR = os.environ.get("PORTABILITY_DEBIAN", "http://deb.debian.org/debian")
 _APT = """Dir::State "{0}/state";
 Dir::State::status "{0}/state/status";
 Dir::Cache "{0}/cache";
@@ -121,17 +119,21 @@ def _debian_root(suite: str, folder: Path) -> Path:
     stamp = root / ".complete"
     if stamp.exists():
         return root
-    if not (shutil.which("apt-get") and shutil.which("dpkg") and Path(_KEYRING).exists()):
-        raise OSError("needs Debian's apt-get, dpkg and archive keyring")
+    source = SUITES[suite]
+    if not (shutil.which("apt-get") and shutil.which("dpkg") and Path(source.keyring).exists()):
+        raise OSError(f"needs apt-get, dpkg and {source.keyring}")
     apt = folder / f"apt-{suite}"
     for part in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"):
         (apt / part).mkdir(parents=True, exist_ok=True)
     (apt / "state" / "status").write_text("")
-    (apt / "etc" / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_MIRROR} {suite} main\n")
+    mirror = os.environ.get(source.setting, source.mirror)
+    (apt / "etc" / "sources.list").write_text(
+        f"deb [signed-by={source.keyring}] {mirror} {suite} {source.components}\n"
+    )
     (apt / "apt.conf").write_text(_APT.format(apt))
     environment = os.environ | {"APT_CONFIG": str(apt / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
     _run("apt-get", "update", "-q", env=environment)
-    _run("apt-get", "install", "-y", "-q", "--download-only", *SUITE_PACKAGES[suite], env=environment)
+    _run("apt-get", "install", "-y", "-q", "--download-only", *source.packages, env=environment)
     shutil.rmtree(root, ignore_errors=True)
     for package in sorted((apt / "cache" / "archives").glob("*.deb")):
         _run("dpkg", "-x", package, root)

@@ -46,7 +46,7 @@ FAULTS: tuple[Fault, ...] = (
         "ReduceStrided",
     ),
     Fault(
-        ("pocl-6.0",),
+        ("pocl-5.0", "pocl-6.0"),
         r"test_mma_stages\.py",
         "sometimes takes a value to be equal in all work-items although it is not, in kernels with barriers, so that "
         "the emulation of matrix units is sometimes wrong; quirk `shared_values`: sessions run no kernel with barriers "
@@ -74,7 +74,7 @@ OUT_OF_REACH = dict.fromkeys(("AttentionMma", "ConvMma", "MatmulMma"), _PTX)
 class Avoided:
     """A fault that a quirk of the device avoids: what it is, how it is avoided, and the program that shows it."""
 
-    implementation: str
+    implementations: tuple[str, ...]
     what: str
     how: str
     program: str
@@ -82,7 +82,7 @@ class Avoided:
 
 AVOIDED = (
     Avoided(
-        "pocl-6.0",
+        ("pocl-6.0",),
         "terminates the process while it compiles some programs: `LLVM ERROR: "
         "Instruction Combining did not reach a fixpoint`",
         "quirk `fragile_compiler`: worker processes compile everything, and a program that terminates one is compiled "
@@ -90,13 +90,20 @@ AVOIDED = (
         "pocl_fixpoint.py",
     ),
     Avoided(
-        "pocl-6.0",
-        "terminates the process while it compiles inline assembly",
-        "with the same quirk, step loops that are launched contain none",
+        ("pocl-5.0", "pocl-6.0"),
+        "terminates the process while it compiles a kernel with inline assembly",
+        "quirk `no_assembly`: no kernel contains any, and that of step loops stands in a function that is called",
         "pocl_assembly.py",
     ),
     Avoided(
-        "pocl-6.0",
+        ("pocl-5.0", "pocl-6.0"),
+        "terminates the process while it compiles a kernel without optimisation that declares a local variable and "
+        "does not use it",
+        "no quirk: kernels declare none",
+        "pocl_unused_local.py",
+    ),
+    Avoided(
+        ("pocl-5.0", "pocl-6.0"),
         "takes the address of `vload_half8` for a multiple of 16 bytes in some loops, and terminates the process where "
         "it is none",
         "no quirk: on CPUs whose compiler is newer than LLVM 14, kernels move halves in vectors of bits that say how "
@@ -104,51 +111,51 @@ AVOIDED = (
         "pocl_half_vectors.py",
     ),
     Avoided(
-        "rusticl-25.0",
+        ("rusticl-25.0",),
         "reads the wrong image in a function that takes a vector and an image",
         "no quirk: such functions are `always_inline` for every driver, so Mesa never sees a call",
         "rusticl_image_parameter.py",
     ),
     Avoided(
-        "rusticl-25.0",
+        ("rusticl-25.0",),
         "terminates the process (22.3: computes wrong values) for some conditional expressions of bytes, "
         "`condition ? 1 : x`",
         "no quirk: generated code uses `select` instead everywhere",
         "rusticl_choice_of_bytes.py",
     ),
     Avoided(
-        "oclgrind",
+        ("oclgrind",),
         "loses kernels with inlined `restrict` pointers, and computes wrong powers, once its own optimiser has run",
         "quirk `plain_builds`: programs are built with `-cl-opt-disable`",
         "oclgrind_optimised.py",
     ),
     Avoided(
-        "oclgrind-uninitialised",
+        ("oclgrind-uninitialised",),
         "aborts kernels with the instruction `freeze`, into which its optimiser turns divisions",
         "the same quirk",
         "oclgrind_freeze.py",
     ),
     Avoided(
-        "oclgrind-uninitialised",
+        ("oclgrind-uninitialised",),
         "forgets what was written to a buffer when the host writes to part of it again, and carries over what it knew "
         "about a buffer that was released",
         "the suite writes with kernels and releases no buffer (`shadow.py`)",
         "oclgrind_shadow.py",
     ),
     Avoided(
-        "oclgrind-uninitialised",
+        ("oclgrind-uninitialised",),
         "considers lane 11 of 16 unwritten after a shuffle of vectors",
         "the suite patches an instruction in its copy of Oclgrind (`implementations.py`)",
         "oclgrind_lane.py",
     ),
     Avoided(
-        "oclgrind-uninitialised",
+        ("oclgrind-uninitialised",),
         "considers texels unwritten at random",
         "patched in the same way",
         "oclgrind_image.py",
     ),
     Avoided(
-        "oclgrind",
+        ("oclgrind",),
         "crashes when two threads build programs, or wait for their own queues",
         "quirk `serial_builds`: only one thread builds; the suite serialises calls (`turns.py`)",
         "oclgrind_threads.py",

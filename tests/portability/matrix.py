@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,12 @@ def _kernels(data: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _faults() -> str:
     titles = {i.name: i.title for i in IMPLEMENTATIONS}
-    lines = [f"- {titles[a.implementation]} {a.what}; {a.how}. `faults/{a.program}`" for a in AVOIDED]
-    for f in FAULTS:
-        lines.append(f"- {', '.join(titles[n] for n in f.implementations)}: {f.why}. `faults/{f.program}`")
+
+    def named(names: Sequence[str]) -> str:
+        return ", ".join(titles[name] for name in names)
+
+    lines = [f"- {named(a.implementations)}: {a.what}; {a.how}. `faults/{a.program}`" for a in AVOIDED]
+    lines += [f"- {named(f.implementations)}: {f.why}. `faults/{f.program}`" for f in FAULTS]
     return "\n".join(lines)
 
 

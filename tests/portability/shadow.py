@@ -35,7 +35,7 @@ kernel void put_bytes(global const uchar *from, global uchar *to, ulong source, 
 }
 kernel void put_runs(global const uchar *from, global uchar *to, ulong source, ulong at) {
     const ulong i = 64 * get_global_id(0);
-    vstore16(vload16(0, (global const uint *)(from + source + i)), 0, (global uint *)(to + at + i));
+    for (uint k = 0; k < 4; ++k) vstore16(vload16(k, from + source + i), k, to + at + i);
 }
 """
 _RUN = 64  # bytes that one work-item of put_runs copies

@@ -249,7 +249,7 @@ def _trials_on_cpus(info: DeviceInfo) -> dict[str, str]:
         return {}
     width, flag, fours = _BYTE_DOTS[info.generation]
     trials = {BYTE_PAIRS: _BYTE_PAIRS_TRIAL.replace("WIDTH", width)}
-    if flag in pocl.cpu_flags():
+    if info.assembly and flag in pocl.cpu_flags():
         trials[BYTE_FOURS] = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("FOURS", fours)
     return trials
 

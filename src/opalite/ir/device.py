@@ -14,6 +14,7 @@ from .device_family import (
     BYTE_PAIRS,
     HALF_TYPES,
     HALF_VECTORS,
+    NO_ASSEMBLY,
     PLAIN_BUILDS,
     PTX_DOT,
     SUB_GROUPS,
@@ -128,6 +129,11 @@ class DeviceInfo:
     def byte_dots(self) -> str:
         """What a CPU sums products of bytes by, in vectors of `pack` lanes: "fours", "pairs" (in 16 bits), or ""."""
         return "fours" if BYTE_FOURS in self.quirks else "pairs" if BYTE_PAIRS in self.quirks else ""
+
+    @property
+    def assembly(self) -> bool:
+        """Whether its compiler is known to stand inline assembly of x86."""
+        return NO_ASSEMBLY not in self.quirks
 
     @property
     def sub_groups(self) -> bool:

@@ -18,10 +18,11 @@ HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but n
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
 ADDRESSES = "addresses"  # launches take parts of buffers by address: cl/addresses.py, found by a trial run
 PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run wrongly (Oclgrind: noalias, abs, freeze)
+NO_ASSEMBLY = "no_assembly"  # inline assembly in a kernel ends the process that compiles it (PoCL 5, 6)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
-FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 6 on LLVM 18)
+FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 5 and 6)
 SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
-SHARED_VALUES = "shared_values"  # work-items that meet at barriers at times share a value (PoCL 6): kernels/meetings.py
+SHARED_VALUES = "shared_values"  # work-items that meet at barriers at times share one (PoCL 5, 6): kernels/meetings.py
 SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): place/walks.py
 UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
@@ -85,8 +86,9 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
         if family == "generic" and vendor in f"{name} {platform}".lower():
             family = vendor
     quirks: tuple[str, ...] = (PLAIN_BUILDS, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
-    if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 6:
-        quirks = (FRAGILE_COMPILER, SHARED_VALUES)
+    if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 4:
+        # Seen with 5.0 and 6.0 and not with 3.1; 4.0, which was not tried, is taken to be like these.
+        quirks = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
     # Two multiply-add units a core, each as wide as a vector register.
     return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)
 

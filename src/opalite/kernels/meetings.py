@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from functools import cache
+from functools import lru_cache
 
 from ..ir.device_family import SHARED_VALUES
 from .base import Kernel, Params, Problem
 from .launches import launches_of
-from .sources import read_source
+from .preprocess import Preprocessed
+from .sources import program_parts
 
-_BARRIER = re.compile(r"\bbarrier\b")
+_BARRIER = re.compile(r"\bbarrier\s*\(")
 
 
 def meeting(kernel: Kernel, p: Problem, params: Params) -> str | None:
@@ -19,11 +20,18 @@ def meeting(kernel: Kernel, p: Problem, params: Params) -> str | None:
     if SHARED_VALUES not in p.device.quirks:
         return None
     for launch in launches_of(kernel, p, params):
-        if math.prod(launch.group or (1,)) > 1 and _has_barrier(launch.source or kernel.source):
+        if math.prod(launch.group or (1,)) == 1:
+            continue
+        options = tuple((k, str(int(v) if isinstance(v, bool) else v)) for k, v in sorted(launch.defines.items()))
+        if _has_barrier(program_parts(launch.source or kernel.source, launch.prelude), options):
             return "its work-items meet at barriers, where this driver at times lets them share a value"
     return None
 
 
-@cache
-def _has_barrier(source: str) -> bool:
-    return _BARRIER.search(read_source(source)) is not None
+@lru_cache(maxsize=1024)
+def _has_barrier(parts: tuple[str, ...], options: tuple[tuple[str, str], ...]) -> bool:
+    """Whether a barrier, or a macro with one, is in the branches of the program that are compiled."""
+    try:
+        return Preprocessed(parts, dict(options)).find(_BARRIER) is not None
+    except ValueError:  # a condition that it cannot evaluate
+        return any(_BARRIER.search(part) for part in parts)

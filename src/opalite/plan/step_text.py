@@ -148,7 +148,7 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
     return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
 
 
-def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) -> str:
+def loop_text(functions: int, stays: bool, workers: int) -> str:
     """The program that calls `step_0` to `step_{functions - 1}`, for `workers` at most.
 
     A worker takes work-groups of the first step until none is left, waits until all are done, and goes on to the next
@@ -163,8 +163,8 @@ def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) ->
     nothing to do. The host writes TURN when all is there that the run reads, so that who sees it may begin.
     address: where memory lies.
 
-    Workers that have waited long sleep, unless `sleeps` is false: PoCL 6 ends the process that compiles run_steps with
-    the inline assembly that it takes (tests/portability/faults/pocl_assembly.py).
+    Workers that have waited long sleep, by assembly in a function that is called: PoCL 5 and 6 end the process that
+    compiles a kernel with assembly in it (tests/portability/faults/pocl_assembly.py).
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
     cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
@@ -174,7 +174,6 @@ def loop_text(functions: int, stays: bool, workers: int, sleeps: bool = True) ->
 #define LINE {LINE}
 #define TICKS {TICKS}
 #define ROW (LINE * (RANGES + 1))
-#define SLEEPS {int(sleeps)}
 #define SPINS {SPINS}u
 #define LEAST_SPINS {LEAST_SPINS}u
 {_WAITING}
@@ -226,8 +225,8 @@ _WAITING = """
 #else
 #define RELAX()
 #endif
-#if defined(__x86_64__) && defined(__linux__) && SLEEPS
-static inline void system_call(long number, long a, long b, long c) {
+#if defined(__x86_64__) && defined(__linux__)
+__attribute__((noinline)) static void system_call(long number, long a, long b, long c) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
 }

@@ -31,10 +31,10 @@ COUNT = _FEW + 3
 
 
 @pytest.fixture
-def rt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+def rt(device_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPALITE_BUILD_THREADS", "2")
-    runtime = Runtime(find_device())
+    runtime = Runtime(find_device(device_id))
     if runtime.programs._pool is None:
         pytest.skip(f"{runtime.info.name} builds in this process")
     yield runtime
@@ -104,7 +104,8 @@ def test_where_threads_cannot_be_started_programs_are_built_one_by_one(
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime) -> None:
+def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rt.programs, "_fragile", False)
     rt.build_all(specs(_FEW))
     assert not pool_of(rt).pids
     rt.programs.expect_builds()  # something is cached, so it is not known that much is missing
@@ -128,6 +129,7 @@ def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
 
 def test_the_longest_program_is_begun_first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
+    monkeypatch.setattr(rt.programs, "_fragile", False)
     monkeypatch.setattr(rt.programs, "_deliver", lambda missing: asked.append([len(t) for t, _ in missing]) or [])
     texts = [SOURCE + " " * n for n in (3, 90, 7, 40)]
     rt.programs.get_all([(text, f"-DVALUE={k}", "p") for k, text in enumerate(texts)])

@@ -22,6 +22,7 @@ from opalite.ir.device_family import (
     FP16_UNLISTED,
     HALF_TYPES,
     HALF_VECTORS,
+    NO_ASSEMBLY,
     PTX_DOT,
     PTX_MMA,
     PTX_WGMMA,
@@ -128,6 +129,7 @@ def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: py
     flags = {"avx512f", "avx512_vnni"}
     monkeypatch.setattr(module.pocl, "cpu_flags", lambda: flags)
     assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
+    assert with_trials(None, replace(cpu, quirks=(NO_ASSEMBLY,))).quirks == (NO_ASSEMBLY, BYTE_PAIRS)
     assert not builds, "PoCL's compiler is known"
     plain = replace(plain, family="intel")
     assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)

@@ -8,6 +8,7 @@ from opalite.ir.device import DeviceInfo
 from opalite.ir.device_family import (
     FEW_EVENTS,
     FRAGILE_COMPILER,
+    NO_ASSEMBLY,
     PLAIN_BUILDS,
     SERIAL_BUILDS,
     SHARED_VALUES,
@@ -18,7 +19,7 @@ from opalite.ir.device_family import (
     find_family,
 )
 
-POCL_6 = (FRAGILE_COMPILER, SHARED_VALUES)
+POCL_4 = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
 NAMES = [
     # name, vendor, version, family, generation, wave size
     ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 740", "adreno", "7xx", 64),
@@ -119,7 +120,8 @@ def test_quirks_follow_the_family() -> None:
     assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
     assert FEW_EVENTS in find_family("Mali-G76").quirks
     assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (PLAIN_BUILDS, SERIAL_BUILDS)
-    for driver, quirks in (("6.0+debian", POCL_6), ("3.0-rc2", ()), ("10.1", POCL_6)):
+    drivers = {"3.0-rc2": (), "3.1+debian": ()} | dict.fromkeys(("4.0", "5.0+debian", "6.0", "10.1"), POCL_4)
+    for driver, quirks in drivers.items():
         found = find_family("cpu", platform="Portable Computing Language", kind="cpu", driver=driver)
         assert found.quirks == quirks
     assert DeviceInfo(quirks=(PLAIN_BUILDS,)).build_options == "-cl-opt-disable"

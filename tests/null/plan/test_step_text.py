@@ -84,10 +84,11 @@ def test_loop_calls_every_function():
         assert other not in text  # each kernel takes as long to compile as all steps
 
 
-def test_workers_need_not_sleep():
-    """PoCL 6 does not compile run_steps with inline assembly."""
-    assert "#define SLEEPS 1\n" in loop_text(1, False, 4)
-    assert "#define SLEEPS 0\n" in loop_text(1, False, 4, sleeps=False)
+def test_assembly_stands_in_functions_that_are_called():
+    """PoCL 5 and 6 do not compile a kernel with assembly in it."""
+    for stays in (False, True):
+        bodies = loop_text(1, stays, 4).split("\n}\n")
+        assert all("__attribute__((noinline))" in body for body in bodies if "__asm__ volatile" in body)
 
 
 def test_helpers_of_kernels_belong_to_their_source():

@@ -1,4 +1,4 @@
-"""PoCL 6.0 ends the process here: it takes the address of vload_half8 for a multiple of 16 bytes.
+"""PoCL 5.0 and 6.0 end the process here: they take the address of vload_half8 for a multiple of 16 bytes.
 
 That is so of vloada_half8 alone; vload_half8 may begin at any half. With 16 as the first argument every row begins at
 a multiple of 16 bytes, and the results are right.

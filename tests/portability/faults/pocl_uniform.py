@@ -1,6 +1,6 @@
-"""PoCL 6.0 on LLVM 18 makes other code of this each time, and of some builds wrong code: work-items share a value.
+"""PoCL 5.0 and 6.0 make other code of this each time, and of some builds wrong code: work-items share a value.
 
-It notes by its address whether a value is the same in all work-items of a group, and believes a note about a deleted
+They note by its address whether a value is the same in all work-items of a group, and believe a note about a deleted
 value of the one that is put there later. Such a value gets no room for each work-item where barriers part the kernel.
 Oclgrind reports neither races nor uninitialised values here. PoCL 3.0 and 3.1 compile it right each time.
 """

@@ -78,7 +78,7 @@ def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[st
     if not table:
         return {}, ""
     # Of sums of bytes in vectors it is known that AVX-512 or AVX2 does them, which have vpermps.
-    defines = {"TABLE": 1, "PERMUTE": int(device.is_cpu and bool(device.byte_dots))}
+    defines = {"TABLE": 1, "PERMUTE": int(device.is_cpu and device.assembly and bool(device.byte_dots))}
     return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
 
 

@@ -91,7 +91,9 @@ kernel void recurrent_resident(global const REAL *z, global const REAL *r, globa
                                global const REAL *c0, global REAL *y, global REAL *yh, global REAL *yc,
                                global ACC *states, global uint *sync, int T, int B, int H, int directions, int shares,
                                int first, int last, local FOUR *work) {
-    local uint late;
+#if MEETS
+    local uint late;  // an unused one ends PoCL 5's compiler
+#endif
 #if REPAIRS
     if (sync[0] == 0) return;
 #endif

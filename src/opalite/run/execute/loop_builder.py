@@ -18,7 +18,6 @@ from ...cl.launch import PreparedLaunch
 from ...cl.programs import Part
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
-from ...ir.device_family import FRAGILE_COMPILER
 from ...plan.program import LaunchStep, LocalArg, Program, Step
 from ...plan.step_text import (
     CALL,
@@ -152,10 +151,9 @@ class LoopBuilder:
         self._stays = is_whole and self._is_short and can_stay
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
-        sleeps = self._stays or FRAGILE_COMPILER not in self._rt.info.quirks
         if not 0 < len(texts) <= MOST_FUNCTIONS:
             return ()
-        return [(loop_text(len(texts), self._stays, self._rt.info.compute_units, sleeps), ""), *texts]
+        return [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
 
     def _join(self, linked: Any) -> Joined | None:
         label = f"steps of {self._program.name or 'the model'}"

@@ -140,9 +140,10 @@ def test_a_gpu_walks_where_there_are_enough_work_items(rt: Runtime) -> None:
     """And leaves few to work-items that read each row for each window; processors never walk."""
     device = as_gpu(rt).info
     device = dataclasses.replace(device, family="nvidia", compute_units=132)
+    processor = dataclasses.replace(device, family="pocl", kind="cpu", wave_size=1)
     chosen = []
     half, single = DType.FLOAT16, DType.FLOAT32
-    for info, batch, storage in ((device, 32, half), (device, 32, single), (device, 1, half), (rt.info, 32, half)):
+    for info, batch, storage in ((device, 32, half), (device, 32, single), (device, 1, half), (processor, 32, half)):
         arrays = [np.broadcast_to(np.float32(0), s) for s in ((batch, 96, 56, 56), (96, 1, 3, 3), (96,))]
         attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 96}
         layout = packed(4)

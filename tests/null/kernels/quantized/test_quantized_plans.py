@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device_family import BYTE_PAIRS, NO_ASSEMBLY
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel, Weight
 from opalite.kernels.quantized.rounded import RoundedMatmul
+from opalite.kernels.quantized.words import table_defines
 from opalite.kernels.registry import kernels_for
 from opalite.run.execute.node import make_node
 
@@ -103,3 +106,10 @@ def test_all_rows_share_the_weights() -> None:
                 launch = kernel.launch(problem, kernel.defaults(problem))[0]
                 forms.add(tuple(a.form for a in launch.args.values() if isinstance(a, Weight)))
     assert len(forms) == 1
+
+
+def test_values_of_a_table_are_picked_by_assembly_where_that_compiles() -> None:
+    device = replace(DEVICES["pocl_avx512"], quirks=(BYTE_PAIRS,))
+    table = tuple(map(float, range(16)))
+    assert table_defines(device, table)[0] == {"TABLE": 1, "PERMUTE": 1}
+    assert table_defines(replace(device, quirks=(BYTE_PAIRS, NO_ASSEMBLY)), table)[0] == {"TABLE": 1, "PERMUTE": 0}
