@@ -161,6 +161,11 @@ class DeviceInfo:
         return not self.on_host
 
     @property
+    def links_launches(self) -> bool:
+        """Whether launches may be linked into one kernel (docs/running.md): where that was tried."""
+        return self.family == "nvidia"
+
+    @property
     def flush_every(self) -> int:
         """Launches after which the queue should be flushed so that the GPU starts early; 0 leaves it to the driver.
 

@@ -32,7 +32,7 @@ from ..ops.elementwise import PlaceCast
 from ..ops.host import HostOp
 from ..ops.movement import Concat
 from ..place.casts import stored_array
-from .lifetimes import Lifetime, assign_memory
+from .lifetimes import Lifetime, assign_memory, linger
 from .made_weights import made_of
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
@@ -304,6 +304,8 @@ def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | N
     for node in graph.nodes:
         e.counts.append(_emit_node(e, node))
         e.now += 1
+    if device.links_launches:
+        linger(e.lifetimes)
     for v in graph.outputs:
         if v not in lasting:
             program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))

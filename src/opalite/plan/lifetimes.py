@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..ir.dtype import DType
+from ..ir.symbols import is_symbolic
 from .arena import STRATEGIES, Plan, Request, lower_bound, plan_memory
 from .program import MemoryReport, Program, Slot, Storage
 
@@ -36,6 +37,22 @@ def arena_requests(lifetimes: Sequence[Lifetime]) -> list[Request]:
         for i, m in enumerate(lifetimes)
         if m.storage is Storage.DYNAMIC and m.image is None and m.within is None
     ]
+
+
+LINGERS, LINGERING_BYTES = 3, 1 << 16
+"""Nodes for which memory of so many bytes at most is kept after its last use, where launches are linked."""
+
+
+def linger(lifetimes: Sequence[Lifetime]) -> None:
+    """Keep small values' memory a little longer than they are used; not of sizes that are open.
+
+    Linked launches of which one writes what another has read wait for each other: the rotation of a decoder's keys
+    would for that of its queries.
+    """
+    for m in lifetimes:
+        is_small = not is_symbolic(m.nbytes) and m.nbytes <= LINGERING_BYTES
+        if is_small and m.storage is Storage.DYNAMIC and m.image is None:
+            m.last += LINGERS
 
 
 def assign_memory(program: Program, lifetimes: Sequence[Lifetime], align: int, strategy: str) -> None:

@@ -273,4 +273,4 @@ class _Timed:
 
 def may_link(rt: Runtime) -> bool:
     """Whether launches may be linked on this device: where it was tried, unless somebody has turned it off."""
-    return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.family == "nvidia"
+    return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.links_launches
