@@ -40,10 +40,10 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
     given = {p.name: a for p, a in zip(entry.params, step.args, strict=True)}
     offsets, _ = layout(step)
 
-    def address(register: str, name: str) -> str:
-        kind, begin = ("u64", "%my_at64") if register.startswith("%rd") else ("u32", "%my_at")
+    def address(register: str, name: str, is_wide: bool, further: int = 0) -> str:
+        kind, begin = ("u64", "%my_at64") if is_wide else ("u32", "%my_at")
         first = f"mov.{kind} {register}, linked_pool; add.{kind} {register}, {register}, {begin}; "
-        return first + f"add.{kind} {register}, {register}, {offsets[name]};"
+        return first + f"add.{kind} {register}, {register}, {offsets[name] + further};"
 
     def load(m: re.Match[str]) -> str:
         argument = given[m[3]]
@@ -57,10 +57,15 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
     text = _LOAD.sub(load, entry.body.replace("$L__", f"$L{i}__"))
     if _OTHER_LOAD.search(text):
         raise EntryError("it reads a parameter in parts")
-    for s in entry.shared:
-        taken = rf"mov\.u(?:32|64)\s+(%\w+), {re.escape(s.name)};"
-        text = re.sub(taken, lambda m, name=s.name: address(m[1], name), text)  # type: ignore[misc]
-        if s.name in text:
+    for j, s in enumerate(entry.shared):
+        name = re.escape(s.name)
+        taken = re.compile(rf"mov\.u(32|64)\s+(%\w+), {name}(?:\+(\d+))?;")
+        text = taken.sub(lambda m, of=s.name: address(m[2], of, m[1] == "64", int(m[3] or 0)), text)  # type: ignore[misc]
+        known = re.compile(rf"\[{name}((?:\+\d+)?)\]")  # a place in it that is always the same
+        if known.search(text):
+            begin = address(f"%my_shared{j}", s.name, True)
+            text = f"\t.reg .b64 %my_shared{j};\n\t{begin}\n" + known.sub(rf"[%my_shared{j}\1]", text)
+        if re.search(rf"{name}(?!\w)", text):
             raise EntryError(f"it uses the address of {s.name} in a way of its own")
     for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
         text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")

@@ -87,6 +87,23 @@ def test_work_items_that_meet(items: int) -> None:
     np.testing.assert_array_equal(after[0], x * np.float32(2))
 
 
+@pytest.mark.parametrize("items", [32, 4])
+def test_a_place_in_shared_memory_that_is_always_the_same(items: int) -> None:
+    n = 20 * items
+    x = noise(n)
+    text = turn(items).replace("ld.shared.f32 \t%f2, [%rd9]", "ld.shared.f32 \t%f2, [turn_$_seen+8]")
+    third = LinkedStep(find_entry(text, "turn"), _memory(0, 1), (5, 4, 1), (items, 1, 1))
+    moved = text.replace("[turn_$_seen+8]", "[%rd9]").replace(
+        "%rd9, %rd5, %rd8;", "%rd8, %rd5, %rd8;\n\tmov.u64 \t%rd9, turn_$_seen+8;"
+    )
+    for form in (text, moved):
+        after, _ = run([replace(third, entry=find_entry(form, "turn"))], {0: x, 1: x * 0})
+        np.testing.assert_array_equal(after[1].reshape(-1, items), np.repeat(x.reshape(-1, items)[:, 2:3], items, 1))
+    own = text.replace("\tret;", "\tmov.u64 \t%rd9, turn_$_seen-8;\n\tret;")
+    with pytest.raises(EntryError, match=r"address of turn_\$_seen in a way of its own"):
+        run([replace(third, entry=find_entry(own, "turn"))], {0: x, 1: x * 0})
+
+
 def test_steps_of_equal_shape_share_their_code() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 32), scale(1, 2, 3.0)]
@@ -257,6 +274,8 @@ def test_heads() -> None:
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="NVIDIA's assembler is not here")
 def test_the_assembler_takes_it(tmp_path: Path) -> None:
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 4), turned(0, 2, 96), scale(1, 2, 3.0)]
+    third = turn(32).replace("ld.shared.f32 \t%f2, [%rd9]", "ld.shared.f32 \t%f2, [turn_$_seen+8]")
+    steps.append(replace(turned(2, 0, 32), entry=find_entry(third, "turn")))
     text = link(steps, 3, Shape(132, 384), find_waits(steps), HEAD)
     path = tmp_path / "linked.ptx"
     path.write_text(text)
