@@ -19,6 +19,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from opalite.cl.devices import list_all
+from opalite.ir.device_family import FRAGILE_COMPILER
 from opalite.pocl import limits
 
 MODEL = Path(__file__).parents[3] / "examples" / "super_resolution" / "super_resolution_x2.onnx"
@@ -278,10 +280,14 @@ def test_files_that_may_not_grow_are_a_sentence(tmp_path: Path) -> None:
     assert "at most 40 KiB (ulimit -f)" in sentences(done)[-1]
 
 
-@pytest.mark.parametrize("kib, doing", [(300_000, "loading OpenCL drivers"), (520_000, "compiling a program")])
+@pytest.mark.parametrize("kib, doing", [(300_000, "loading OpenCL drivers"), (720_000, "compiling a program")])
 def test_too_little_memory_is_a_sentence(tmp_path: Path, kib: int, doing: str) -> None:
     command = limited(f"-v {kib}", sys.executable, "-c", PROGRAM, str(MODEL))
     done = run(command, OPALITE_CACHE_DIR=str(tmp_path), OPALITE_BUILD_THREADS="1")
+    if done.returncode == 0 and any(FRAGILE_COMPILER in found.info.quirks for found in list_all().devices):
+        # Worker processes compile, each of which has as much address space.
+        assert (doing, only_result(done)) == ("compiling a program", result())
+        return
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert doing in sentences(done)[-1]
     assert "ulimit -v" in sentences(done)[-1]
@@ -290,7 +296,7 @@ def test_too_little_memory_is_a_sentence(tmp_path: Path, kib: int, doing: str) -
 def test_stacks_of_threads_stay_within_the_address_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL starts a thread a core and aborts the process if one has no room for its stack."""
     memory = 200 << 20
-    sizes = {"RLIMIT_AS": memory + limits.START_BYTES + (50 << 20), "RLIMIT_STACK": 8 << 20}
+    sizes = {"RLIMIT_AS": memory + limits.START_BYTES + (450 << 20), "RLIMIT_STACK": 8 << 20}
     monkeypatch.setattr(limits, "_limit", sizes.get)
     monkeypatch.setattr(limits, "_address_space", lambda: memory)
     monkeypatch.setattr(limits, "task_limit", lambda: None)
