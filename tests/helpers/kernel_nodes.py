@@ -165,6 +165,9 @@ def _reductions() -> Iterator[Sample]:
     yield "Softmax", {"axis": 1, "log": False}, [x], ()
     yield "Softmax", {"axis": 1, "log": True}, [wide], ()
     yield "Cumulative", {"kind": "sum", "axis": 1, "exclusive": False, "reverse": False}, [wide], ()
+    rows, state = noise(2, 5, 32), noise(2, 4, 8, 6)
+    recurrence = [rows, rows, noise(2, 5, 24), state, noise(2, 5, 4), noise(2, 5, 4)]
+    yield "LinearAttention", {"queries": 4, "heads": 4, "scale": 0.5}, recurrence, ()
     yield "TopK", {"k": 5, "axis": 1, "largest": True, "sorted": True}, [wide], ()
     scale, bias = noise(16), noise(16)
     yield "Normalize", {"kind": "instance", "epsilon": 1e-5}, [x, scale, bias], (1, 2)

@@ -24,6 +24,7 @@ from ..ops.cumulative import Cumulative
 from ..ops.elementwise import Elementwise
 from ..ops.gather import Gather
 from ..ops.grid_sample import GridSample
+from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatMul
 from ..ops.move_rows import MoveRows
 from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
@@ -157,7 +158,7 @@ def _threshold(node: Node) -> str:
 
 
 def _sum(node: Node) -> str:
-    if isinstance(node.op, Cumulative):
+    if isinstance(node.op, Cumulative | LinearAttention):
         return "running sums"
     if not isinstance(node.op, Reduce):
         return ""

@@ -9,6 +9,7 @@ from ..ops.attention import Attention
 from ..ops.conv import Conv, ConvTranspose
 from ..ops.cumulative import Cumulative
 from ..ops.integer import IntegerConv
+from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatrixProduct, matrix_dims
 from ..ops.nms import NonMaxSuppression
 from ..ops.normalize import Normalize
@@ -50,6 +51,8 @@ def walk_of(node: Node) -> int:
             return math.prod(op.kernel)
         case Attention():
             return sum(math.prod(node.input(i).shape[-2:]) for i in (1, 2)) // _VECTOR
+        case LinearAttention():
+            return node.input(1).shape[1] * node.input(3).shape[2]
         case Recurrent():
             rows = sum(node.input(i).shape[1] // op.hidden * node.input(i).shape[2] for i in (1, 2))
             return x[0] * rows * -(-op.hidden // _GROUP) // _VECTOR

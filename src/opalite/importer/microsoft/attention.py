@@ -28,16 +28,9 @@ from ..shared.helpers import (
 )
 from ..walk.context import NodeContext
 from .attention_cache import cache_steps, extended, find_window, quantised, scaled
-from .fused import MS
+from .fused import MS, refuse
 
 Result = Value | Sequence[Value | None]
-
-
-def _refuse(ctx: NodeContext, **features: object) -> None:
-    """UnsupportedOpError naming the first feature that is set."""
-    for name, value in features.items():
-        if value:
-            raise UnsupportedOpError(f"{ctx.label} uses {name}, which is not supported; export the model without it")
 
 
 def _scale(ctx: NodeContext, size: int) -> float:
@@ -57,7 +50,7 @@ def attention(ctx: NodeContext) -> Result:
 
 def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None) -> Result:
     """What Attention and QAttention make of their projection, [B,S,queries + keys + values]: y, and the present."""
-    _refuse(
+    refuse(
         ctx,
         do_rotary=ctx.attr("do_rotary", 0),
         past_present_share_buffer=ctx.attr("past_present_share_buffer", 0),
@@ -80,7 +73,7 @@ def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value
 @onnx_op("MultiHeadAttention", domain=MS)
 def multi_head_attention(ctx: NodeContext) -> Result:
     """Attention of projected queries, keys and values, packed or apart, with biases, mask and past."""
-    _refuse(ctx, past_sequence_length=ctx.get(8), cache_indirection=ctx.get(9))
+    refuse(ctx, past_sequence_length=ctx.get(8), cache_indirection=ctx.get(9))
     heads = int(ctx.attr("num_heads", 1))
     q, k, v = _projections(ctx, heads)
     k, v = extend_cache(ctx, (ctx.get(6), ctx.get(7)), (k, v))
@@ -172,7 +165,7 @@ def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
 @onnx_op("RotaryEmbedding", domain=MS)
 def rotary_embedding(ctx: NodeContext) -> Value:
     """Pairs of features turned; positions are given, or count on from one offset."""
-    _refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
+    refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
     x, positions, cos, sin = ctx.input(0), ctx.input(1), ctx.input(2), ctx.input(3)
     packed = len(x.shape) == 3
     steps = x.shape[1] if packed else x.shape[2]
@@ -193,7 +186,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
 
     total_sequence_length must be known at import; it usually follows from shapes.
     """
-    _refuse(
+    refuse(
         ctx,
         query_seqlens=ctx.get(16),
         bidirectional_attention=not ctx.attr("causal", 1),
@@ -214,7 +207,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
     if kept is None:
         presents = rows = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
     else:
-        _refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
+        refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
         begin = kept.resident(ctx, first)  # of what is new, among the rows that are held
         after = kept.resident(ctx, ctx.elementwise(lambda n: n + 1, ends))
         gone = ctx.elementwise(lambda b, f, n, a: b - f + n + 1 - a, begin, first, ends, after)

@@ -25,6 +25,14 @@ from ..walk.context import NodeContext
 Result = Value | Sequence[Value | None]
 MS = "com.microsoft"
 
+
+def refuse(ctx: NodeContext, **features: object) -> None:
+    """UnsupportedOpError naming the first feature that is set."""
+    for name, value in features.items():
+        if value:
+            raise UnsupportedOpError(f"{ctx.label} uses {name}, which is not supported; export the model without it")
+
+
 onnx_op("GridSample", domain=MS)(grid_sample)
 onnx_op("GatherND", domain=MS)(gather_nd)
 onnx_op("Trilu", domain=MS)(trilu)

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ops.linear_attention import LinearAttention
 from ..proto.decode import elem_dtype
 from ..registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
-from ..shared.helpers import concat, full, gather, matmul, merge_heads, slice_axis, split_heads, unsqueeze
+from ..shared.helpers import concat, full, gather, merge_heads, slice_axis, split_heads, unsqueeze
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
-
-LONGEST_UNROLLED = 64
-"""Most steps that LinearAttention is unrolled for; beyond, it runs on the host."""
 
 
 @onnx_op("Attention", since=23)
@@ -106,44 +104,21 @@ def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(ctx: NodeContext) -> Result:
-    """The recurrence S = exp(g) S + k (beta (v - S^T k))^T, y = scale * q^T S, unrolled over the steps in float32."""
-    q, k, v = ctx.input(0), ctx.input(1), ctx.input(2)
-    heads, kv_heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
-    b, steps = q.shape[:2]
-    if steps > LONGEST_UNROLLED:
-        return ctx.host()
-    rule, kind = str(ctx.attr("update_rule", "gated_delta")), q.dtype
-    q, k, v = (ctx.cast(split_heads(ctx, x, h), DType.FLOAT32) for x, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
-    dk, dv = k.shape[3], v.shape[3]
-    decay = _per_head(ctx, ctx.get(4), kv_heads)
-    beta = _per_head(ctx, ctx.get(5), kv_heads)
-    past = ctx.get(3)
-    state_kind = kind if past is None else past.dtype
-    state = full(ctx, 0, DType.FLOAT32, (b, kv_heads, dk, dv)) if past is None else ctx.cast(past, DType.FLOAT32)
+    """The recurrence S = exp(g) S + k (beta (v - S^T k))^T, y = scale * q^T S, or parts of it, in float32."""
+    q, k, v, past = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
+    queries, heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
+    rule = str(ctx.attr("update_rule", "gated_delta"))
+    if rule not in ("linear", "gated", "delta", "gated_delta"):
+        raise UnsupportedOpError(f"{ctx.label} has update_rule '{rule}'; known are linear, gated, delta, gated_delta")
+    decay, beta = ctx.get(4) if "gated" in rule else None, ctx.get(5) if "delta" in rule else None
+    if ("gated" in rule and decay is None) or ("delta" in rule and beta is None) or min(queries, heads) < 1:
+        raise ShapeError(f"{ctx.label} needs q_num_heads, kv_num_heads, and what '{rule}' takes of decay and beta")
+    dk, dv = k.shape[2] // heads, v.shape[2] // heads
+    if past is None:
+        state = full(ctx, 0, DType.FLOAT32, (k.shape[0], heads, dk, dv))
+    else:
+        state = ctx.cast(past, DType.FLOAT32)
+    inputs = [None if x is None else ctx.cast(x, DType.FLOAT32) for x in (q, k, v, state, decay, beta)]
     scale = float(ctx.attr("scale", 0.0)) or 1 / math.sqrt(dk)
-    out: list[Value] = []
-    for t in range(steps):
-        key, value = slice_axis(ctx, k, 2, t, t + 1), slice_axis(ctx, v, 2, t, t + 1)
-        if "gated" in rule:
-            assert decay is not None
-            gate = slice_axis(ctx, decay, 2, t, t + 1)
-            gate = ctx.reshape(gate, (b, kv_heads, gate.shape[3], 1))
-            state = ctx.elementwise(lambda s, g: s * g.call("exp"), state, gate)
-        if "delta" in rule:
-            assert beta is not None
-            rate = slice_axis(ctx, beta, 2, t, t + 1)
-            found = matmul(ctx, key, state)
-            value = ctx.elementwise(lambda x, f, r: (x - f) * r, value, found, rate)
-        column = ctx.reshape(key, (b, kv_heads, dk, 1))
-        state = ctx.elementwise(lambda s, c, x: s + c * x, state, column, value)
-        query = ctx.reshape(slice_axis(ctx, q, 2, t, t + 1), (b, kv_heads, heads // kv_heads, dk))
-        out.append(ctx.reshape(matmul(ctx, query, state), (b, 1, heads * dv)))
-    y = ctx.elementwise(lambda x: (x * scale).cast(kind), concat(ctx, out, 1))
-    return [y, ctx.cast(state, state_kind)]
-
-
-def _per_head(ctx: NodeContext, x: Value | None, heads: int) -> Value | None:
-    """[B,T,heads*n], or [B,T,1] for all heads, as [B,heads or 1,T,n] in float32."""
-    if x is None:
-        return None
-    return ctx.cast(split_heads(ctx, x, 1 if x.shape[2] == 1 else heads), DType.FLOAT32)
+    y, after = ctx.add_many(LinearAttention(queries=queries, heads=heads, scale=scale), inputs, 2)
+    return [ctx.cast(y, q.dtype), ctx.cast(after, q.dtype if past is None else past.dtype)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -109,15 +109,23 @@ def col2im(ctx: NodeContext) -> Value:
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv_with_state(ctx: NodeContext) -> Sequence[Value | None]:
     """Depthwise convolution over past_state and x; the last k - 1 positions are the next state."""
-    x, w, past = ctx.input(0), ctx.input(1), ctx.get(3)
+    return convolve_causally(ctx, ctx.input(0), ctx.get(3), 1)
+
+
+def convolve_causally(ctx: NodeContext, x: Value, past: Value | None, dilation: int) -> list[Value]:
+    """x[B,C,L] behind what came before it, through the node's taps (input 1), bias and activation; and the next state,
+    [B,C,(k - 1) * dilation]."""
+    w, kind = ctx.input(1), str(ctx.attr("activation", "none"))
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise ShapeError(f"{ctx.label} needs [batch, channels, length] and [channels, 1, k], got {x.type} and {w.type}")
-    keep = w.shape[2] - 1
+    if kind not in ("none", "", "silu", "swish"):
+        raise UnsupportedOpError(f"{ctx.label} has activation '{kind}'; known are none, silu and swish")
+    keep = (w.shape[2] - 1) * dilation
     if past is None:
         past = full(ctx, 0, x.dtype, (*x.shape[:2], keep))
     padded = concat(ctx, [past, x], 2)
-    out = ctx.add(Conv(strides=(1,), pads=(0, 0), dilations=(1,), group=x.shape[1]), [padded, w, ctx.get(2)])
-    if ctx.attr("activation", "none") in ("silu", "swish"):
+    out = ctx.add(Conv(strides=(1,), pads=(0, 0), dilations=(dilation,), group=x.shape[1]), [padded, w, ctx.get(2)])
+    if kind in ("silu", "swish"):
         out = ctx.elementwise(lambda v: swish_of(v, 1.0), out)
     return [out, slice_axis(ctx, padded, 2, padded.shape[2] - keep, padded.shape[2])]
 
