@@ -94,6 +94,11 @@ def _products() -> Iterator[Sample]:
     for zero in (None, levels[:, :4].copy()):
         few = [levels, np.array([3, 95]), noise(96, 4), zero]
         yield "QuantizedGather", {"bits": 4, "block": 32}, few, (0, 2, 3)
+    for rows in (1, 9):
+        picks, x = _RNG.integers(0, 4, (rows, 2)), noise(rows, 128)
+        few = [x, picks, levels, noise(96), noise(96, 4), levels[:, :4].copy()]
+        yield "ExpertMatMul", {"experts": 4, "bits": 4, "block": 32}, few, (2, 3, 4, 5)
+        yield "ExpertMatMul", {"experts": 4}, [x, picks, noise(96, 128), None, None, None], (2,)
     for mask in (None, noise(1, 1, 37, 53)):
         q, k = noise(1, 2, 37, 64), noise(1, 2, 53, 64)
         yield "Attention", {"scale": 0.3, "causal": False, "softcap": 0.0}, [q, k, k, mask], ()

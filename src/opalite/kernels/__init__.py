@@ -3,6 +3,7 @@
     conv/ pool/ matmul/ attention/ reduce/ norm/ move/ elementwise/ recurrent/ vision/ ml/    by operator
     image/       every operator on tensors that lie in images
     general/     a few programs that serve any model at once, slower than the others (docs/tiers.md)
+    experts/     products with the matrices of picked experts
     integer/     products of 8-bit integers        mma/     what kernels for matrix units share
     codegen/     OpenCL C that is made of expressions
     include/     OpenCL C that several folders include

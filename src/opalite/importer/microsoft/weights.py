@@ -34,9 +34,9 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     packed, given = ctx.input(1), ctx.input(2)
     if packed.type.count * (8 // bits) != rows * blocks * block or given.type.count != rows * blocks:
         raise ShapeError(f"{ctx.label} has weights {packed.shape}, scales {given.shape} for N={rows}, K={columns}")
-    codes = _codes(ctx, packed, 1, rows, columns, bits)
+    codes = packed_codes(ctx, packed, 1, rows, columns, bits)
     zeros = _zero_points(ctx, rows, blocks, bits)
-    scales = _matrix(ctx, 2, rows, blocks)
+    scales = matrix_of(ctx, 2, rows, blocks)
     # Without g_idx, element k belongs to block k // block_size.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
     rounds = int(ctx.attr("accuracy_level", 0)) == 4
@@ -65,7 +65,7 @@ def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
     given = ctx.const(3)
     if given.dtype != np.uint8:
         return given.reshape(rows, blocks).astype(np.float32)
-    return _unpacked(given.reshape(rows, -1), bits)[:, :blocks]
+    return unpacked(given.reshape(rows, -1), bits)[:, :blocks]
 
 
 @onnx_op("GatherBlockQuantized", domain=MS)
@@ -85,14 +85,14 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
     shape = tuple(-(-d // block) if i == axis else d for i, d in enumerate((rows, columns)))
     if scales.shape != shape:
         raise ShapeError(f"{ctx.label} has scales {list(scales.shape)} for {data.type}: expected {list(shape)}")
-    codes = _codes(ctx, data, 0, rows, columns, bits) if is_packed else _as_bytes(ctx.const(0))
+    codes = packed_codes(ctx, data, 0, rows, columns, bits) if is_packed else _as_bytes(ctx.const(0))
     if zeros is None:
         zero = np.array(1 << (bits - 1) if is_packed else 0, codes.dtype)
     elif is_packed:
-        zero = _unpacked(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
+        zero = unpacked(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
     else:
         zero = _as_bytes(ctx.const(3)).reshape(shape)
-    held = _matrix(ctx, 2, *shape) if axis == 1 else ctx.const(2)
+    held = matrix_of(ctx, 2, *shape) if axis == 1 else ctx.const(2)
     levels = Levels(codes, held, zero, bits, axis, block)
     return gather(ctx, ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
 
@@ -102,7 +102,7 @@ def _as_bytes(q: Array) -> Array:
     return q.astype(np.uint8 if q.dtype.name.startswith("uint") else np.int8)
 
 
-def _codes(
+def packed_codes(
     ctx: NodeContext,
     packed: Value,
     i: int,
@@ -115,10 +115,10 @@ def _codes(
 
     order: puts the low bits first.
     """
-    lines = _matrix(ctx, i, rows, packed.type.count // max(1, rows))
+    lines = matrix_of(ctx, i, rows, packed.type.count // max(1, rows))
 
     def numbers(held: Array) -> Array:
-        return _unpacked(held if order is None else order(held), bits)[:, :columns]
+        return unpacked(held if order is None else order(held), bits)[:, :columns]
 
     if not isinstance(lines, StoredArray):
         return numbers(lines)
@@ -130,7 +130,7 @@ def _codes(
     return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part, key=key)
 
 
-def _matrix(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | StoredArray:
+def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | StoredArray:
     """The constant input `i` as a matrix, where it lies."""
     v = ctx.input(i)
     held = v.held if v.is_const else ctx.const(i)
@@ -168,12 +168,12 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
     by_rows = bool(ctx.attr("transB", 1))
     lines, along = (rows, columns) if by_rows else (columns, rows)
     if along % block or along % 2:  # blocks go on from row to row
-        flat = _unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
+        flat = unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
         scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
         levels = Levels(flat.reshape(lines, along), scale, None, 4, table=table)
     else:
-        codes = _codes(ctx, packed, 1, lines, along, 4, _turned)
-        levels = Levels(codes, _matrix(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
+        codes = packed_codes(ctx, packed, 1, lines, along, 4, _turned)
+        levels = Levels(codes, matrix_of(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
     return matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
 
 
@@ -182,7 +182,7 @@ def _turned(packed: Array) -> Array:
     return packed >> 4 | packed << 4
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
+def unpacked(packed: Array, bits: int) -> Array:
     """Bytes [rows, n] as [rows, n * 8 / bits] numbers, the low bits first."""
     each = 8 // bits
     if each == 1:

@@ -143,8 +143,9 @@ class NodeContext:
     # Emitting -------------------------------------------------------------------------------------------------
 
     def constant(self, array: Any, name: str | None = None) -> Value:
-        """A constant Value; `array` is kept, not copied."""
-        return self._builder.constant(np.asarray(array), name or f"{self._out_name}/const")
+        """A constant Value; `array` is kept, not copied, and stays where it lies if it is a StoredArray."""
+        held = array if isinstance(array, StoredArray) else np.asarray(array)
+        return self._builder.constant(held, name or f"{self._out_name}/const")
 
     def dequantised(self, levels: Levels, dtype: DType) -> Value:
         """The constant that `levels` stand for in `dtype`, computed when it is read."""
