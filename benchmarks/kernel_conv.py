@@ -1,15 +1,16 @@
 """Times of the convolution and pooling kernels on the shapes of common networks.
 
-    python benchmarks/kernel_conv.py [--device cpu] [--all] [--only TEXT] [--kernel NAME]
+    python benchmarks/kernel_conv.py [--device cpu] [--all] [--only TEXT] [--kernel NAME] [--bytes]
 
 Prints microseconds, GFLOP/s and their share of the multiply-add peak that this device reached just before. Times are
 minima. `--all` measures every legal parameter set instead of the untuned defaults.
+`--bytes`: convolutions of 8-bit integers.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,16 @@ class Case:
         x = rng.standard_normal((1, self.c, self.size, self.size), np.float32)
         if self.op == "Pool":
             return [x]
-        shape = (self.m, self.c // self.group) if self.op == "Conv" else (self.c, self.m // self.group)
+        shape = (self.c, self.m // self.group) if self.op == "ConvTranspose" else (self.m, self.c // self.group)
+        if self.op == "IntegerConv":
+            x = rng.integers(0, 256, x.shape).astype(np.uint8)
+            w = rng.integers(-127, 128, (*shape, self.k, self.k)).astype(np.int8)
+            return [x, w, np.zeros(self.m, np.int32), np.uint8(120).reshape(())]
         return [x, rng.standard_normal((*shape, self.k, self.k), np.float32), np.zeros(self.m, np.float32)]
+
+    def bytes(self) -> Case:
+        """The same of bytes less a zero point."""
+        return replace(self, op="IntegerConv")
 
     def attrs(self) -> dict[str, Any]:
         pad = self.k // 2 if self.pad is None else self.pad
@@ -152,11 +161,13 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every legal parameter set")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     parser.add_argument("--kernel", default="", help="kernels whose name holds this text")
+    parser.add_argument("--bytes", action="store_true", help="convolutions of 8-bit integers instead")
     args = parser.parse_args()
     rt = find_runtime(args.device)
     peak = find_peak(rt)
     print(f"{rt.info.name}, {rt.info.compute_units} compute units, {peak * 1e-9:.0f} GFLOP/s peak")
-    for case in CASES:
+    cases = [case.bytes() for case in CASES if case.op == "Conv"] if args.bytes else CASES
+    for case in cases:
         if args.only in case.name:
             for kernel in kernels_for(case.op):
                 if args.kernel in kernel.name:

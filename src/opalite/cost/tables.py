@@ -124,6 +124,21 @@ class IntegerPanels(Table):
 
 
 @dataclass(frozen=True)
+class IntegerTile(Table):
+    """Convolutions of 8-bit integers on CPUs (kernels/integer/conv_fours.py and depthwise_fours.py), in instructions
+    of four products to a lane."""
+
+    table = "integer_tile"
+
+    latency: float  # independent ones that keep a core busy
+    load: float  # a vector of filters, or a word of x for all lanes
+    turn: float  # what a word's turn takes beside
+    stage: float  # a pixel is staged, or four are turned
+    begin: float  # a tile
+    finish: float  # a vector of sums goes through the epilogue to memory
+
+
+@dataclass(frozen=True)
 class IntegerDot(Table):
     """Products of 8-bit integers, four to an instruction (kernels/integer/dot4.py), in clock cycles."""
 

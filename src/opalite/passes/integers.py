@@ -14,8 +14,10 @@ from ..ir.dtype import DType
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.levels import Levels
 from ..ir.patch import Patch
+from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.types import TensorType
+from ..kernels.base import Tier
 from ..ops.affine import centred, dequantize_expr
 from ..ops.base import Op
 from ..ops.conv import Conv, Convolution
@@ -24,6 +26,7 @@ from ..ops.integer import BYTES, IntegerConv, IntegerMatMul
 from ..ops.matmul import MatMul, MatrixProduct, matrix_dims
 from ..ops.movement import Reshape
 from ..ops.pool import Pool
+from ..place.options import find_options
 from .rewrite import Rule, Sweep, joined_origin
 
 Array = np.ndarray[Any, Any]
@@ -45,13 +48,36 @@ def _multiplies_rows(device: DeviceInfo | None, node: Node, w_zero: Value | None
     return constant and not node.op.trans_a and math.prod(node.input(1).shape[:-2]) == 1
 
 
-def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None) -> Rule:
+def _sums_fours(device: DeviceInfo | None, tier: Tier) -> bool:
+    """Whether special kernels of a CPU sum four products of bytes to a lane; general ones convolve floats alone."""
+    return device is not None and device.is_cpu and device.byte_dots == "fours" and tier == "special"
+
+
+def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
+    """Whether a kernel computes the convolution `made` of bytes, sooner than any does `floats`, the same of floats."""
+    assert device is not None
+    best: list[float] = []
+    for node in (made, floats):
+        options = [] if node is None else find_options(node, device, Memory.BUFFER)[0]
+        best.append(options[0].seconds if options else math.inf)
+    return best[0] < best[1]
+
+
+def _of_floats(node: Node, op: IntegerConv) -> Node:
+    """The convolution of floats that `node` would be, for its kernels to be asked about."""
+    x, w = (fresh_value(v.name, TensorType(DType.FLOAT32, v.shape)) for v in node.inputs[:2] if v is not None)
+    w.data = np.broadcast_to(np.float32(0), w.shape)
+    y = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+    return node.with_(op=Conv(op.strides, op.pads, op.dilations, op.group), inputs=[x, w], outputs=[y], epilogue=None)
+
+
+def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "special") -> Rule:
     """A float product of dequantised operands becomes one of their integers, which is then scaled.
 
     The second operand is a constant with one scale, or one for each output channel; the first has one scale, known
     ahead of time. The sums must stay within int32, so that they are exact. Where floats are stored as halves and matrix
-    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products. On CPUs convolutions
-    stay products of floats.
+    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products. On CPUs a convolution
+    becomes one of bytes where that is expected to take less time.
     """
     halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks
@@ -60,7 +86,11 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32:
             return None
-        if not pays and not _multiplies_rows(device, node, None):
+        if (
+            not pays
+            and not (isinstance(node.op, Conv) and _sums_fours(device, tier))
+            and not _multiplies_rows(device, node, None)
+        ):
             return None
         source, w = node.x.producer, node.input(1)
         if source is None or w.levels is None or w.levels.codes.dtype not in (np.int8, np.uint8):
@@ -72,7 +102,7 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
             return None
         if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
             return "the first operand has scales that differ, or are not known ahead of time"
-        if isinstance(node.op, Conv) and not _kept_conv(node, node.op):
+        if pays and isinstance(node.op, Conv) and not _kept_conv(node, node.op):
             return "grouped convolutions have kernels for floats"
         axis = _channel_axis(node)
         by_channel = _by_channel(w.levels, axis)
@@ -82,7 +112,12 @@ def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None =
         room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
         if room < 0:
             return "sums of integers may exceed 32 bits"
-        return _as_integers(node, node.op, source, scale.data.reshape(()), w_scale, w_zero, room)
+        patch = _as_integers(node, node.op, source, scale.data.reshape(()), w_scale, w_zero, room)
+        if not pays and isinstance(node.op, Conv):
+            made = next(n for n in patch.add if isinstance(n.op, IntegerConv))
+            if not _pays(device, made, node):
+                return "products of floats are expected to take less time"
+        return patch
 
     return rule
 
@@ -182,7 +217,7 @@ def _constant(like: Value, data: Array) -> Value:
     return made
 
 
-def widen(device: DeviceInfo | None) -> Rule:
+def widen(device: DeviceInfo | None, tier: Tier = "special") -> Rule:
     """Products of 8-bit integers that no kernel takes as they are: of floats where sums stay exact, else of int32.
 
     Zero points are taken off first. Every whole number below 2^24 is a float, and devices multiply floats best: a
@@ -204,6 +239,10 @@ def widen(device: DeviceInfo | None) -> Rule:
         if _multiplies_rows(device, node, w_zero):
             return _without_zero(node, first + 1)
         exact = _largest_product(node, first) < _EXACT
+        if isinstance(op, IntegerConv) and _sums_fours(device, tier):
+            patch = _without_zero(node, first + 1)
+            if patch is not None or _pays(device, node, _of_floats(node, op) if exact else None):
+                return patch
         dtype = DType.FLOAT32 if exact else DType.INT32
         added: list[Node] = []
         wide: list[Value | None] = []

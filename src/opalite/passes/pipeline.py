@@ -108,8 +108,8 @@ def optimise(
         tier == "general" and device is not None and not device.is_cpu
     )  # GPUs' general kernels have no more
     multiplier = None if general_floats else device
-    run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy), ctx)
-    run_rule(graph, "widen", widen(multiplier), ctx)
+    run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy, tier), ctx)
+    run_rule(graph, "widen", widen(multiplier, tier), ctx)
     run_rule(graph, "keep_levels", keep_levels(), ctx)
     if low_memory:
         run_rule(graph, "narrow_weights", narrow_weights(), ctx)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from opalite.ir import Value
+from opalite.ir import DeviceInfo, Graph, Value
+from opalite.ir.device_family import BYTE_FOURS
 from opalite.ir.graph import Levels
+from opalite.kernels.base import Tier
+from opalite.ops.text import parse_graph
 from opalite.passes.integers import from_dequantized, widen
+from opalite.passes.rewrite import Context, run_rule
 
 from .texts import CPU, DOT, Case, check
 
@@ -165,3 +171,43 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_pass(case: Case) -> None:
     check(case)
+
+
+FOURS = replace(CPU, quirks=(BYTE_FOURS,), compute_units=2, clock_mhz=2600)
+
+
+def convolution(channels: int, filters: int, size: int, group: int = 1) -> Graph:
+    """IntegerConv of 3x3 filters, or 1x1 where they have one group."""
+    k = 3 if group > 1 else 1
+    numbers = ", ".join(str(i % 7 - 3) for i in range(filters * channels // group * k * k))
+    pads = ", ".join(4 * [str(k // 2)])
+    return parse_graph(
+        f"""graph g(%x: u8[1,{channels},{size},{size}]) {{
+    const %w: i8[{filters},{channels // group},{k},{k}] = [{numbers}]
+    const %z: u8[] = [128]
+    %y = IntegerConv(%x, %w, -, %z, -) {{dilations=[1, 1], group={group}, pads=[{pads}], strides=[1, 1]}}
+    return %y
+}}
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "tier", "kept"),
+    [
+        ((64, 64, 14), FOURS, "special", True),
+        ((96, 96, 56, 96), FOURS, "special", True),
+        ((96, 96, 14, 3), FOURS, "special", True),
+        ((64, 64, 14), FOURS, "general", False),
+        ((64, 64, 14), CPU, "special", False),
+        ((960, 960, 3, 960), FOURS, "special", False),
+    ],
+    ids=["products", "depthwise", "groups", "general tier", "floats alone", "rows too short"],
+)
+def test_cpus_keep_convolutions_of_bytes_that_pay(
+    shape: tuple[int, ...], device: DeviceInfo, tier: Tier, kept: bool
+) -> None:
+    graph = convolution(*shape)
+    run_rule(graph, "widen", widen(device, tier), Context(check=True))
+    assert any(n.op.name == "IntegerConv" for n in graph.nodes) == kept
+    assert any(n.op.name == "Conv" for n in graph.nodes) != kept

@@ -246,17 +246,25 @@ def _pow_lanes(t: Vec) -> str:
 
 
 def _rint(t: Vec) -> str:
-    """Adding 2^23 pushes the fraction out, rounding halves to even; larger values are integers already."""
+    """One instruction where the compiler has it for the processor.
+
+    Elsewhere adding 2^23 pushes the fraction out, rounding halves to even; larger values are integers already.
+    """
     big = t.literal(8388608.0)
-    return _function(
-        "rint",
-        t,
-        f"{t} x",
-        f"""
-const {t} m = copysign({big}, x);
-return fabs(x) < {big} ? copysign((x + m) - m, x) : x;
-""",
-    )
+    return f"""#if defined(__has_builtin) && (defined(__SSE4_1__) || defined(__aarch64__))
+#if __has_builtin(__builtin_elementwise_roundeven)
+#define ROUNDS_TO_EVEN
+#endif
+#endif
+static inline {t} rint_{t}({t} x) {{
+#ifdef ROUNDS_TO_EVEN
+    return __builtin_elementwise_roundeven(x);
+#else
+    const {t} m = copysign({big}, x);
+    return fabs(x) < {big} ? copysign((x + m) - m, x) : x;
+#endif
+}}
+"""
 
 
 def _sign(t: Vec) -> str:

@@ -18,9 +18,9 @@ static inline half4 load_halves(global const half *p) {
 #define STOREV(p, i, v) store_half4(v, (p) + (i))
 #endif
 #endif
-#if PACK == 4 && (STORAGE == 3 || STORAGE >= 8)
+#if (PACK == 4 && STORAGE == 3) || (PACK >= 4 && STORAGE >= 8)
 #undef LOADV
 #undef STOREV
-#define LOADV(p, i) CONVERT_N(4, ACC)(*(global const VEC_T(REAL, 4) *)((p) + (i)))
-#define STOREV(p, i, v) (*(global VEC_T(REAL, 4) *)((p) + (i)) = CONVERT_N(4, REAL)(v))
+#define LOADV(p, i) CONVERT_N(PACK, ACC)(*(global const VEC_T(REAL, PACK) *)((p) + (i)))
+#define STOREV(p, i, v) (*(global VEC_T(REAL, PACK) *)((p) + (i)) = CONVERT_N(PACK, REAL)(v))
 #endif

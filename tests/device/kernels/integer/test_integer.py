@@ -101,6 +101,75 @@ def test_depthwise(rt: Runtime, name: str, mix: tuple[str, str]) -> None:
     check_conv(as_gpu(rt), "IntegerDepthwise", *make_conv(name, mix, "", depthwise=True), TW=4)
 
 
+def check_fours(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], name: str = "ConvFours", **params: Any) -> None:
+    """By ConvFours or DepthwiseFours, where the device has sums of four products in vectors."""
+    kernel = find_kernel("IntegerConv", name)
+    node = make_node("IntegerConv", attrs, arrays, const=[1, 2, 4, *range(5, len(arrays))])
+    problem = kernel.problem(node, rt.info)
+    why = kernel.refuse(problem) or (kernel.illegal(problem, params) if params else None)
+    if why is not None:
+        pytest.skip(why)
+    (binding,) = kernel.bindings(problem)
+    extra = [binding.outputs[0] if a.shape[2:] != (1, 1) else None for a in arrays[5:]]
+    binding = Binding((*binding.inputs[:5], *extra), binding.outputs)
+    const = [1, 2, 4, *(i for i, layout in enumerate(extra, 5) if layout is None)]
+    known = [3] * (arrays[3] is not None and arrays[3].ndim == 0)
+    node = make_node("IntegerConv", attrs, arrays, const=const + known, binding=binding)
+    check_kernel(rt, kernel, node, arrays, params)
+
+
+@pytest.mark.parametrize("name, mix", pairwise(list(CASES), MIXES[:2]))
+def test_fours(rt: Runtime, name: str, mix: tuple[str, str]) -> None:
+    check_fours(rt, *make_conv(name, mix, "xb"))
+
+
+@pytest.mark.parametrize(
+    "name, mix, zeros", pairwise(["3x3", "stride", "pointwise", "whole groups"], MIXES, ["", "x", "w", "m", "xmb"])
+)
+def test_zero_points_of_fours(rt: Runtime, name: str, mix: tuple[str, str], zeros: str) -> None:
+    attrs, arrays = make_conv(name, mix, zeros)
+    check_fours(rt, attrs, arrays)
+    if arrays[3] is not None:  # in memory
+        arrays[3] = arrays[3].reshape(1)
+        check_fours(rt, attrs, arrays)
+
+
+@pytest.mark.parametrize("name, mix", pairwise([n for n in CASES if CASES[n][0] < 70], MIXES[:2]))
+def test_depthwise_fours(rt: Runtime, name: str, mix: tuple[str, str]) -> None:
+    check_fours(rt, *make_conv(name, mix, "xb", depthwise=True), name="DepthwiseFours")
+    attrs, arrays = make_conv(name, mix, "x", depthwise=True)
+    arrays[3] = arrays[3].reshape(1)  # in memory
+    check_fours(rt, attrs, arrays, name="DepthwiseFours")
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 7, 9])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 7])
+def test_depthwise_fours_of_any_width(rt: Runtime, columns: int, stride: int, groups: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [values(rng, "u1", 1, 19, 9, 31), values(rng, "i1", 19, 1, 3, columns)]
+    arrays += [None, values(rng, "u1", 1).reshape(()), None]
+    pads = (1, columns // 2, 1, columns // 2)
+    attrs = {"strides": (1, stride), "pads": pads, "dilations": (1, 1), "group": 19}
+    check_fours(rt, attrs, arrays, name="DepthwiseFours", TG=groups)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (2, 8), (6, 4), (7, 3), (14, 2), (16, 1)])
+@pytest.mark.parametrize("name", ["blocks", "dilated", "far dilated", "pointwise", "rank 3"])
+def test_tiles_of_fours(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
+    check_fours(rt, *make_conv(name, MIXES[0], "xb"), TW=tile[0], TB=tile[1])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("mix", MIXES[:2])
+def test_first_layer_of_fours(rt: Runtime, channels: int, mix: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [values(rng, mix[0], 2, channels, 11, 23), values(rng, mix[1], 19, channels, 3, 3)]
+    arrays += [None, values(rng, mix[0], 1).reshape(()), None]
+    attrs = {"strides": (2, 2), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1}
+    check_fours(rt, attrs, arrays)
+
+
 def requantise(*further: DType) -> Expr:
     """Sums scaled by channel, an operand of bytes added, rounded to uint8."""
 
@@ -113,16 +182,20 @@ def requantise(*further: DType) -> Expr:
     return trace(fn, DType.INT32, DType.FLOAT32, *further)
 
 
-@pytest.mark.parametrize("kernel", ["ConvDot", "IntegerDepthwise"])
+@pytest.mark.parametrize("kernel", ["ConvDot", "IntegerDepthwise", "ConvFours", "DepthwiseFours"])
 @pytest.mark.parametrize("residual", [False, True])
 def test_convolution_epilogue(rt: Runtime, kernel: str, residual: bool) -> None:
     rng = np.random.default_rng(1)
-    attrs, arrays = make_conv("3x3", MIXES[0], "xb", depthwise=kernel != "ConvDot")
+    attrs, arrays = make_conv("3x3", MIXES[0], "xb", depthwise="Depthwise" in kernel)
     shape = make_node("IntegerConv", attrs, arrays).y.shape
     # A power of two, so that every device rounds the same numbers.
     arrays.append((2.0 ** rng.integers(-13, -9, (1, shape[1], 1, 1))).astype(np.float32))
     arrays += [values(rng, "u1", *shape)] if residual else []
-    check_conv(rt, kernel, {**attrs, "epilogue": requantise(*[DType.UINT8] * residual)}, arrays)
+    attrs["epilogue"] = requantise(*[DType.UINT8] * residual)
+    if kernel.endswith("Fours"):
+        check_fours(rt, attrs, arrays, name=kernel)
+    else:
+        check_conv(rt, kernel, attrs, arrays)
 
 
 PRODUCTS = [pytest.param(k, id=k.name) for k in kernels_for("IntegerMatMul")]
