@@ -77,11 +77,8 @@ kernel void expert_groups(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PAR
             if (m0 + i < last && n >= 0 && n < N) {
                 float v = 0;
                 for (int p = 0; p < PARTS; ++p) v += sums[i * GROUP + p * WIDTH + t % WIDTH];
-#if HAS_BIAS
-                v += LOAD(bias, c);
-#endif
                 const int r = SLOT(m0 + i);
-                const ACC out = EPILOGUE1(v, r, n, slots, N);
+                const ACC out = EPILOGUE1(BIASED(v, LOAD, c), r, n, slots, N);
                 STORE(y, (size_t)r * N + n, out);
             }
         }

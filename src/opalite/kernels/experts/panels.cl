@@ -41,3 +41,25 @@
     const int expert = (int)clamp(pick < 0 ? pick + experts : pick, (INDEX)0, (INDEX)(experts - 1));
 #define SLOT(i) (i)
 #endif
+// Columns low to before high of a row r of y, whose sums from `column` on are floats in private memory; one loop, so that the
+// epilogue is compiled once and not for each vector.
+#if HAS_BIAS
+#define BIASED(v, load, c) ((v) + load(bias, c))
+#else
+#define BIASED(v, load, c) (v)
+#endif
+#define STORE_ROW(results, r)                                                                   \
+    _Pragma("unroll 1") for (int c = low; c < high;) {                                          \
+        const int n = c - expert * N;                                                           \
+        if (c + PACK <= high) {                                                                 \
+            const ACCV found = BIASED(VLOAD(PACK, c - column, results), LOADV, c);              \
+            const ACCV out = EPILOGUE(found, r, n, slots, N);                                   \
+            STOREV(y, (size_t)(r) * N + n, out);                                                \
+            c += PACK;                                                                          \
+        } else {                                                                                \
+            const ACC found = BIASED(results[c - column], LOAD, c);                             \
+            const ACC out = EPILOGUE1(found, r, n, slots, N);                                   \
+            STORE(y, (size_t)(r) * N + n, out);                                                 \
+            ++c;                                                                                \
+        }                                                                                       \
+    }

@@ -140,32 +140,11 @@ kernel void expert_rows(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PARAM
                 }
             }
         }
-        // In one loop, so that the epilogue is compiled once and not for each vector.
         #pragma unroll 1
         for (int i = 0; i < MR && m0 + i < last; ++i) {
             const int r = SLOT(m0 + i);
             const float *results = (const float *)total[i];
-            #pragma unroll 1
-            for (int c = low; c < high;) {
-                const int n = c - expert * N;
-                if (c + PACK <= high) {
-                    ACCV v = VLOAD(PACK, c - column, results);
-#if HAS_BIAS
-                    v += LOADV(bias, c);
-#endif
-                    const ACCV out = EPILOGUE(v, r, n, slots, N);
-                    STOREV(y, (size_t)r * N + n, out);
-                    c += PACK;
-                } else {
-                    ACC v = results[c - column];
-#if HAS_BIAS
-                    v += LOAD(bias, c);
-#endif
-                    const ACC out = EPILOGUE1(v, r, n, slots, N);
-                    STORE(y, (size_t)r * N + n, out);
-                    ++c;
-                }
-            }
+            STORE_ROW(results, r)
         }
     }
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onnx
 import opalite
 from onnx import helper, numpy_helper
 
@@ -238,6 +239,27 @@ def test_more_tokens_later(rt: Any) -> None:
         got = session.run(None, feeds_of(arrays, rows))[0]
         assert np.abs(got - want[:rows]).max() <= 2e-6 * np.abs(want).max()
         session.settle()
+
+
+def test_weights_beside_the_model(rt: Any, tmp_path: Any) -> None:
+    """Read by parts that end inside an expert, gates in front of values and between them."""
+    shape, attrs = (3, 1024, 4096), {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "expert_weight_bits": 8}
+    arrays: dict[str, Array | None] = {"x": rng.standard_normal((3, 4096)).astype(np.float32)}
+    arrays |= {"r": rng.standard_normal((3, 3)).astype(np.float32), "b1": noise(3, 1024)}
+    arrays["w1"], arrays["s1"], arrays["z1"], _ = few_bits(shape, 8, 0, True)
+    arrays["w2"], arrays["s2"], _, _ = few_bits((3, 4096, 512), 8, 0, False)
+    want = by_ort(model("QMoE", QMOE, arrays, attrs), feeds_of(arrays))
+    for fusion in (1, 2):
+        if fusion == 2:
+            for n in ("w1", "s1", "z1", "b1"):
+                a = arrays[n]
+                assert a is not None
+                arrays[n] = np.concatenate([a[:, ::2], a[:, 1::2]], 1)
+        file = tmp_path / f"{fusion}.onnx"
+        made = onnx.load_from_string(model("QMoE", QMOE, arrays, attrs | {"swiglu_fusion": fusion}))
+        onnx.save_model(made, file, save_as_external_data=True, location=f"{fusion}.data", size_threshold=1024)
+        got = opalite.InferenceSession(file, device=rt.info.name, precision="fp32").run(None, feeds_of(arrays))[0]
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+// y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias for many slots and few bits, on CPUs.
+// A work-item owns a panel of WIDTH = NV * PACK columns of one expert. It widens CHUNK of the panel's k at a time into memory
+// that stays in the first-level cache, for all tiles of MR of the expert's slots in turn, whose sums are kept meanwhile.
+// Grid: (panels that an expert touches, experts), work-groups of one work-item.
+#ifndef MR
+#define MR 6
+#define NV 4
+#define BITS 4
+#define ZEROS 0
+#define HALF_SCALES 0
+#define SORTED 1
+#endif
+#define WIDTH (NV * PACK)
+#include "experts/panels.cl"
+#include "include/prefetch.cl"
+#define CHUNK 64
+#define GROUP 24
+#define AHEAD (64 * 16) // words: a page
+#define FLOATS VEC_T(float, PACK)
+#define WORDS VEC_T(uint, PACK)
+
+__attribute__((reqd_work_group_size(1, 1, 1)))
+kernel void expert_panel(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PARAM BIAS_PARAM global REAL *restrict y, int slots,
+                         int N, int K, int each, int experts EPILOGUE_PARAMS) {
+    TAKE_SLOTS((int)get_global_id(1), slots)
+    const int panel = expert * N / WIDTH + get_global_id(0), column = panel * WIDTH;
+    const int low = max(column, expert * N), high = min(column + WIDTH, (expert + 1) * N);
+    if (low >= high) return;
+    const size_t scales = (size_t)panel * ((K + block - 1) / block) * WIDTH;
+    FLOATS wide[CHUNK][NV];
+    FLOATS kept[GROUP][MR][NV];
+    #pragma unroll 1
+    for (int m0 = first; m0 < last; m0 += GROUP * MR) {
+        const int end = min(last, m0 + GROUP * MR), tiles = (end - m0 + MR - 1) / MR;
+        global const uint *from = b + PANEL_AT(panel, (K + PER - 1) / PER);
+        #pragma unroll 1
+        for (int k0 = 0; k0 < K; k0 += CHUNK) {
+            const int count = min(K - k0, CHUNK);
+            #pragma unroll 1
+            for (int k = 0; k < count; k += PER) {
+                const size_t at = scales + (size_t)((k0 + k) / block) * WIDTH;
+                #pragma unroll
+                for (int v = 0; v < NV; ++v) {
+                    const WORDS words = LOAD_AT(uint, PACK, from + v * PACK);
+                    PREFETCH(from + v * PACK + AHEAD);
+                    const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * STEP, less = MIDDLE(PACK, at + v * PACK);
+                    #pragma unroll
+                    for (int j = 0; j < PER; ++j) wide[k + j][v] = (UNPACK(PACK, words, j) - less) * by;
+                }
+                from += WIDTH;
+            }
+            #pragma unroll 1
+            for (int t = 0; t < tiles; ++t) {
+                global const REAL *x_row[MR];
+                FLOATS sum[MR][NV];
+                #pragma unroll
+                for (int i = 0; i < MR; ++i) {
+                    // Rows past the end repeat the last one and are not stored.
+                    x_row[i] = x + (size_t)(SLOT(min(m0 + t * MR + i, end - 1)) / each) * K + k0;
+                    #pragma unroll
+                    for (int v = 0; v < NV; ++v) sum[i][v] = k0 > 0 ? kept[t][i][v] : (FLOATS)0;
+                }
+                #pragma unroll 1
+                for (int k = 0; k < count; ++k) {
+                    #pragma unroll
+                    for (int i = 0; i < MR; ++i) {
+                        const FLOATS xv = (FLOATS)LOAD(x_row[i], k);
+                        #pragma unroll
+                        for (int v = 0; v < NV; ++v) sum[i][v] += xv * wide[k][v];
+                    }
+                }
+                #pragma unroll
+                for (int i = 0; i < MR * NV; ++i) kept[t][i / NV][i % NV] = sum[i / NV][i % NV];
+            }
+        }
+        #pragma unroll 1
+        for (int m = m0; m < end; ++m) {
+            const int r = SLOT(m);
+            const float *results = (const float *)kept + (m - m0) * WIDTH;
+            STORE_ROW(results, r)
+        }
+    }
+}
