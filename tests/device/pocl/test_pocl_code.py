@@ -18,6 +18,8 @@ kernel void multiply_add(global const float *x, global float *y) {
 def test_library_functions_are_inlined(rt: Runtime) -> None:
     if rt.info.family != "pocl":
         pytest.skip("the device is not PoCL's")
+    if "basic-" in rt.info.version:
+        pytest.skip("on processors that its LLVM does not know, this device of PoCL's calls them")
     program = rt.build(SOURCE, "", "multiply_add.cl")
     x, y = rt.allocate(48 * 4), rt.allocate(16 * 4)
     values = np.arange(48, dtype=np.float32)
