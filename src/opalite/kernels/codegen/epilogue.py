@@ -34,7 +34,7 @@ from ...ir.symbols import agree, always_equal, hint_of, runs_along
 from ..base import Arg, Weight
 from ..packing import to_texel_dims
 from .generate import generate
-from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
+from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
 from .vectors import WIDTHS, compute_type, load, pointer_type
 
 _COORDS = {
@@ -99,14 +99,18 @@ def operand_layouts(node: Node, kind: str, layout: Layout) -> tuple[Layout | Non
     )
 
 
-def epilogue_refusal(node: Node, kind: str, columns: int | None = None) -> str | None:
-    """Why the epilogue of `node` cannot be computed in coordinates of `kind`, or None (also if there is none)."""
+def epilogue_refusal(node: Node, kind: str, columns: int | None = None, source: DType | None = None) -> str | None:
+    """Why the epilogue of `node` cannot be computed in coordinates of `kind`, or None (also if there is none).
+
+    source: type of what it is computed of, where that may be another than the result's: by default `Op.sums`.
+    """
     expr = _chain(node)
     if expr is None:
         return None
-    if node.op.sums is not None:
+    sums = node.op.sums if source is None else source
+    if sums is not None:
         if expr.dtype not in _RESULTS:
-            return f"its epilogue gives {expr.dtype}, which kernels with sums in {node.op.sums} do not store"
+            return f"its epilogue gives {expr.dtype}, which kernels with sums in {sums} do not store"
     elif not node.y.dtype.is_float or expr.dtype is not node.y.dtype:
         return f"its epilogue gives {expr.dtype} from {node.y.dtype}; only the same float type is possible"
     if expr.uses_coords:
@@ -263,9 +267,9 @@ def _rows_access(dims: tuple[int, ...], out: tuple[int, ...], columns: int) -> A
 # -- Generation ------------------------------------------------------------------------------------------------
 
 
-def packed_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
-    """Macros in coordinates (v, n, c, s, C, S) for the layout that `node.y` has."""
-    return _epilogue(node, device, "packed", None)
+def packed_epilogue(node: Node, device: DeviceInfo, source: DType | None = None) -> Epilogue:
+    """Macros in coordinates (v, n, c, s, C, S) for the layout that `node.y` has; `source` as in `epilogue_refusal`."""
+    return _epilogue(node, device, "packed", None, source=source)
 
 
 def rows_epilogue(node: Node, device: DeviceInfo, columns: int | None = None, *, aligned: bool = False) -> Epilogue:
@@ -303,7 +307,15 @@ class _Operand:
         return text if lanes == width else f"({t})({text})"
 
 
-def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *, aligned: bool = False) -> Epilogue:
+def _epilogue(
+    node: Node,
+    device: DeviceInfo,
+    kind: str,
+    columns: int | None,
+    *,
+    aligned: bool = False,
+    source: DType | None = None,
+) -> Epilogue:
     expr = _chain(node)
     if expr is None:
         return Epilogue()
@@ -316,6 +328,7 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
         i: _operand(v, f"e{i}", node.y.shape, kind, columns, pack) for i, v in enumerate(values, 1) if i not in literals
     }
     operands = {i: replace(o, aligned=aligned) for i, o in operands.items()}
+    scalars = {i: o.value for i, o in operands.items() if o.access is None}
     text = _text(
         _Chain(
             expr,
@@ -323,10 +336,11 @@ def _epilogue(node: Node, device: DeviceInfo, kind: str, columns: int | None, *,
             tuple((i, o.params, o.access, o.value.dtype, o.value.type.place, aligned) for i, o in operands.items()),
             kind,
             0 if kind == "rows" or node.y.type.layout.is_row_major else pack,
-            node.op.sums,
+            node.op.sums if source is None else source,
             node.y.dtype,
             node.y.type.storage,
             device,
+            steady_divisors(expr, scalars, device),
             {i: replace(o, args=(), value=Value("", o.value.type)) for i, o in operands.items()},
         )
     )
@@ -350,6 +364,7 @@ class _Chain:
     dtype: DType
     stored: DType
     device: DeviceInfo
+    steady: frozenset[int]
     operands: Mapping[int, _Operand] = field(compare=False)
 
 
@@ -369,7 +384,7 @@ def _text(chain: _Chain) -> str:
         t = compute_type(chain.sums or chain.dtype, width)
         own = acc if chain.sums is None else str(t)
         names = [f"x{i}" for i in range(len(expr.dtypes))]
-        code = generate(expr, width, names, device=device, stored=chain.stored)
+        code = generate(expr, width, names, device=device, stored=chain.stored, steady=chain.steady)
         helpers.update(code.helpers)
         reads = "".join(
             f"    const {compute_type(o.value.dtype, width)} x{i} = {o.read(width)};\n" for i, o in operands.items()

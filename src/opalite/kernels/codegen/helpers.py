@@ -267,6 +267,20 @@ static inline {t} rint_{t}({t} x) {{
 """
 
 
+def _div_by(t: Vec) -> str:
+    """a / b by 1 / b, which compilers take out of loops, and one correction by the rest (Markstein)."""
+    return _function(
+        "div_by",
+        t,
+        f"{t} a, {t} b",
+        f"""
+const {t} r = {t.literal(1.0)} / b;
+const {t} q = a * r;
+return fabs(q) < {t.literal(1e30)} ? fma(fma(-q, b, a), r, q) : q;
+""",
+    )
+
+
 def _sign(t: Vec) -> str:
     zero, one = t.literal(0), t.literal(1)
     return _function("sign", t, f"{t} x", f"return x > {zero} ? {one} : x < {zero} ? -{one} : x;")
@@ -417,6 +431,7 @@ _HELPERS: dict[str, Writer] = {
     "erf": _erf,
     "tanh": _tanh,
     "rint": _rint,
+    "div_by": _div_by,
     "sin": _circular("sin", 0),
     "cos": _circular("cos", 1),
     "sign": _sign,

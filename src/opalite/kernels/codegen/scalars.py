@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...expr.core import Expr, In, Lit, Ref
+from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
@@ -16,6 +18,7 @@ from .vectors import compute_type
 
 _QUANTIZED = {DType.INT8, DType.UINT8, DType.INT16, DType.UINT16}
 _ARITHMETIC = ("add", "sub", "mul", "div")
+_SIZES = (1e-18, 1e18)  # of divisors that are multiplied by
 
 
 def is_scalar(v: Value) -> bool:
@@ -50,6 +53,18 @@ def lift_literals(expr: Expr) -> tuple[Expr, list[Value]]:
     instrs = tuple(replace(i, args=tuple(place(a) for a in i.args)) if i.fn in _ARITHMETIC else i for i in expr.instrs)
     values = [Value("", TensorType(lit.dtype, ()), np.asarray(lit.value, lit.dtype.np)) for lit in lifted]
     return Expr(instrs, (*expr.dtypes, *(lit.dtype for lit in lifted))), values
+
+
+def steady_divisors(expr: Expr, scalars: Mapping[int, Value], device: DeviceInfo) -> frozenset[int]:
+    """Those of the constant `scalars`, by number of the operand, that `generate` may divide by without dividing.
+
+    They are of ordinary size, so that reciprocals are too, and `expr` computes on small integers, whose roundings are
+    far coarser than the last digit of a quotient. On CPUs that are known to multiply and add in one instruction.
+    """
+    if device.byte_dots != "fours" or not _QUANTIZED.intersection((*expr.dtypes, *(i.dtype for i in expr.instrs))):
+        return frozenset()
+    ordinary = {i: abs(float(v.data.reshape(()))) for i, v in scalars.items() if v.data is not None}
+    return frozenset(i for i, size in ordinary.items() if _SIZES[0] < size < _SIZES[1])
 
 
 def literal(v: Value) -> Lit:

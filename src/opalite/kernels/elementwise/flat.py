@@ -17,7 +17,7 @@ from ...ops.elementwise import Elementwise
 from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.generate import Coord, generate, generation_refusal
 from ..codegen.helpers import helper
-from ..codegen.scalars import is_round, is_scalar, lift_literals, literal, scalar_arg
+from ..codegen.scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
 from ..codegen.vectors import Vec, compute_type, load, pointer_type, store
 from ..registry import register
 
@@ -182,7 +182,8 @@ class _Source:
             t = compute_type(v.dtype, width)
             lines.append(f"const {t} v{k} = ({t})(x{k});")
         y, coord = self.node.y, self._coord(width)
-        code = generate(self.expr, width, names, device=self.device, coord=coord, stored=y.type.storage)
+        steady = steady_divisors(self.expr, self.scalars, self.device)
+        code = generate(self.expr, width, names, device=self.device, coord=coord, stored=y.type.storage, steady=steady)
         self.helpers.update(code.helpers)
         if y.type.storage is DType.BFLOAT16:
             t = Vec("float", width)

@@ -5,8 +5,16 @@
 #ifndef TAIL
 #define TAIL 1
 #endif
+// X_REAL: type of x where it may be another than y's, and of what the expression takes.
+#ifdef X_REAL
+typedef VEC_T(X_REAL, PACK) __attribute__((aligned(sizeof(X_REAL)))) block_of_x;
+#define LOAD_X(p, i) (*(global const block_of_x *)((p) + (i)))
+#else
+#define X_REAL REAL
+#define LOAD_X LOADV
+#endif
 
-kernel void elementwise_packed(global const REAL *x, global REAL *y, int channels, int blocks, int spatial, int rows,
+kernel void elementwise_packed(global const X_REAL *x, global REAL *y, int channels, int blocks, int spatial, int rows,
                                int each, int each_rows EPILOGUE_PARAMS) {
     const int first = get_global_id(0) * each, last = min(first + each, spatial);
     const int row0 = get_global_id(1) * each_rows, row1 = min(row0 + each_rows, rows);
@@ -15,8 +23,7 @@ kernel void elementwise_packed(global const REAL *x, global REAL *y, int channel
         const int cb = row - n * blocks;
         const size_t start = (size_t)row * spatial * PACK;
         for (int s = first; s < last; ++s) {
-            ACCV v = LOADV(x, start + (size_t)s * PACK);
-            v = EPILOGUE(v, n, cb, s, blocks, spatial);
+            ACCV v = EPILOGUE(LOAD_X(x, start + (size_t)s * PACK), n, cb, s, blocks, spatial);
 #if TAIL
             v = MASK_LANES(v, channels - cb * PACK);
 #endif

@@ -14,8 +14,10 @@ from ...ir.graph import Node
 from ...ir.place import Layout, packed
 from ...ir.symbols import at_least, at_most, may_leave_rest
 from ...ops.elementwise import Elementwise
+from ...ops.integer import BYTES
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from ..codegen.vectors import pointer_type
 from ..registry import register
 from ..sources import STORAGE
 
@@ -34,6 +36,8 @@ class ElementwisePacked(Kernel):
         node = p.node
         if len(node.y.shape) not in (3, 4, 5):
             return f"a tensor of rank {len(node.y.shape)} has no channels to pack"
+        if _reads_bytes(p):
+            return copy_refusal(node, "packed", mixed=True)
         if node.y.dtype not in PACKED_TYPES:
             return f"packed tensors hold floats, not {node.y.dtype}"
         return copy_refusal(node, "packed")
@@ -53,17 +57,29 @@ class ElementwisePacked(Kernel):
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
         each = at_least([1, at_most([params["EACH"], spatial])])
         each_rows = at_least([1, params["EACH"] // each])
-        epilogue = packed_epilogue(as_epilogue(node, main), p.device)
-        defines = {
+        x = node.input(main)
+        source = x.dtype if _reads_bytes(p) else None
+        epilogue = packed_epilogue(as_epilogue(node, main), p.device, source)
+        defines: dict[str, Any] = {
             "STORAGE": STORAGE[node.y.type.storage],
             "PACK": pack,
             "TAIL": may_leave_rest(channels, pack),
         }
-        x = node.input(main)
+        if source is not None:
+            defines["X_REAL"] = pointer_type(source)
         args: dict[str, Arg] = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         args |= {"rows": n * blocks, "each": each, "each_rows": each_rows, **epilogue.args}
         grid = (ceil_div(spatial, each), ceil_div(n * blocks, each_rows))
         return [Launch("elementwise_packed", args, grid, defines=defines, prelude=epilogue.prelude)]
+
+
+def _reads_bytes(p: Problem) -> bool:
+    """Whether the node reads or writes bytes, on a CPU whose convolutions hold these in blocks."""
+    main = main_operand(p.node)
+    if main is None or not p.device.is_cpu or p.device.byte_dots != "fours":
+        return False
+    types = {p.node.input(main).dtype, p.node.y.dtype}
+    return not types.isdisjoint(BYTES) and types <= {*BYTES, DType.FLOAT32}
 
 
 def main_operand(node: Node) -> int | None:
@@ -74,16 +90,19 @@ def main_operand(node: Node) -> int | None:
     return None
 
 
-def copy_refusal(node: Node, kind: str) -> str | None:
-    """Why the node is no copy of an operand through its expression, for epilogues of `kind`; None if it is."""
-    if any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
+def copy_refusal(node: Node, kind: str, *, mixed: bool = False) -> str | None:
+    """Why the node is no copy of an operand through its expression, for epilogues of `kind`; None if it is.
+
+    mixed: the operand may be of another type than the result.
+    """
+    if not mixed and any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
         return "operands have other element types than the result"
     if node.as_(Elementwise).expr.uses_coords:
         return "the expression depends on coordinates"
     main = main_operand(node)
     if main is None:
         return "no operand that is not constant has the output's shape"
-    return epilogue_refusal(as_epilogue(node, main), kind)
+    return epilogue_refusal(as_epilogue(node, main), kind, source=node.input(main).dtype if mixed else None)
 
 
 def copy_binding(node: Node, kind: str, layout: Layout) -> Binding:

@@ -5,6 +5,8 @@
 #endif
 #define INTS VEC_T(int, PACK)
 #define WORDS VEC_T(uint, PACK)
+typedef INTS __attribute__((aligned(4))) ints_at; // at any element's address
+typedef WORDS __attribute__((aligned(4))) words_at;
 #if DOTS == 2
 // In assembly: PoCL compiles for the processor that its library was built for, whose instructions this is not among.
 #if PACK == 16

@@ -63,7 +63,7 @@ static inline void stage_columns(PIXEL *staged, global const PIXEL *row, int sta
         WORDS f[TB]; \
         _Pragma("unroll") \
         for (int j = 0; j < TB; ++j) { \
-            f[j] = *(global const WORDS *)(w + j * PACK); \
+            f[j] = *(global const words_at *)(w + j * PACK); \
             PREFETCH(w + j * PACK + AHEAD); \
         } \
         const WORDS each = (WORDS)(u + 1 < (words) ? 0x01010101u : (last)); \
@@ -141,16 +141,16 @@ kernel void conv_fours(global const uint *restrict x, global const uint *restric
         for (int j = 0; j < TB; ++j) {
             if (j < blocks) {
                 const int block = first + j;
-                INTS more = *(global const INTS *)(start + block * PACK);
+                INTS more = *(global const ints_at *)(start + block * PACK);
 #if X_ZERO == 2
-                more -= (zero + SHIFT) * *(global const INTS *)(sums + block * PACK);
+                more -= (zero + SHIFT) * *(global const ints_at *)(sums + block * PACK);
 #endif
                 #pragma unroll
                 for (int t = 0; t < TW; ++t) {
                     if (!NARROW || x0 + t >= 0) {
                         INTS sum = acc[t * TB + j] + more;
 #if W_ZERO
-                        sum -= x_sum[t] * *(global const INTS *)(w_zero + block * PACK);
+                        sum -= x_sum[t] * *(global const ints_at *)(w_zero + block * PACK);
 #endif
                         const int s = row * ow + x0 + t;
                         ACCV v = EPILOGUE(sum, n, block, s, groups * ob, spatial);

@@ -27,7 +27,6 @@
 
 #if DOTS == 2
 // In assembly too: compilers make a dozen instructions of these two.
-typedef WORDS __attribute__((aligned(4))) words_at;
 #define BYTES_OF_LANES 0x0c080400u, 0x0d090501u, 0x0e0a0602u, 0x0f0b0703u
 #if PACK == 16
 #define LANES_OF_PIXELS ((uint16)(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
@@ -86,9 +85,9 @@ kernel void depthwise_fours(global const uint *restrict x, global const uint *re
     const int spatial = od * oh * ow;
     x += (size_t)(n * blocks + block) * id * ih * iw * X_WORDS;
     weights += (size_t)block * (KD * KH * NG * SHARE * PACK);
-    INTS first = *(global const INTS *)(start + block * PACK);
+    INTS first = *(global const ints_at *)(start + block * PACK);
 #if X_ZERO == 2
-    first -= (zero + SHIFT) * *(global const INTS *)(sums + block * PACK);
+    first -= (zero + SHIFT) * *(global const ints_at *)(sums + block * PACK);
 #endif
     for (int i = begin; i < end; ++i) {
         const int row = i / tiles, x0 = (i - row * tiles) * TW, oz = row / oh, oy = row - oz * oh, left = x0 * SW - pw;
@@ -101,7 +100,7 @@ kernel void depthwise_fours(global const uint *restrict x, global const uint *re
             WORDS f[NG * SHARE];
             #pragma unroll
             for (int k = 0; k < NG * SHARE; ++k)
-                f[k] = *(global const WORDS *)(weights + (kzy * (NG * SHARE) + k) * PACK);
+                f[k] = *(global const words_at *)(weights + (kzy * (NG * SHARE) + k) * PACK);
             const bool inside = iz >= 0 && iz < id && iy >= 0 && iy < ih;
             global const uint *line = x + (inside ? ((size_t)iz * ih + iy) * iw * X_WORDS : 0);
             #pragma unroll

@@ -15,6 +15,7 @@ from opalite.expr.trace import Builder, Sym, call, cast_expr, coord, trace, wher
 from opalite.ir import DType
 from opalite.kernels import kernels_for
 from opalite.kernels.elementwise.flat import ElementwiseFlat
+from opalite.ops.affine import dequantized, divided
 from opalite.run.execute.node import make_node, run_node
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
@@ -315,3 +316,34 @@ def test_widths(rt: Runtime, vec: int) -> None:
     with np.errstate(all="ignore"):
         want = node.op.reference([x, y])[0]
     np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1"])
+@pytest.mark.parametrize("channels", [16, 19])
+def test_bytes_in_blocks(rt: Runtime, kind: str, channels: int) -> None:
+    """Quantising, dequantising, and a sum of both kinds of operands, as between convolutions of bytes."""
+    rng = np.random.default_rng(0)
+    dtype, shape = DType.of(np.dtype(kind)), (2, channels, 5, 7)
+    q, real = sample(dtype, 2 * channels * 35, 0).reshape(shape), (rng.standard_normal(shape) * 9).astype(np.float32)
+    scale, zero = np.float32(0.0371), np.asarray(7, kind)
+    factor = rng.standard_normal((1, channels, 1, 1)).astype(np.float32)
+    packed = rt.info.is_cpu and rt.info.byte_dots == "fours"
+    of_reals = trace(lambda x, s, z: divided(x, s, z, dtype), F32, F32, dtype)
+    check(rt, of_reals, [real, scale, zero], const=(1, 2), expect_packed=packed)
+    of_bytes = trace(lambda x, s, z: dequantized(x, s, z), dtype, F32, dtype)
+    check(rt, of_bytes, [q, scale, zero], const=(1, 2), expect_packed=packed)
+    both = trace(lambda x, s, z, f, y: divided(dequantized(x, s, z) * f + y, s, z, dtype), dtype, F32, dtype, F32, F32)
+    check(rt, both, [q, scale, zero, factor, real], const=(1, 2, 3), expect_packed=packed)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1 / 3, 3.7e-5, 1.9999999, 1e-25, 7e19])
+def test_quotients_of_quantised_chains_are_those_of_division(rt: Runtime, scale: float) -> None:
+    """A reciprocal and one correction, where the scale is of ordinary size."""
+    rng = np.random.default_rng(1)
+    steps = np.float32(scale) * rng.integers(-200, 200, 4000).astype(np.float32)
+    near = steps * (1 + rng.integers(-3, 4, 4000) * np.float32(2**-23))
+    halves = np.float32(scale) * (rng.integers(-200, 200, 4000) + np.float32(0.5))
+    ends = np.float32([0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-40])
+    x = np.concatenate([steps, near, halves, ends]).astype(np.float32)
+    expr = trace(lambda v, s: divided(v, s, None, I8), F32, F32)
+    check(rt, expr, [x, np.float32(scale)], const=(1,))
