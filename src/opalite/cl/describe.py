@@ -111,13 +111,16 @@ _BYTE_FOURS_TRIAL = """
 typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
 kernel void trial(global lanes *x, global const lanes *a) {
     lanes s = x[0];
-    __asm__("FOURS %2, %1, %0" : "+v"(s) : "v"(a[0]), "v"(a[1]));
+    __asm__("FOURS %2, %1, %0" : "+REGISTERS"(s) : "REGISTERS"(a[0]), "REGISTERS"(a[1]));
     x[0] = s;
 }
 """
 
-# By generation of a CPU: bits of its vectors, its flag and the instruction for fours.
-_BYTE_DOTS = {"avx2": ("256", "avx_vnni", "{vex} vpdpbusd"), "avx512": ("512", "avx512_vnni", "vpdpbusd")}
+# By generation of a CPU: bits of its vectors, its flag, the instruction for fours and the registers that it knows.
+_BYTE_DOTS = {
+    "avx2": ("256", "avx_vnni", "%{vex%} vpdpbusd", "x"),
+    "avx512": ("512", "avx512_vnni", "vpdpbusd", "v"),
+}
 
 _SUB_GROUPS_TRIAL = """
 #ifdef cl_khr_subgroups
@@ -247,10 +250,11 @@ def _trials_on_cpus(info: DeviceInfo) -> dict[str, str]:
     """Programs to build by quirk; an instruction of assembly only where the processor is known to have it."""
     if info.generation not in _BYTE_DOTS:
         return {}
-    width, flag, fours = _BYTE_DOTS[info.generation]
+    width, flag, fours, registers = _BYTE_DOTS[info.generation]
     trials = {BYTE_PAIRS: _BYTE_PAIRS_TRIAL.replace("WIDTH", width)}
     if info.assembly and flag in pocl.cpu_flags():
-        trials[BYTE_FOURS] = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("FOURS", fours)
+        filled = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("REGISTERS", registers)
+        trials[BYTE_FOURS] = filled.replace("FOURS", fours)
     return trials
 
 

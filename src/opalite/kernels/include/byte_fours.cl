@@ -11,11 +11,13 @@ typedef WORDS __attribute__((aligned(4))) words_at;
 // In assembly: PoCL compiles for the processor that its library was built for, whose instructions this is not among.
 #if PACK == 16
 #define FOURS_IN "vpdpbusd"
+#define FOURS_OF "v"
 #else
-#define FOURS_IN "{vex} vpdpbusd"
+#define FOURS_IN "%{vex%} vpdpbusd" // which knows the first 16 registers
+#define FOURS_OF "x"
 #endif
 static inline INTS dot_fours(INTS s, WORDS u, WORDS a) {
-    __asm__(FOURS_IN " %2, %1, %0" : "+v"(s) : "v"(u), "v"(a));
+    __asm__(FOURS_IN " %2, %1, %0" : "+" FOURS_OF(s) : FOURS_OF(u), FOURS_OF(a));
     return s;
 }
 #else

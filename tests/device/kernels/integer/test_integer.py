@@ -19,6 +19,7 @@ from opalite.ir.place import FLAT, packed
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.registry import kernels_for
 from opalite.ops.affine import quantized
+from opalite.pocl.repair import cpu_flags
 from opalite.run.execute.node import make_node
 
 from ....helpers.pairs import pairwise
@@ -158,6 +159,24 @@ def test_depthwise_fours_of_any_width(rt: Runtime, columns: int, stride: int, gr
 @pytest.mark.parametrize("name", ["blocks", "dilated", "far dilated", "pointwise", "rank 3"])
 def test_tiles_of_fours(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
     check_fours(rt, *make_conv(name, MIXES[0], "xb"), TW=tile[0], TB=tile[1])
+
+
+def in_eight_lanes(rt: Runtime) -> Runtime:
+    """`rt` as of a processor with AVX-VNNI alone; skips where it has none."""
+    if rt.info.byte_dots != "fours" or "avx_vnni" not in cpu_flags():
+        pytest.skip("no AVX-VNNI")
+    other = copy.copy(rt)
+    other.info = dataclasses.replace(rt.info, native_float_width=8)
+    return other
+
+
+@pytest.mark.parametrize("mix", MIXES[:2])
+def test_sums_of_eight_lanes(rt: Runtime, mix: tuple[str, str]) -> None:
+    short = in_eight_lanes(rt)
+    for name in ("3x3", "stride", "pointwise", "whole groups"):
+        check_fours(short, *make_conv(name, mix, "xb"))
+    check_fours(short, *make_conv("blocks", mix, "xb", depthwise=True), name="DepthwiseFours")
+    check_taken(short, find_kernel("IntegerMatMul", "IntegerPanel"), {}, make_product(13, 64, 37, mix, "an"), (1, 3))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
