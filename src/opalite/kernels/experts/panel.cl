@@ -1,6 +1,6 @@
 // y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias for many slots and few bits, on CPUs.
-// A work-item owns a panel of WIDTH = NV * PACK columns of one expert. It widens CHUNK of the panel's k at a time into memory
-// that stays in the first-level cache, for all tiles of MR of the expert's slots in turn, whose sums are kept meanwhile.
+// A work-item owns a panel of WIDTH = NV * PACK columns of one expert, and all of its slots in tiles of MR
+// (quantized/widened.cl).
 // Grid: (panels that an expert touches, experts), work-groups of one work-item.
 #ifndef MR
 #define MR 6
@@ -13,11 +13,7 @@
 #define WIDTH (NV * PACK)
 #include "experts/panels.cl"
 #include "include/prefetch.cl"
-#define CHUNK 64
-#define GROUP 24
-#define AHEAD (64 * 16) // words: a page
-#define FLOATS VEC_T(float, PACK)
-#define WORDS VEC_T(uint, PACK)
+#include "quantized/widened.cl"
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void expert_panel(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PARAM BIAS_PARAM global REAL *restrict y, int slots,
@@ -36,41 +32,14 @@ kernel void expert_panel(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PARA
         #pragma unroll 1
         for (int k0 = 0; k0 < K; k0 += CHUNK) {
             const int count = min(K - k0, CHUNK);
-            #pragma unroll 1
-            for (int k = 0; k < count; k += PER) {
-                const size_t at = scales + (size_t)((k0 + k) / block) * WIDTH;
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) {
-                    const WORDS words = LOAD_AT(uint, PACK, from + v * PACK);
-                    PREFETCH(from + v * PACK + AHEAD);
-                    const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * STEP, less = MIDDLE(PACK, at + v * PACK);
-                    #pragma unroll
-                    for (int j = 0; j < PER; ++j) wide[k + j][v] = (UNPACK(PACK, words, j) - less) * by;
-                }
-                from += WIDTH;
-            }
+            WIDEN_CHUNK(wide, from, scales, k0, count)
             #pragma unroll 1
             for (int t = 0; t < tiles; ++t) {
                 global const REAL *x_row[MR];
-                FLOATS sum[MR][NV];
+                // Rows past the end repeat the last one and are not stored.
                 #pragma unroll
-                for (int i = 0; i < MR; ++i) {
-                    // Rows past the end repeat the last one and are not stored.
-                    x_row[i] = x + (size_t)(SLOT(min(m0 + t * MR + i, end - 1)) / each) * K + k0;
-                    #pragma unroll
-                    for (int v = 0; v < NV; ++v) sum[i][v] = k0 > 0 ? kept[t][i][v] : (FLOATS)0;
-                }
-                #pragma unroll 1
-                for (int k = 0; k < count; ++k) {
-                    #pragma unroll
-                    for (int i = 0; i < MR; ++i) {
-                        const FLOATS xv = (FLOATS)LOAD(x_row[i], k);
-                        #pragma unroll
-                        for (int v = 0; v < NV; ++v) sum[i][v] += xv * wide[k][v];
-                    }
-                }
-                #pragma unroll
-                for (int i = 0; i < MR * NV; ++i) kept[t][i / NV][i % NV] = sum[i / NV][i % NV];
+                for (int i = 0; i < MR; ++i) x_row[i] = x + (size_t)(SLOT(min(m0 + t * MR + i, end - 1)) / each) * K + k0;
+                add_tile(kept[t], x_row, wide, count, k0 == 0);
             }
         }
         #pragma unroll 1

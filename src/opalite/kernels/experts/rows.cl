@@ -10,22 +10,12 @@
 #endif
 #define WIDTH (NV * PACK)
 #include "experts/panels.cl"
-#include "include/prefetch.cl"
-#include "include/reduce_lanes.cl"
 #define LONGEST 256 // terms of a sum: longer ones are added up, which loses fewer digits
-#define FLOATS VEC_T(float, PACK)
-
 #if BITS
-#define AHEAD (64 * 16) // words: a page
-#define WORDS VEC_T(uint, PACK)
-static inline float sum_of(global const REAL *restrict x, int count) {
-    ACCV sums = (ACCV)0;
-    int k = 0;
-    for (; k + PACK <= count; k += PACK) sums += LOADV(x, k);
-    float sum = SUM_LANES(sums);
-    for (; k < count; ++k) sum += LOAD(x, k);
-    return sum;
-}
+#include "quantized/summed_words.cl"
+#else
+#include "include/prefetch.cl"
+#define FLOATS VEC_T(float, PACK)
 #endif
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -66,37 +56,7 @@ kernel void expert_rows(global const REAL *restrict x, SLOTS_PARAM WEIGHTS_PARAM
 #if BITS
             const size_t at = scales + (size_t)at_block * WIDTH;
             global const uint *from = panel_b + (size_t)(k0 / PER) * WIDTH;
-            #pragma unroll 1
-            for (; k + PER <= k1; k += PER) {
-                WORDS words[NV];
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) {
-                    words[v] = LOAD_AT(uint, PACK, from + v * PACK);
-                    PREFETCH(from + v * PACK + AHEAD);
-                }
-                #pragma unroll
-                for (int j = 0; j < PER; ++j) {
-                    FLOATS wide[NV];
-                    #pragma unroll
-                    for (int v = 0; v < NV; ++v) wide[v] = UNPACK(PACK, words[v], j);
-                    #pragma unroll
-                    for (int i = 0; i < MR; ++i) {
-                        const FLOATS xv = (FLOATS)LOAD(x_row[i], k + j);
-                        #pragma unroll
-                        for (int v = 0; v < NV; ++v) sum[j % KS][i][v] += xv * wide[v];
-                    }
-                }
-                from += WIDTH;
-            }
-            #pragma unroll 1
-            for (int j = 0; k + j < k1; ++j) { // the last word of all
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) {
-                    const FLOATS wide = UNPACK(PACK, LOAD_AT(uint, PACK, from + v * PACK), j);
-                    #pragma unroll
-                    for (int i = 0; i < MR; ++i) sum[0][i][v] += (FLOATS)LOAD(x_row[i], k + j) * wide;
-                }
-            }
+            SUM_WORDS(sum, x_row, from, k, k1)
             float sums[MR];
             #pragma unroll
             for (int i = 0; i < MR; ++i) sums[i] = sum_of(x_row[i] + k0, k1 - k0);

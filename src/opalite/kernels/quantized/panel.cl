@@ -1,6 +1,5 @@
 // y[m, n] = sum_k a[m, k] (b[k, n] - zero[n, k / block]) scale[n, k / block] for many rows, on CPUs.
-// A work-item owns a panel of WIDTH = NV * PACK columns and up to `rows` rows. It widens CHUNK of the panel's k at a time into
-// memory that stays in the first-level cache, for all tiles of MR rows in turn, whose sums are kept meanwhile.
+// A work-item owns a panel of WIDTH = NV * PACK columns and up to `rows` rows, in tiles of MR (widened.cl).
 // Blocks begin at words. Grid: (ceil(N / WIDTH), ceil(M / rows)), work-groups of one work-item; rows at most GROUP * MR.
 #include "quantized/unpack.cl"
 #include "include/prefetch.cl"
@@ -9,11 +8,7 @@
 #define NV 4
 #endif
 #define WIDTH (NV * PACK)
-#define CHUNK 64
-#define GROUP 24
-#define AHEAD (64 * 16) // words: a page
-#define FLOATS VEC_T(float, PACK)
-#define WORDS VEC_T(uint, PACK)
+#include "quantized/widened.cl"
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void quantized_panel(global const REAL *restrict a, global const uint *restrict b, global const SCALE *restrict scale,
@@ -28,41 +23,14 @@ kernel void quantized_panel(global const REAL *restrict a, global const uint *re
     FLOATS kept[GROUP][MR][NV];
     for (int k0 = 0; k0 < K; k0 += CHUNK) {
         const int count = min(K - k0, CHUNK);
-        #pragma unroll 1
-        for (int k = 0; k < count; k += PER) {
-            const size_t at = scales + (size_t)((k0 + k) / block) * WIDTH;
-            #pragma unroll
-            for (int v = 0; v < NV; ++v) {
-                const WORDS words = LOAD_AT(uint, PACK, b + v * PACK);
-                PREFETCH(b + v * PACK + AHEAD);
-                const FLOATS by = LOAD_SCALE(PACK, scale, at + v * PACK) * STEP, less = MIDDLE(PACK, at + v * PACK);
-                #pragma unroll
-                for (int j = 0; j < PER; ++j) wide[k + j][v] = (UNPACK(PACK, words, j) - less) * by;
-            }
-            b += WIDTH;
-        }
+        WIDEN_CHUNK(wide, b, scales, k0, count)
         #pragma unroll 1
         for (int t = 0; t < tiles; ++t) {
             global const REAL *a_row[MR];
-            FLOATS sum[MR][NV];
+            // Rows past the end repeat the last one and are not stored.
             #pragma unroll
-            for (int i = 0; i < MR; ++i) {
-                // Rows past the end repeat the last one and are not stored.
-                a_row[i] = a + (size_t)min(first + t * MR + i, end - 1) * K + k0;
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) sum[i][v] = k0 > 0 ? kept[t][i][v] : (FLOATS)0;
-            }
-            #pragma unroll 1
-            for (int k = 0; k < count; ++k) {
-                #pragma unroll
-                for (int i = 0; i < MR; ++i) {
-                    const FLOATS av = (FLOATS)LOAD(a_row[i], k);
-                    #pragma unroll
-                    for (int v = 0; v < NV; ++v) sum[i][v] += av * wide[k][v];
-                }
-            }
-            #pragma unroll
-            for (int i = 0; i < MR * NV; ++i) kept[t][i / NV][i % NV] = sum[i / NV][i % NV];
+            for (int i = 0; i < MR; ++i) a_row[i] = a + (size_t)min(first + t * MR + i, end - 1) * K + k0;
+            add_tile(kept[t], a_row, wide, count, k0 == 0);
         }
     }
     const int low = panel * WIDTH, high = min(N, low + WIDTH);

@@ -4,27 +4,14 @@
 //   MR   rows of a work-item     NV   vectors of a panel
 //   KS   separate sums for neighbouring k, to hide the latency of multiply-add where there are few rows
 #include "quantized/unpack.cl"
-#include "include/prefetch.cl"
-#include "include/reduce_lanes.cl"
 #ifndef MR
 #define MR 1
 #define NV 4
 #define KS 2
 #endif
 #define WIDTH (NV * PACK)
-#define AHEAD (64 * 16) // words: a page
 #define LONGEST 256 // terms of a sum: of longer blocks, sums are added up, which loses fewer digits
-#define FLOATS VEC_T(float, PACK)
-#define WORDS VEC_T(uint, PACK)
-
-static inline float sum_of(global const REAL *restrict a, int count) {
-    ACCV sums = (ACCV)0;
-    int k = 0;
-    for (; k + PACK <= count; k += PACK) sums += LOADV(a, k);
-    float sum = SUM_LANES(sums);
-    for (; k < count; ++k) sum += LOAD(a, k);
-    return sum;
-}
+#include "quantized/summed_words.cl"
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void quantized_rows(global const REAL *restrict a, global const uint *restrict b, global const SCALE *restrict scale,
@@ -52,39 +39,7 @@ kernel void quantized_rows(global const REAL *restrict a, global const uint *res
             #pragma unroll
             for (int i = 0; i < MR * NV; ++i) sum[s][i / NV][i % NV] = (FLOATS)0;
         int k = k0;
-        #pragma unroll 1
-        for (; k + PER <= k1; k += PER) {
-            WORDS words[NV];
-            #pragma unroll
-            for (int v = 0; v < NV; ++v) {
-                words[v] = LOAD_AT(uint, PACK, b + v * PACK);
-                PREFETCH(b + v * PACK + AHEAD);
-            }
-            #pragma unroll
-            for (int j = 0; j < PER; ++j) {
-                FLOATS wide[NV];
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) wide[v] = UNPACK(PACK, words[v], j);
-                #pragma unroll
-                for (int i = 0; i < MR; ++i) {
-                    const FLOATS av = (FLOATS)LOAD(a_row[i], k + j);
-                    #pragma unroll
-                    for (int v = 0; v < NV; ++v) sum[j % KS][i][v] += av * wide[v];
-                }
-            }
-            b += WIDTH;
-        }
-        if (k < k1) { // the last word of all
-            #pragma unroll 1
-            for (int j = 0; k + j < k1; ++j) {
-                #pragma unroll
-                for (int v = 0; v < NV; ++v) {
-                    const FLOATS wide = UNPACK(PACK, LOAD_AT(uint, PACK, b + v * PACK), j);
-                    #pragma unroll
-                    for (int i = 0; i < MR; ++i) sum[0][i][v] += (FLOATS)LOAD(a_row[i], k + j) * wide;
-                }
-            }
-        }
+        SUM_WORDS(sum, a_row, b, k, k1)
 #if !TABLE
         float sums[MR];
         #pragma unroll
