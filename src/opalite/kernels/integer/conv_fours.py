@@ -24,7 +24,7 @@ from ..registry import register
 from ..sources import STORAGE
 from ..window import find_span
 from .dot4 import WORD, digest
-from .fours import fours_refusal, has_filter_zeros, start_of, zero_args
+from .fours import fours_refusal, has_filter_zeros, start_of, turns_seconds, zero_args
 from .window import integer_binding, padded, zero_define
 
 _REGISTERS = {16: 32}  # vector registers of a CPU, by the lanes of its vectors; 16 of others
@@ -68,9 +68,7 @@ class ConvFours(Kernel):
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         tile = self.defaults(p)
-        busy = self._turns(p, tile["TW"], tile["TB"]) * p.device.compute_units * 2 * p.device.pack
-        arithmetic = busy / (p.device.peak_flops * self.share(p.device))
-        return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
+        return turns_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tw: int, tb: int) -> float:
         """What one core takes, in instructions of four products to a lane."""

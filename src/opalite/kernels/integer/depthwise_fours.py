@@ -21,7 +21,7 @@ from ..registry import register
 from ..sources import STORAGE
 from ..window import Window, find_span
 from .dot4 import WORD
-from .fours import fours_refusal, has_filter_zeros, start_of, zero_args
+from .fours import fours_refusal, has_filter_zeros, start_of, turns_seconds, zero_args
 from .window import integer_binding, zero_define
 
 _MOST_SUMS = {16: 20}  # of a tile, by the lanes of a vector; 8 of others
@@ -61,9 +61,7 @@ class DepthwiseFours(Kernel):
         return min(self.points(p), key=lambda point: self._turns(p, point["TG"]))
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        busy = self._turns(p, self.defaults(p)["TG"]) * p.device.compute_units * 2 * p.device.pack
-        arithmetic = busy / (p.device.peak_flops * self.share(p.device))
-        return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
+        return turns_seconds(p, self._turns(p, self.defaults(p)["TG"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tg: int) -> float:
         """What one core takes, in instructions of four products to a lane."""

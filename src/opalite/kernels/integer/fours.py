@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...ir.dtype import DType
 from ...ir.graph import Node
+from ...ops.base import Cost
 from ..base import Arg, Array, Weight
 from ..codegen.epilogue import epilogue_refusal
 from ..conv.filters import ConvProblem
@@ -16,6 +17,13 @@ def fours_refusal(p: ConvProblem) -> str | None:
     if not p.device.is_cpu or p.device.byte_dots != "fours":
         return "the device has no sums of four products of bytes in vectors"
     return integer_refusal(p.node) or epilogue_refusal(p.node, "packed")
+
+
+def turns_seconds(p: ConvProblem, turns: float, share: float, cost: Cost) -> float:
+    """Of a launch whose instructions of four products to a lane, `turns` on one core, go at a share of the peak."""
+    busy = turns * p.device.compute_units * 2 * p.device.pack
+    arithmetic = busy / (p.device.peak_flops * share)
+    return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
 
 
 def has_filter_zeros(node: Node) -> bool:
