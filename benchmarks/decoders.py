@@ -3,11 +3,13 @@
     python -m benchmarks.decoders                                       # 110 M, float32, 8 and 4 bits
     python -m benchmarks.decoders --models qwen2_0.5b --bits 4 --json decoders.json
     python -m benchmarks.decoders --bits 0 --low                        # float32 weights, in 8 bits by memory="low"
+    python -m benchmarks.decoders --lengths 0+128,0+512 --last          # a prompt, as a text begins
 
 Models are built in code (benchmarks/models/llama.py) with random weights, MatMulNBits in blocks of `--block`, weights
-in a file of their own, and give logits alone. Engines take turns as in benchmarks/compare.py. `read` are the bytes of
-weights and cache that a token needs, GB/s those over its time, `share` that of what a probe reads right after;
-`memory` is the most that a process held until its first run had ended.
+in a file of their own, and give logits alone; with `--last` those of the last position, which a text goes on from.
+Engines take turns as in benchmarks/compare.py. `read` are the bytes of weights and cache that a token needs, GB/s those
+over its time, `share` that of what a probe reads right after; `memory` is the most that a process held until its first
+run had ended.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from opalite.bench.compare import Comparison, Plan, compare
+from opalite.importer.proto.last_position import keep_last
 
 from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, save, step_feeds
 
@@ -119,6 +122,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="Opalite's")
     parser.add_argument("--precision", default="fp32", help="Opalite's")
     parser.add_argument("--low", action="store_true", help='Opalite keeps float weights in 8 bits (memory="low")')
+    parser.add_argument("--last", action="store_true", help="models give the last position's logits")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--slice", type=float, default=0.5, help="seconds of a slice")
@@ -131,6 +135,8 @@ def main() -> None:
             with TemporaryDirectory() as folder:
                 model = decoder(SHAPES[name], bits=bits, block=options.block, accuracy=options.accuracy_level)
                 del model.graph.output[1:]
+                if options.last:
+                    keep_last(model, ["logits"])
                 path = save(model, Path(folder) / "model.onnx")
                 del model
                 for length in options.lengths.split(","):

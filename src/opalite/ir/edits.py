@@ -14,11 +14,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ModelEdits:
-    """Sizes for open dimensions of the inputs, and other values for initializers.
+    """Sizes for open dimensions of the inputs, other values for initializers, and less of outputs.
 
     dims: sizes by symbol. dims_by_denotation: sizes by what a dimension is denoted as ('DATA_BATCH').
     initializers: arrays by name, in place of the model's own. external: arrays in place of initializers that refer to
     a data file. files: contents of data files by location. folder: where data files lie, if not beside the model.
+    last: outputs [batch, positions, ...] that give their last position only, [batch, 1, ...].
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -27,16 +28,18 @@ class ModelEdits:
     external: Mapping[str, Array] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     folder: str = ""
+    last: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.dims, self.dims_by_denotation, self.initializers, self.external, self.files, self.folder))
+        given = (self.dims, self.dims_by_denotation, self.initializers, self.external, self.files)
+        return any((*given, self.folder, self.last))
 
     def digest(self) -> str:
         """Changes with everything that the edits change; '' where there are none."""
         if not self:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
-        found.update(self.folder.encode())
+        found.update(repr((self.folder, self.last)).encode())
         for group in (self.initializers, self.external):
             for name, array in sorted(group.items()):
                 found.update(repr((name, str(array.dtype), array.shape)).encode())

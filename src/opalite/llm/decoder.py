@@ -42,6 +42,8 @@ class Decoder:
         steps = self.ports.roles["tokens"].shape
         self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens that a run takes
         self._chunk = self._fixed or _MOST_CHUNK
+        logits = next(a for a in self.session.get_outputs() if a.name == self.ports.logits)
+        self._gives_last = tuple(logits.shape[1:2]) == (1,)  # or logits of all positions
 
     def _sizes(self, head: Any) -> dict[str, int]:
         """Of rows of caches, which onnxruntime-genai's builder leaves open and tells beside the model."""
@@ -113,9 +115,10 @@ class Decoder:
                 self._encoded[arg.name] = hidden[0]
 
     def read(self, tokens: Sequence[int]) -> Any:
-        """The logits [1, positions, vocabulary] after `tokens`, of the last ones at least.
+        """The logits [1, positions, vocabulary] after `tokens`, of the last one at least.
 
-        Many tokens are read in pieces, so that the logits, which only the last position needs, stay small.
+        Many tokens are read in pieces, so that what a run computes stays small; the more so where the model gives
+        logits of all positions.
         """
         if self._state is None:
             self._tokens += tokens
@@ -132,7 +135,8 @@ class Decoder:
             stay = not self.session.device.on_host
             logits = self._state.run(feeds, [self.ports.logits], on_device=stay)[0]
             self._tokens += piece
-            self._chunk = self._fixed or _chunk(vocabulary_of(logits))
+            if self._fixed is None and not self._gives_last:
+                self._chunk = _chunk(vocabulary_of(logits))
         return logits
 
     def _read_first(self, tokens: Sequence[int]) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError, OptionError
 from ..run.api.ortvalue import OrtValue
 from ..run.api.session import InferenceSession
+from ..run.api.session_options import LAST_POSITION, check_session_options
 from ..run.report.peaks import measure_bandwidth
 from .decoder import Decoder
 from .encoder import Encoder
@@ -21,6 +22,7 @@ from .figures import Figures
 from .folder import ModelFolder, open_folder
 from .head import LogitsHead
 from .hub import local_path
+from .ports import logits_names
 from .sampling import Sampling
 from .stream import Limits, Stream
 from .words import Message, Words
@@ -67,8 +69,13 @@ class Generator:
         self.folder: ModelFolder = open_folder(local_path(model, file), file)
         self.words = Words(self.folder)
 
+        session_options = check_session_options(options.pop("sess_options", None))
+        session_options.add_session_config_entry(
+            LAST_POSITION, ",".join(logits_names(self.folder.told.get("decoder", {})))
+        )
+
         def open_session(path: Path) -> InferenceSession:
-            return InferenceSession(path, **options)
+            return InferenceSession(path, session_options, **options)
 
         self._decoder = Decoder(self.folder, open_session, cache)
         self._encoder = (

@@ -82,7 +82,7 @@ def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapp
             f"{', '.join(n for names in _ROLES.values() for n in names)}, {BRANCH} and caches named past..., or what "
             "genai_config.json names"
         )
-    return Ports(roles, _logits(outputs, named), pairs or None, tuple(caches))
+    return Ports(roles, _logits(outputs, told), pairs or None, tuple(caches))
 
 
 def _role(name: str, named: Mapping[str, Any]) -> str | None:
@@ -92,11 +92,16 @@ def _role(name: str, named: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _logits(outputs: Sequence[NodeArg], named: Mapping[str, Any]) -> str:
+def logits_names(told: Mapping[str, Any]) -> list[str]:
+    """What the output that holds the logits may be called, the likeliest first. told: as `find_ports` has it."""
+    return [str(n) for n in (told.get("outputs", {}).get("logits"), *_LOGITS) if n is not None]
+
+
+def _logits(outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> str:
     names = [a.name for a in outputs]
-    for name in (named.get("logits"), *_LOGITS):
+    for name in logits_names(told):
         if name in names:
-            return str(name)
+            return name
     free = [a.name for a in outputs if not re.search(r"present|cache|past|hidden|attention", a.name)]
     if len(free) != 1:
         raise InputError(f"no output is named logits: the decoder's outputs are {', '.join(names)}")

@@ -37,6 +37,7 @@ from .share_heads import share_heads
 from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
 from .sink_rows import meet_rows, raise_rows, sink_rows
 from .sink_transpose import sink_transpose
+from .slice_early import slice_early
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_constants", fold_constants),
@@ -51,6 +52,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("recognise_attention", recognise_attention),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
+    ("slice_early", slice_early),
     ("share_heads", share_heads),
     ("view_attention_inputs", view_attention_inputs),
     ("order_attention_output", order_attention_output),

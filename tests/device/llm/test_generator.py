@@ -87,11 +87,20 @@ def test_what_prompts_share_is_read_once(generator: opalite.Generator) -> None:
     assert same.tokens == other.tokens
 
 
-def test_a_long_prompt_is_read_in_pieces(generator: opalite.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("logits", ["logits", "scores"])
+def test_a_long_prompt_is_read_in_pieces(logits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last position alone is computed of an output that is known to hold logits."""
     monkeypatch.setattr("opalite.llm.decoder._CHUNK_BYTES", 1)
+    model = onnx.ModelProto.FromString(KINDS["llama"]())
+    for node in model.graph.node:
+        node.output[:] = [logits if n == "logits" else n for n in node.output]
+    model.graph.output[0].name = logits
     tokens = [1 + i * 7 % (WORDS - 1) for i in range(600)]
-    generator.generate(tokens[:3], max_tokens=1)
-    found = generator.generate(tokens, max_tokens=3, ignore_end=True)
+    with opalite.Generator(make_folder(tmp_path, {"model.onnx": model.SerializeToString()})) as generator:
+        shape = next(a.shape for a in generator.session.get_outputs() if a.name == logits)
+        assert (shape[1] == 1) == (logits == "logits")
+        generator.generate(tokens[:3], max_tokens=1)
+        found = generator.generate(tokens, max_tokens=3, ignore_end=True)
     assert list(found.tokens) == greedy(whole("llama"), tokens, 3)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,9 @@ from onnx import numpy_helper
 
 from ...errors import OptionError
 from ...ir.edits import ModelEdits
+from .bodies import inside
 from .decode import Array, elem_dtype
+from .last_position import keep_last
 
 _log = logging.getLogger(__name__)
 W = TypeVar("W")
@@ -39,6 +41,7 @@ def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[
             raise OptionError(f"initializer '{name}' holds its data itself: replace it with add_initializer")
         old.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
         left.pop(number, None)
+    keep_last(proto, edits.last)
     return left
 
 
@@ -95,19 +98,9 @@ def infer_shapes(proto: Any) -> Any:
 def _hidden(proto: Any, typed: Container[str] = ()) -> list[Any]:
     """The fragile nodes that read something not in `typed`, and all of subgraphs and functions."""
     outer = [n for n in proto.graph.node if not (n.input and n.input[0] in typed)]
-    inner = [i for n in proto.graph.node for i in _inside(n)]
-    inner += [i for f in proto.functions for n in f.node for i in (n, *_inside(n))]
+    inner = [i for n in proto.graph.node for i in inside(n)]
+    inner += [i for f in proto.functions for n in f.node for i in (n, *inside(n))]
     return [n for n in (*outer, *inner) if n.op_type in FRAGILE]
-
-
-def _inside(node: Any) -> Iterator[Any]:
-    """All nodes of a node's subgraphs."""
-    for attribute in node.attribute:
-        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
-        for graph in graphs:
-            for inner in graph.node:
-                yield inner
-                yield from _inside(inner)
 
 
 def infer_outputs(proto: Any, always: bool = False) -> None:

@@ -30,7 +30,9 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 DATA_FILE = "session.optimized_model_external_initializers_file_name"
 DATA_FILE_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
 FORMAT = "session.load_model_format"
-_KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT)
+LAST_POSITION = "opalite.last_position"
+"""Outputs [batch, positions, ...], separated by commas, of which only the last position is wanted."""
+_KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT, LAST_POSITION)
 
 
 class SessionOptions:
@@ -202,7 +204,9 @@ def tell_no_effect(options: SessionOptions, log: SessionLog) -> None:
 
 def edits_of(options: SessionOptions) -> ModelEdits:
     """What the options change in the model."""
-    return ModelEdits(**options._edits, folder=options._config.entries.get(DATA_FOLDER, ""))
+    entries = options._config.entries
+    last = tuple(n for name in entries.get(LAST_POSITION, "").split(",") if (n := name.strip()))
+    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last)
 
 
 def _text(what: str, value: Any) -> str:

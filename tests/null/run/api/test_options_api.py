@@ -68,7 +68,10 @@ def test_edits_have_a_digest() -> None:
     seen.add(edits_of(options).digest())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/somewhere")
     seen.add(edits_of(options).digest())
-    assert len(seen) == 4
+    options.add_session_config_entry("opalite.last_position", "logits, others")
+    assert edits_of(options).last == ("logits", "others")
+    seen.add(edits_of(options).digest())
+    assert len(seen) == 5
     assert ModelEdits(initializers={"w": np.ones(2)}).digest() != ModelEdits(external={"v": np.ones(2)}).digest()
 
 
