@@ -14,7 +14,7 @@ from .conv import compute_dtype
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 PADDINGS = ("zeros", "border", "reflection")
-FAR = 1e9  # positions are clamped to this distance, so that they fit an integer; NaN lies at its lower end
+FAR = 1e9  # positions are clamped to this distance, so that they fit an integer
 
 _A = -0.75  # Keys' coefficient of cubic convolution
 
@@ -27,7 +27,7 @@ class GridSample(Op):
     Inputs x[N,C,D1..Dr] with r = 2 or 3, grid[N,P1..Pr,r] whose last axis holds coordinates, x's last axis first, with
     -1 and 1 at the ends of x; y is [N,C,P1..Pr]. Attributes: mode ("linear", "nearest" or "cubic"); padding: what lies
     outside x ("zeros", "border": the end elements, "reflection"); align_corners: whether -1 and 1 are the centres of
-    the end elements, or their outer edges.
+    the end elements, or their outer edges. A coordinate that is NaN counts as -1, as in PyTorch and onnxruntime.
     """
 
     mode: str
@@ -82,8 +82,9 @@ class GridSample(Op):
 def _axis_taps(op: GridSample, grid: Array, size: int) -> tuple[Array, Array]:
     """(positions or -1 where zeros stand, weights) along one axis of `size`, each with an axis of taps at the end."""
     with np.errstate(all="ignore"):
+        grid = np.where(np.isnan(grid), grid.dtype.type(-1), grid)
         at = (grid + 1) / 2 * (size - 1) if op.align_corners else ((grid + 1) * size - 1) / 2
-    at = np.clip(np.nan_to_num(at, nan=-FAR), -FAR, FAR).astype(grid.dtype)
+    at = np.clip(np.nan_to_num(at, nan=-FAR), -FAR, FAR).astype(grid.dtype)  # infinity times no extent is NaN
     low = np.rint(at) if op.mode == "nearest" else np.floor(at)
     s = at - low
     if op.mode == "nearest":

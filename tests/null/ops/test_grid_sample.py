@@ -45,9 +45,24 @@ def test_cubic_of_a_volume() -> None:
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_no_position_is_too_far(padding: str) -> None:
     x = np.ones((1, 1, 3, 3), np.float32)
-    grid = np.array([np.nan, np.inf, -np.inf, 1e30], np.float32).reshape(1, 1, 2, 2)
+    grid = np.array([-1e30, np.inf, -np.inf, 1e30], np.float32).reshape(1, 1, 2, 2)
     (got,) = ours("GridSample", [x, grid], mode="linear", padding=padding, align_corners=False)
     np.testing.assert_array_equal(got, 0 if padding == "zeros" else 1)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("corners", [False, True])
+def test_nan_counts_as_the_first_end(mode: str, padding: str, corners: bool) -> None:
+    """As PyTorch documents it; the positions of a single row are 0/0 in exported linspaces."""
+    x = rng.standard_normal((1, 2, 3, 4)).astype(np.float32)
+    grid = np.array([[np.nan, 0.2], [-0.4, np.nan], [np.nan, np.nan]], np.float32).reshape(1, 1, 3, 2)
+    attrs = {"mode": mode, "padding": padding, "align_corners": corners}
+    (got,) = ours("GridSample", [x, grid], **attrs)
+    (want,) = ours("GridSample", [x, np.nan_to_num(grid, nan=-1.0)], **attrs)
+    np.testing.assert_array_equal(got, want)
+    named = {"mode": mode, "padding_mode": padding, "align_corners": int(corners)}
+    np.testing.assert_allclose(got, by_ort("GridSample", [x, grid], opset=20, **named)[0], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,9 @@ static inline int pad_index(int i, int size) {
 static inline POS cubic_near(POS d) { return (1.25f * d - 2.25f) * d * d + 1; }
 static inline POS cubic_far(POS d) { return ((-0.75f * d + 3.75f) * d - 6) * d + 3; }
 
-// Offsets (or -1) and weights of the taps of one axis with `size` elements `stride` apart.
+// Offsets (or -1) and weights of the taps of one axis with `size` elements `stride` apart. NaN counts as -1.
 static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight) {
+    g = isnan(g) ? (POS)-1 : g;
 #if CORNERS
     POS at = (g + 1) / 2 * (size - 1);
 #else
