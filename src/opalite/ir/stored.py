@@ -9,11 +9,13 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from .content import Contents, contents_of
 
 Array = np.ndarray[Any, Any]
 
@@ -51,6 +53,7 @@ class StoredArray:
         self._load_bytes = load_bytes
         self._load_rows = load_rows
         self.key: Hashable = object() if key is None else key
+        self._contents: Contents | None = None
         self._largest: float | None = None
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
@@ -60,6 +63,17 @@ class StoredArray:
     def nbytes(self) -> int:
         """Bytes of the array."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def contents(self) -> Contents:
+        """What is known of all arrays with this one's key."""
+        if self._contents is None:
+            self._contents = contents_of(self.key)
+        return self._contents
+
+    def hold(self) -> None:
+        """Load it now, and keep it until `let_go`."""
+        self._held = self.read()
 
     def let_go(self) -> None:
         """Load it again when it is asked for, unless somebody else has it still."""
@@ -100,6 +114,20 @@ class StoredArray:
 
 def _nothing() -> None:
     return None
+
+
+def hold_all(
+    arrays: Iterable[Array | StoredArray],
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
+    is_elsewhere: Callable[[StoredArray], bool] = lambda _: False,
+) -> None:
+    """Have in memory what is stored, until it is let go, but for what `is_elsewhere` as it is wanted, and not read.
+
+    each: loads what is not there, perhaps side by side.
+    """
+    stored = dict.fromkeys(a for a in arrays if isinstance(a, StoredArray))
+    for _ in each(StoredArray.hold, [a for a in stored if not is_elsewhere(a)]):
+        pass
 
 
 def read_part(held: Array | StoredArray, first: int, last: int) -> Array:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.content import content_key
+from ..ir.content import Contents, content_key
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ..ir.stored import StoredArray
@@ -200,16 +200,23 @@ def save_bundle(
     texts: dict[str, str] = {}
     variants = []
 
-    def keep(array: Array) -> str:
-        if array.dtype == object:
+    def keep(held: Array | StoredArray) -> str:
+        if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-        key = content_key(array, each)
+        known = held.contents if isinstance(held, StoredArray) else Contents()
+        is_apart = apart is not None and held.nbytes >= APART
+        if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
+            sums[known.digest] = known.checksum
+            return known.digest
+        array = held.read() if isinstance(held, StoredArray) else held
+        key = known.digest = known.digest or content_key(array, each)
         if key not in sums:
             sums[key] = byte_sum(np.ascontiguousarray(array))
-            if apart is not None and array.nbytes >= APART:
+            if apart is not None and is_apart:
                 apart.keep(key, array)
             else:
                 tensors[key] = array
+        known.checksum = sums[key]
         return key
 
     def add(n: int, v: Variant) -> None:

@@ -14,6 +14,7 @@ from ..errors import BundleError
 from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.place import Layout, LayoutKind, Place, Target
+from ..ir.stored import StoredArray
 from ..ir.symbols import Guard
 from ..ir.types import TensorType
 from . import program as p
@@ -68,7 +69,7 @@ class Encoder:
     """Turns a Program or a Template into JSON-ready data; arrays met on the way are numbered in `arrays`."""
 
     def __init__(self) -> None:
-        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.arrays: list[np.ndarray[Any, Any] | StoredArray] = []
 
     def encode(self, x: Any) -> Any:
         """JSON-ready form of `x`; TypeError for a type that no Program holds."""
@@ -87,7 +88,7 @@ class Encoder:
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
             values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
             return {"c": [type(x).__name__, *values]}
-        if isinstance(x, np.ndarray):
+        if isinstance(x, np.ndarray | StoredArray):
             self.arrays.append(x)
             return {"a": len(self.arrays) - 1}
         if isinstance(x, bytes):
@@ -134,7 +135,7 @@ def _module_of(op: Any) -> str:
     return name if package == "opalite.ops" else ""
 
 
-def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | StoredArray]) -> Any:
     """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
     return _Decoder(arrays).decode(data)
 
@@ -142,7 +143,7 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
 class _Decoder:
     """Thousands of small records, of which a start waits for every one: so this is written for speed."""
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | StoredArray]) -> None:
         self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
         self._numbers: dict[str, Any] = {}  # NumPy types by name
         self._by_tag: dict[str, Callable[[Any], Any]] = {

@@ -5,7 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Value
 from ..ir.hinted import hinted
 from ..ir.place import Target
-from ..ir.stored import LARGE, StoredArray, at_page, page_contiguous
+from ..ir.stored import StoredArray, at_page, page_contiguous
 from ..ir.symbols import hint_of, is_symbolic
 from ..ir.workgroups import size_grid
 from ..kernels.arguments import SizedNumber, lower
@@ -31,9 +31,8 @@ from ..ops.base import Cost
 from ..ops.elementwise import PlaceCast
 from ..ops.host import HostOp
 from ..ops.movement import Concat
-from ..place.casts import stored_array
 from .lifetimes import Lifetime, assign_memory, linger
-from .made_weights import made_of
+from .made_weights import Form, placed_form, weight_form
 from .nesting import Nesting, Spot, find_nesting, is_alias, moved_inputs
 from .program import (
     DownloadStep,
@@ -69,7 +68,7 @@ class Emitter:
 
     stored: values whose contents are given, as their places store them; constants are by themselves. forms: constants
     in kernels' own forms, kept for further emissions. late: large weights that are made of what lies in the model's
-    file may be let go, and made again when they are wanted.
+    file are made when they are wanted, and may be let go.
     """
 
     graph: Graph
@@ -103,10 +102,11 @@ class Emitter:
         """Device slot of a value; a constant's slot is filled with its stored form."""
         if v not in self.slots:
             if v.is_const or v in self.stored:
-                array = self.stored[v] if v in self.stored else stored_array(v)
-                number = self.slots[v] = self.add_weight(array, v.name, v.type.layout.is_image)
-                if v not in self.stored:
-                    self.defer(number, v, lambda: stored_array(v))
+                is_image = v.type.layout.is_image
+                if v in self.stored:
+                    self.slots[v] = self.add_weight(self.stored[v], v.name, is_image)
+                else:
+                    self.slots[v] = self.add_form(placed_form(v), v.name, is_image)
             elif (spot := self.nesting.find(v)).root is not v:
                 self.slots[v] = self.part(v, spot)
             else:
@@ -136,9 +136,10 @@ class Emitter:
         self.lifetimes.append(Lifetime(nbytes, self.now, self.now, storage, label))
         return len(self.lifetimes) - 1
 
-    def add_weight(self, array: Array, label: str, image: bool = False) -> int:
+    def add_weight(self, array: Array | StoredArray, label: str, image: bool = False) -> int:
         """A STATIC slot holding `array`."""
-        array = at_page(page_contiguous(array))
+        if isinstance(array, np.ndarray):
+            array = at_page(page_contiguous(array))
         number = self.new_slot(array.nbytes, Storage.STATIC, label)
         if image:
             self.lifetimes[number].image = (array.shape[1], array.shape[0])
@@ -146,39 +147,29 @@ class Emitter:
         self.program.weights[number] = array
         return number
 
-    def defer(self, number: int, source: Value, make: Callable[[], Array]) -> None:
-        """Have the weight in slot `number`, which `make` makes of `source`, made when it is wanted, if that pays."""
-        array = self.program.weights[number]
-        if self.late and array.nbytes >= LARGE and isinstance(source.held, StoredArray):
-            held = array if self.held_bytes + array.nbytes <= MOST_HELD else None
-            self.held_bytes += 0 if held is None else held.nbytes
-            made = StoredArray(array.dtype, array.shape, lambda: at_page(page_contiguous(make())), held)
-            self.program.weights[number] = made  # type: ignore[assignment]  # until PlanOptions.late_weights are read
+    def add_form(self, form: Form, label: str, image: bool = False) -> int:
+        """A STATIC slot holding a constant in a form: large ones are made when they are wanted, if they may be."""
+        later = form.stored() if self.late else None
+        if later is None:
+            made = form.made()
+            if self.late:  # the next plan knows what it will be
+                later = form.stored(made)
+            if later is None:
+                return self.add_weight(made, label, image)
+            self.held_bytes += later.nbytes
+            if self.held_bytes > MOST_HELD:
+                later.let_go()
+                self.held_bytes -= later.nbytes
+        return self.add_weight(later, label, image)
 
-    def made_later(self, weight: Weight) -> StoredArray | None:
-        """A large constant in a kernel's own form, of which is known what it will be; None of any other."""
-        if not self.late or weight.made is None or not isinstance(weight.value.held, StoredArray):
-            return None
-        dtype, shape = weight.made
-        later = StoredArray(dtype, shape, lambda: self.form(weight))
-        return later if later.nbytes >= LARGE else None
-
-    def form(self, weight: Weight) -> Array:
-        """A constant in a kernel's own form."""
+    def add_kernel_form(self, weight: Weight, label: str) -> int:
+        """A STATIC slot holding a constant in a kernel's own form."""
+        if self.forms is None:
+            return self.add_form(weight_form(weight), label, weight.image)
         key = (weight.value, weight.form)
-        if self.forms is not None and key in self.forms:
-            return self.forms[key]
-        made = made_of(weight.value.held, weight.form, lambda: self._make(weight))
-        if self.forms is not None:
-            self.forms[key] = made
-        return made
-
-    def _make(self, weight: Weight) -> Array:
-        held = weight.value.held if weight.by_slices else weight.value.data  # once: it may lie in the model's file
-        assert held is not None
-        made = at_page(page_contiguous(weight.fn(held)))
-        assert weight.made in (None, (made.dtype, made.shape)), f"{weight.form}: {made.dtype} {made.shape}"
-        return made
+        if key not in self.forms:
+            self.forms[key] = weight_form(weight).made()
+        return self.add_weight(self.forms[key], label, weight.image)
 
     def source(self, launch: Launch, default: str) -> int:
         """Number of the launch's program."""
@@ -200,14 +191,7 @@ class _Slots:
     def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
         value, key = weight.value, (weight.value, weight.form)
         if key not in self.e.slots:
-            label, later = f"{value.name}:{weight.form}", self.e.made_later(weight)
-            if later is None:
-                made = self.e.add_weight(self.e.form(weight), label, weight.image)
-                self.e.defer(made, value, lambda: self.e.form(weight))
-            else:
-                made = self.e.new_slot(later.nbytes, Storage.STATIC, label)
-                self.e.program.weights[made] = later  # type: ignore[assignment]  # as in `defer`
-            self.e.slots[key] = made
+            self.e.slots[key] = self.e.add_kernel_form(weight, f"{value.name}:{weight.form}")
         return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
 
     def of_scratch(self, scratch: Scratch) -> SlotArg:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ..ir.device import DeviceInfo
 from ..ir.graph import Graph, Node
 from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
-from ..ir.stored import StoredArray
+from ..ir.stored import StoredArray, hold_all
 from ..kernels.base import Tier
 from ..kernels.registry import all_kernels
 from ..kernels.setting import Setting
@@ -31,6 +33,8 @@ from .report import NodeReport
 from .sizes import check_sizes
 from .template import Template
 
+Array = np.ndarray[Any, Any]
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -42,8 +46,8 @@ class PlanOptions:
     tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
     builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
-    late_weights: those that are made of what lies in the model's file may be let go by `Planned.let_go_weights` until
-    they are wanted; `Planned.take_weights` must come before anything else that reads them.
+    late_weights: those that are made of what lies in the model's file are StoredArrays, which are made when they are
+    wanted; `Planned.take_weights` makes them side by side.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
@@ -101,24 +105,26 @@ class Planned:
         if self.template is not None:
             self.template.program.tuning = record
 
+    @property
+    def weights(self) -> list[Array | StoredArray]:
+        """Every weight; those that programs share once for each."""
+        programs = (self.program, *(() if self.template is None else (self.template.program,)))
+        return [weight for program in programs for weight in program.weights.values()]
+
     def let_go_weights(self) -> None:
         """Make late weights again when they are taken, or read them from the file, and have no memory for them now."""
-        for late in self.program.weights.values():
+        for late in self.weights:
             if isinstance(late, StoredArray):
                 late.let_go()
 
-    def take_weights(self, each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map) -> None:
-        """Have every weight in memory as an array. each: makes those that are not, perhaps side by side."""
-        programs = (self.program, *(() if self.template is None else (self.template.program,)))
-        late = [
-            (program.weights, number, weight)
-            for program in programs
-            for number, weight in program.weights.items()
-            if isinstance(weight, StoredArray)
-        ]
-        made = each(StoredArray.read, [weight for _, _, weight in late])
-        for (weights, number, _), array in zip(late, made, strict=True):
-            weights[number] = array
+    def take_weights(
+        self,
+        each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
+        is_elsewhere: Callable[[StoredArray], bool] = lambda _: False,
+    ) -> None:
+        """Have every weight in memory but for late ones that are `is_elsewhere`, such as on the device. each: makes
+        those that are not, perhaps side by side."""
+        hold_all(self.weights, each, is_elsewhere)
 
     @property
     def fallbacks(self) -> Counter[str]:

@@ -42,11 +42,9 @@ class WeightFiles:
 
     def keep(self, key: str, array: Array) -> None:
         """Write `array`, whose contents `key` names, unless it is there: whoever reads sees a whole file. OSError."""
+        if self.has(key, array.nbytes):
+            return
         path = self._path(key)
-        with suppress(OSError):
-            if path.stat().st_size == array.nbytes:
-                os.utime(path)
-                return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
         try:
@@ -59,6 +57,18 @@ class WeightFiles:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
+    def has(self, key: str, nbytes: int) -> bool:
+        """Whether there is a file of that name and size, which counts as used then."""
+        path = self._path(key)
+        try:
+            if path.stat().st_size != nbytes:
+                return False
+        except OSError:
+            return False
+        with suppress(OSError):  # a read-only cache serves all the same
+            os.utime(path)
+        return True
+
     def find(
         self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str, *, picked: bool = False
     ) -> StoredArray:
@@ -68,6 +78,7 @@ class WeightFiles:
         """
         path = self._path(key)
         made = StoredArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
+        made.contents.digest, made.contents.checksum = key, checksum
         nbytes = made.nbytes
         # A system that locks mapped files would keep the cache from removing them.
         load = _map if picked and nbytes >= MAPPED and os.name == "posix" else _read

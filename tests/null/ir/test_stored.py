@@ -14,6 +14,7 @@ import pytest
 from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Graph, Value
+from opalite.ir.place import FLAT, IMAGE, Place, Target
 from opalite.ir.stored import (
     LARGE,
     SLICE,
@@ -30,6 +31,7 @@ from opalite.kernels.base import Weight
 from opalite.ops.conv import neutral_zeros
 from opalite.place.casts import stored_array
 from opalite.plan.emit import Emitter
+from opalite.plan.made_weights import weight_form
 from opalite.plan.program import Program
 
 SIDE = 512
@@ -121,8 +123,7 @@ def test_emission_reads_a_constant_once() -> None:
     value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE)), source.stored)
     stored_array(value)
     assert source.reads == 1
-    emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"))
-    assert emitter.form(Weight(value, "twice", lambda data: 2 * data))[0, 0] == 6
+    assert weight_form(Weight(value, "twice", lambda data: 2 * data)).made()[0, 0] == 6
     assert source.reads == 2
     assert neutral_zeros(value)
     assert source.reads == 3
@@ -131,21 +132,38 @@ def test_emission_reads_a_constant_once() -> None:
 def test_emission_makes_no_large_weight_whose_size_is_known() -> None:
     source = Source()
     value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE)), source.stored)
-    emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=True)
     half = np.dtype(np.float16)
+
+    def added(weight: Weight, late: bool = True) -> object:
+        emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=late)
+        return emitter.program.weights[emitter.add_kernel_form(weight, "w")]
+
     weight = Weight(value, "halves", lambda data: data.astype(half), made=(half, (SIDE, SIDE)))
-    later = emitter.made_later(weight)
-    assert later is not None
+    later = added(weight)
+    assert isinstance(later, StoredArray)
     assert (later.dtype, later.shape, source.reads) == (half, (SIDE, SIDE), 0)
     assert later.read()[1, 1] == 3
     assert source.reads == 1
-    assert emitter.made_later(Weight(value, "halves", lambda data: data.astype(half))) is None
-    assert emitter.made_later(Weight(value, "few", lambda data: data[:2], made=(half, (2, SIDE)))) is None
-    assert Emitter(Graph("g"), DeviceInfo(), {}, Program("p")).made_later(weight) is None
-    wrong = emitter.made_later(Weight(value, "other", lambda data: data, made=(half, (SIDE, SIDE))))
-    assert wrong is not None
+    assert isinstance(added(Weight(value, "few", lambda data: data[:2], made=(np.dtype("f4"), (2, SIDE)))), np.ndarray)
+    assert isinstance(added(weight, late=False), np.ndarray)
+    wrong = added(Weight(value, "other", lambda data: data, made=(half, (SIDE, SIDE))))
+    assert isinstance(wrong, StoredArray)
     with pytest.raises(AssertionError, match="float32"):
         wrong.read()
+
+
+def test_a_constant_as_its_place_stores_it_is_not_read_for_planning() -> None:
+    source = Source()
+    for place in (Place(Target.OPENCL), Place(Target.OPENCL, FLAT, DType.FLOAT16), Place(Target.OPENCL, IMAGE)):
+        value = Value("w", TensorType(DType.FLOAT32, (SIDE, SIDE), place), source.stored)
+        emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=True)
+        before = source.reads
+        later = emitter.program.weights[emitter.slot(value)]
+        assert isinstance(later, StoredArray)
+        assert source.reads == before
+        found = later.read()
+        np.testing.assert_array_equal(found, stored_array(value))
+        assert (found.dtype, found.shape) == (later.dtype, later.shape)
 
 
 def test_the_largest_value_is_looked_for_once() -> None:

@@ -189,7 +189,8 @@ class TensorReader:
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
         array: Array = np.frombuffer(raw, dtype.np).reshape(shape)
-        return array
+        # What it is, not where it lies, is told by a key: what is made of it is found again.
+        return array if array.nbytes < LARGE else StoredArray(dtype.np, shape, lambda: array, array)
 
     def _external(self, proto: Any) -> Array | StoredArray:
         entries = {e.key: e.value for e in proto.external_data}

@@ -301,7 +301,7 @@ def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight
     def transform(data: Array) -> Array:
         return pack_filters(transform_filters(data, f), groups, tile, DType.FLOAT32)
 
-    form = f"winograd {f} {groups.count} groups i{groups.in_pack} o{groups.pack} tile {tile}"
+    form = f"winograd {f} {groups.count}x{groups.merged} groups i{groups.in_pack} o{groups.pack} tile {tile}"
     return Weight(node.input(1), form, transform)
 
 

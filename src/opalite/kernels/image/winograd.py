@@ -124,4 +124,4 @@ def transformed_texels(node: Node, groups: Groups, f: int) -> Weight:
         shape = (groups.out_blocks * elements, groups.in_blocks * 4, 4)
         return np.ascontiguousarray(packed.swapaxes(2, 3).reshape(shape))
 
-    return Weight(node.input(1), f"image winograd {f}", texels, image=True)
+    return Weight(node.input(1), f"image winograd {f} {groups.count}x{groups.merged} groups", texels, image=True)

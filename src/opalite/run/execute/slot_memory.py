@@ -14,8 +14,10 @@ from ...cl.runtime import Runtime
 from ...cl.transfer import Crossing
 from ...cl.weights import SharedWeight
 from ...errors import DeviceMemoryError
+from ...ir.content import Contents
 from ...ir.device_family import SLOW_SUB_BUFFERS
 from ...ir.dtype import DType
+from ...ir.stored import StoredArray
 from ...plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
 
 M = TypeVar("M")
@@ -39,6 +41,7 @@ class SlotMemory:
         """DeviceMemoryError if there is no room."""
         self._rt = rt
         self.weights: list[SharedWeight] = []  # keeps constants alive
+        self._known: list[Contents] = []  # of these, by which the next plan finds them
         self.weight_bytes: dict[int, int] = {}  # by the identity of what holds them, which others may share
         self._constants: dict[int, Any] = {}
         for slot in program.slots:
@@ -46,6 +49,8 @@ class SlotMemory:
                 array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
                 weight = rt.share_weight(array, image=slot.image is not None, key=key)
                 self.weights.append(weight)
+                if isinstance(array, StoredArray):
+                    self._known.append(array.contents)
                 self._constants[slot.id] = weight.memory
                 self.weight_bytes[id(weight.memory)] = slot.nbytes
         self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
@@ -61,6 +66,7 @@ class SlotMemory:
         other = object.__new__(SlotMemory)
         other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
         other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
+        other._known = self._known
         other._small = 0
         other._layout = Layout(self._rt, program, self._constants, SPARE)
         other.reserved = dict(self.reserved)
@@ -70,6 +76,7 @@ class SlotMemory:
     def release(self) -> None:
         """Let go of everything. No program may use it any more."""
         self.weights.clear()
+        self._known = []
         self.weight_bytes.clear()
         self._constants.clear()
         self._buffers.clear()

@@ -17,7 +17,7 @@ from ...errors import BundleError, PlacementError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...ir.stored import StoredArray
+from ...ir.stored import hold_all
 from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
 from ...plan.weight_files import WeightFiles
@@ -94,14 +94,8 @@ class BundleModel:
     def fetched(self, variant: Variant) -> Program:
         """The program of `variant`, with the weights in memory that the device does not have. BundleError if any is
         damaged."""
-        program, held = variant.stored, self.compiler.rt.weights
-        wanted = [
-            (slot, array)
-            for slot, array in program.weights.items()
-            if isinstance(array, StoredArray) and not held.has(program.weight_keys[slot])
-        ]
-        found = side_by_side(StoredArray.read, [array for _, array in wanted])
-        program.weights.update(zip([slot for slot, _ in wanted], found, strict=True))
+        program = variant.stored
+        hold_all(program.weights.values(), side_by_side, self.compiler.rt.weights.has)
         return program
 
     @property

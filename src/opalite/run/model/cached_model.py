@@ -346,7 +346,8 @@ class _Keeper:
         kept = self.keep_whole(imported, whole, segment, notes)
         if kept is not None:
             own = program.program if isinstance(program, Template) else program
-            own.weight_keys = kept.stored.weight_keys
+            keys = kept.stored.weight_keys
+            own.weight_keys.update((n, keys[n]) for n in own.weights.keys() & keys)  # its programs have them, too
 
     def keep_whole(
         self, imported: ImportedModel, whole: Program | Template, segment: Segment, notes: tuple[str, ...]

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...cl.beside_runs import planning
-from ...cl.builders import side_by_side
 from ...cl.counters import ProgramTally
 from ...cl.programs import Spec
 from ...cl.runtime import Runtime
@@ -30,6 +29,7 @@ from .onnx_runner import onnx_runner
 from .options import CompileOptions
 from .planning import at_sizes, constant_bytes, plan_general, plan_or_none, with_weights
 from .request import AS_OPENED, TuneRequest
+from .taking import OnBuilt, Taking
 
 if TYPE_CHECKING:
     from ...kernels.base import Tier
@@ -40,9 +40,6 @@ _log = logging.getLogger(__name__)
 
 Policy: TypeAlias = PrecisionPolicy | None
 """The precision of every node; None for the session's."""
-
-OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
-"""Told of a program, or its template, and of notes on it."""
 
 MOST_LEFT_OUT = 3
 """Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
@@ -292,7 +289,7 @@ class Compiler:
                     onnx_runner(),
                     tally=tally or self.ledger.programs,
                     tier=planned.tier,
-                    on_built=partial(_take_weights, planned, all_notes, before_weights, on_built),
+                    on_built=Taking(self.rt, planned, all_notes, before_weights, on_built),
                 )
                 break
             except BuildError as e:
@@ -330,6 +327,7 @@ class Compiler:
             self.options.strict,
             tries_images=LEVELS.index(level) >= LEVELS.index("wide"),
             tier=tier,
+            late_weights=True,
         )
 
     def plan_general(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
@@ -356,7 +354,6 @@ class Compiler:
             prepared = prepare(graph, options, self.rt.info)
             key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
-            options = replace(options, late_weights=self.behind is not None)
             with planning():
                 planned = lay_out(prepared, options, Knowledge(self.rt.info))
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
@@ -380,18 +377,3 @@ class Compiler:
 def specs(program: Program) -> list[Spec]:
     """What is built of the program's sources."""
     return [s.parts for s in program.sources]
-
-
-def _take_weights(
-    planned: Planned,
-    notes: tuple[str, ...],
-    before: Callable[[], None] | None,
-    on_built: OnBuilt | None,
-    program: Program,
-) -> None:
-    """What comes between the programs of an Executable and its memory."""
-    if before is not None:
-        before()
-    planned.take_weights(side_by_side)
-    if on_built is not None:
-        on_built(planned.template or program, notes)

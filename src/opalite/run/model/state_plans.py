@@ -177,7 +177,8 @@ class StatePlans:
                 states.keep(feeds, Bundle([variant], about))
         except BundleError:
             return
-        program.program.weight_keys = variant.stored.weight_keys
+        program.program.weight_keys.update(variant.stored.weight_keys)  # its programs have them, too
+        bare.program.weights = {}  # they would wait for the collector with it
 
     def refuse(self, plan: StatePlan) -> None:
         """What `plan` computed was not to be believed: no run takes it again."""

@@ -23,7 +23,7 @@ import pytest
 
 import onnx
 import opalite
-from onnx import helper
+from onnx import TensorProto, helper
 from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError, DeviceMemoryError, InputError, PlacementError
@@ -697,3 +697,33 @@ def test_spare_programs_are_built_at_once_for_who_waits() -> None:
     assert not job.is_due
     job.hurry()
     assert job.is_due
+
+
+def test_what_both_tiers_want_stays_on_the_device(
+    rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of which rows are picked, while the general executable is released and its other weights go."""
+    monkeypatch.setattr(behind, "RELEASED", 1)
+    table, real, seen = noise(700, 512, seed=3), rt.weights._upload, list[Any]()
+    model = make_model(
+        [helper.make_node("Gather", ["t", "i"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])],
+        [port("i", (4,), TensorProto.INT64)],
+        [port("y", (4, 512))],
+        {"t": table, "w": noise(512, 512, seed=4)},
+    )
+    onnx.save(model, tmp_path / "picks.onnx")
+
+    def upload(array: Any, image: bool) -> Any:
+        seen.append(array.shape)
+        return real(array, image)
+
+    monkeypatch.setattr(rt.weights, "_upload", upload)
+    session = opalite.InferenceSession(tmp_path / "picks.onnx", device=rt.info.id, precision="fp32")
+    ids = {"i": np.array([3, 699, 0, 77])}
+    (want,) = session.run(None, ids)
+    assert session.last_timing.tier == "general"
+    held.set()
+    assert session.settle(PATIENCE_S)
+    close_to(session.run(None, ids)[0], want)
+    assert session.stats().swaps == 1
+    assert seen.count(table.shape) == 1
