@@ -1,4 +1,4 @@
-"""Arrays as a channel-packed layout stores them, on the host."""
+"""Constants as kernels of several families want them, on the host: channel-packed arrays, matrices in panels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..ir.place import Layout, texel_dims
-from ..ir.stored import page_zeros
+from ..ir.stored import StoredArray, page_zeros, read_slices, reshaped
 
 Array = np.ndarray[Any, Any]
 
@@ -49,3 +49,33 @@ def to_texel_dims(array: Array) -> Array:
     """`array` with the four dimensions that an image gives it (`texel_dims`)."""
     n, c, h, w = texel_dims(array.shape)
     return array if array.ndim == 4 else array.reshape(n, h, c, w).swapaxes(1, 2)
+
+
+def one_matrix(held: Array | StoredArray) -> Array | StoredArray:
+    """The matrix of a stack of one, where it lies."""
+    shape = held.shape[-2:]
+    if len(held.shape) == 2:
+        return held
+    return reshaped(held, shape) if isinstance(held, StoredArray) else held.reshape(shape)
+
+
+def pack_panels(held: Array | StoredArray, shape: tuple[int, int, int], turned: bool, dtype: Any) -> Array:
+    """The one matrix [K, N] of `held`, [N, K] if `turned`, in panels of columns: [panels, rows, columns] of `shape`,
+    zeros past K and N. It is read by slices."""
+    columns = shape[2]
+    matrix, out = one_matrix(held), page_zeros(shape, dtype)
+    for part, found in read_slices(matrix, columns if turned else 1):
+        if turned:
+            first = part.start // columns
+            whole, left = divmod(len(found), columns)
+            across = found[: whole * columns].reshape(whole, columns, found.shape[1]).swapaxes(1, 2)
+            out[first : first + whole, : found.shape[1]] = across
+            if left:
+                out[first + whole, : found.shape[1], :left] = found[whole * columns :].T
+        else:
+            whole, left = divmod(found.shape[1], columns)
+            across = found[:, : whole * columns].reshape(len(found), whole, columns).swapaxes(0, 1)
+            out[:whole, part] = across
+            if left:
+                out[whole, part, :left] = found[:, whole * columns :]
+    return out

@@ -187,12 +187,12 @@ def save_bundle(
     path: str | os.PathLike[str],
     bundle: Bundle,
     apart: WeightFiles | None = None,
-    each: Callable[[Callable[[Any], bytes], Iterable[Any]], Iterable[bytes]] = map,
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
 ) -> None:
     """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in.
 
-    apart: where large weights go, which the reader has to be given as well. each: computes digests of the pieces of an
-    array, perhaps side by side.
+    apart: where large weights go, which the reader has to be given as well. each: computes digests of arrays and
+    writes these files, perhaps side by side.
     """
     target = Path(path)
     tensors: dict[str, Array] = {}
@@ -200,24 +200,29 @@ def save_bundle(
     texts: dict[str, str] = {}
     variants = []
 
-    def keep(held: Array | StoredArray) -> str:
+    def examine(held: Array | StoredArray) -> tuple[Contents, Array | None]:
+        """What it contains, and itself unless it lies apart now."""
         if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
         known = held.contents if isinstance(held, StoredArray) else Contents()
         is_apart = apart is not None and held.nbytes >= APART
         if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
-            sums[known.digest] = known.checksum
-            return known.digest
+            return known, None
         array = held.read() if isinstance(held, StoredArray) else held
-        key = known.digest = known.digest or content_key(array, each)
-        if key not in sums:
-            sums[key] = byte_sum(np.ascontiguousarray(array))
-            if apart is not None and is_apart:
-                apart.keep(key, array)
-            else:
-                tensors[key] = array
-        known.checksum = sums[key]
-        return key
+        known.digest = known.digest or content_key(array)
+        known.checksum = known.checksum or byte_sum(np.ascontiguousarray(array))
+        if apart is not None and is_apart:
+            apart.keep(known.digest, array)
+            return known, None
+        return known, array
+
+    def keep(arrays: Sequence[Array | StoredArray]) -> list[str]:
+        found = list(each(examine, arrays))
+        for known, array in found:
+            sums[known.digest] = known.checksum
+            if array is not None:
+                tensors.setdefault(known.digest, array)
+        return [known.digest for known, _ in found]
 
     def add(n: int, v: Variant) -> None:
         encoder = Encoder()
@@ -227,7 +232,8 @@ def save_bundle(
         whole = dataclasses.replace(content, program=bare) if isinstance(content, Template) else bare
         texts[f"program {n}"] = json.dumps(encoder.encode(whole))
         texts[f"reports {n}"] = json.dumps(Encoder().encode(list(stored.placement)))
-        keys = [keep(a) for a in encoder.arrays]
+        keys = keep(encoder.arrays)
+        binaries = [np.frombuffer(binary(), np.uint8) for binary in v.binaries.values()]
         by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
         stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
         variants.append(
@@ -240,7 +246,7 @@ def save_bundle(
                 "byte_dots": v.needs.byte_dots,
                 "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
                 "picked": sorted(stored.weight_keys[slot] for slot in picked_slots(stored)),
-                "binaries": {i: keep(np.frombuffer(binary(), np.uint8)) for i, binary in v.binaries.items()},
+                "binaries": dict(zip(v.binaries, keep(binaries), strict=True)),
             }
         )
 

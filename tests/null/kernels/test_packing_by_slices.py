@@ -11,6 +11,7 @@ from opalite.ir import stored
 from opalite.ir.stored import StoredArray
 from opalite.kernels.general.product import _transposed
 from opalite.kernels.matmul.panel import to_panels
+from opalite.kernels.packing import pack_panels
 
 
 def in_a_file(array: np.ndarray) -> StoredArray:
@@ -53,3 +54,21 @@ def test_transposed(
     monkeypatch.setattr(stored, "SLICE", 1000)
     matrix = np.random.default_rng(0).standard_normal(shape, np.float32)
     np.testing.assert_array_equal(_transposed(place(matrix)), np.swapaxes(matrix, -1, -2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(37, 41), (1, 5), (64, 48), (1, 17, 29), (8, 0)], ids=str)
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("place", [in_a_file, lambda a: a], ids=["file", "memory"])
+def test_panels_with_whole_slabs(
+    shape: tuple[int, ...], turned: bool, place: Callable[[np.ndarray], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one matrix, perhaps in a stack of one, with zeros past its rows."""
+    monkeypatch.setattr(stored, "SLICE", 1000)
+    b = np.random.default_rng(0).standard_normal(shape, np.float32)
+    k, n = shape[-2:]
+    want = np.zeros((-(-n // 6), -(-k // 4) * 4, 6), np.float16)
+    want[:, :k] = panels(b.reshape(k, n), 6)
+    held = np.ascontiguousarray(np.swapaxes(b, -1, -2)) if turned else b
+    given = place(held) if len(shape) == 2 and held.size else held
+    found = pack_panels(given, want.shape, turned, np.float16)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, want)

@@ -188,7 +188,7 @@ class MatmulGeneral(Product):
         if s.trans_b and s.m == 1:  # that is as well the product of b's rows and one column
             w, x, rows, positions = x, w, s.n, 1
         elif s.trans_b and node.input(1).is_const:  # neighbours along n are read as vectors
-            x = replace(x, arg=Weight(node.input(1), "transposed", _transposed, by_slices=True), line=1, depth=s.n)
+            x = replace(x, arg=_transposed_weight(node.input(1)), line=1, depth=s.n)
         args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
@@ -230,6 +230,11 @@ class _Side:
     depth: int
     outer: int
     inner: int
+
+
+def _transposed_weight(v: Value) -> Weight:
+    made = np.dtype(np.float32), (*v.shape[:-2], v.shape[-1], v.shape[-2])
+    return Weight(v, "transposed", _transposed, by_slices=True, made=made)
 
 
 def _transposed(held: Array | StoredArray) -> Array:

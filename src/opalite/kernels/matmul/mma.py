@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..base import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..base import Arg, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..mma.product import Form, MmaProduct, packed_weight
 from ..mma.tiles import (
@@ -25,11 +25,7 @@ from .problem import MatmulProblem
 
 def packed_weights(p: MatmulProblem) -> Weight:
     """The constant right side as tiles read it."""
-
-    def pack(columns: Array) -> Array:
-        return pack_weights(columns.reshape(columns.shape[0], -1, 4))
-
-    return packed_weight(p.node.input(1), p.sizes, Form("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack)
+    return packed_weight(p.node.input(1), p.sizes, Form("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack_weights)
 
 
 @register

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...cost.tables import LocalMemory
 from ...ops.base import Cost
-from ..base import Arg, Array, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..registry import register
+from .columns import columns_weight
 from .flat import common_defines, common_refusal
 from .problem import MatmulProblem
 
@@ -60,17 +59,7 @@ class MatmulRegister(Kernel):
         epilogue = rows_epilogue(node, p.device)
         right: Arg = b
         if panels:
-            storage = b.type.storage
-
-            def pack(data: Array) -> Array:
-                matrix = data.reshape(data.shape[-2:])
-                matrix = matrix.T if s.trans_b else matrix
-                k, n = matrix.shape
-                out: Array = np.zeros((ceil_div(k, VECTOR) * VECTOR, ceil_div(n, columns) * columns), storage.np)
-                out[:k, :n] = matrix
-                return np.ascontiguousarray(out.reshape(len(out), ceil_div(n, columns), columns).swapaxes(0, 1))
-
-            right = Weight(b, f"{'nk' if s.trans_b else 'kn'} panels of {columns} columns {storage}", pack)
+            right = columns_weight(b, s.trans_b, columns, VECTOR)
         defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, "PANELS": panels, **params}
         grid = (ceil_div(s.n, columns), ceil_div(s.m, params["TM"]), s.batches)
         args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, **s.args(), **epilogue.args}

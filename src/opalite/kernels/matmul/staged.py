@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...ir.graph import Node
 from ..base import Arg, Array, Launch, Params, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
@@ -55,12 +53,8 @@ class MatmulStaged(MmaProduct):
         epilogue = rows_epilogue(node, p.device, aligned=True)
         slabs = params["SL"]
 
-        def pack(columns: Array) -> Array:
-            count, terms = columns.shape
-            rows = np.pad(columns, ((0, 0), (0, -terms % (4 * SLAB)))) if terms % (4 * SLAB) else columns
-            quads = rows.reshape(count, -1, SLAB // 2, 2, 4)
-            # A lane reads two neighbouring quads at once: even ones are the first step's, odd ones the second's.
-            return pack_stages(quads.swapaxes(2, 3).reshape(count, -1, 4), slabs)
+        def pack(quads: Array) -> Array:
+            return pack_stages(quads, slabs, paired=True)  # a lane reads two neighbouring quads at once
 
         form = Form("stages", COLUMNS, 4 * SLAB * slabs, SLAB // QUADS * slabs, (WAVE, 8))
         weights = packed_weight(node.input(1), s, form, pack)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ...cost.tables import LocalMemory
 from ...ir.symbols import may_leave_rest
 from ...ops.base import Cost
-from ..base import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..base import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..fma.tiles import (
     SPACE,
@@ -16,12 +16,13 @@ from ..fma.tiles import (
     full_operands,
     group_size,
     legal_tiles,
+    slab,
     tile_defines,
     tile_illegal,
     tile_size,
-    to_panels,
 )
 from ..registry import register
+from .columns import columns_weight
 from .flat import common_defines, common_refusal
 from .problem import MatmulProblem
 
@@ -68,13 +69,7 @@ class MatmulTile(Kernel):
         epilogue = rows_epilogue(node, p.device, aligned=aligned)
         right: Arg = b
         if panels:
-            form, fn = to_panels(params, b.type.storage)
-
-            def pack(data: Array) -> Array:
-                matrix = data.reshape(data.shape[-2:])
-                return fn(matrix.T if s.trans_b else matrix)
-
-            right = Weight(b, f"{'nk' if s.trans_b else 'kn'} panels, {form}", pack)
+            right = columns_weight(b, s.trans_b, tile_size(params)[1], slab(params))
         (rows, columns), group = tile_size(params), group_size(params)
         defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **tile_defines(params)}
         defines |= {"PANELS": panels, "ALIGNED": aligned}

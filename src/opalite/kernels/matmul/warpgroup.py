@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...ir.graph import Node
 from ...ops.base import Cost
 from ..base import Arg, Array, Launch, Params, Scratch, Space, ceil_div
@@ -74,12 +72,8 @@ class MatmulWarpgroup(MmaProduct):
         rows, columns = tile_size(params)
         chunks = ceil_div(s.k, 4 * CHUNK)
 
-        def pack(given: Array) -> Array:
-            count, terms = given.shape
-            rows_of_k = np.pad(given, ((0, 0), (0, -terms % (4 * CHUNK)))) if terms % (4 * CHUNK) else given
-            quads = rows_of_k.reshape(count, -1, CHUNK // 2, 2, 4)
-            # A work-item has two neighbouring quads: even ones are the first step's, odd ones the second's.
-            return pack_chunks(quads.swapaxes(2, 3).reshape(count, -1, 4), columns)
+        def pack(quads: Array) -> Array:
+            return pack_chunks(quads, columns, paired=True)  # a work-item has two neighbouring quads
 
         form = Form("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
         weights = packed_weight(node.input(1), s, form, pack)

@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from ...ir.graph import Value
-from ...ir.stored import StoredArray, page_empty, read_slices, reshaped
+from ...ir.stored import StoredArray, page_empty, read_slices
 from ...ops.base import Cost
 from ..base import Array, Kernel, Weight, ceil_div
 from ..matmul.flat import common_refusal
 from ..matmul.problem import MatmulProblem, MatmulSizes
+from ..packing import one_matrix
 from .cost import mma_seconds
+from .quads import quads_of
 from .tiles import mma_refusal
 
 
@@ -48,27 +50,22 @@ class MmaProduct(Kernel):
 
 
 def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], Array]) -> Weight:
-    """The constant right side, packed by slices. pack: gives halves of columns [n, k] in that form, zeros past both."""
+    """The constant right side, packed by slices. pack: gives quads of halves [n, k / 4, 4] in that form, zeros past
+    both."""
     shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
 
     def fn(held: Array | StoredArray) -> Array:
-        matrix = held if len(held.shape) == 2 else _matrix(held)
+        matrix = one_matrix(held)
         out = page_empty(shape, np.float16)
         unit = form.columns if p.trans_b else form.terms
         for part, found in read_slices(matrix, unit):
-            halves = found.astype(np.float16)
+            packed = pack(quads_of(found, p.trans_b))
             first, last = part.start // unit, ceil_div(part.stop, unit)
             if p.trans_b:
-                out[first:last] = pack(halves)
+                out[first:last] = packed
             else:
-                out[:, first * form.steps : last * form.steps] = pack(np.ascontiguousarray(halves.T))
+                out[:, first * form.steps : last * form.steps] = packed
         return out
 
     name = f"{form.name} {'nk' if p.trans_b else 'kn'} of {form.columns} x {form.terms}"
     return Weight(b, name, fn, by_slices=True, made=(np.dtype(np.float16), shape))
-
-
-def _matrix(held: Array | StoredArray) -> Array | StoredArray:
-    """The one matrix of a stack of one."""
-    shape = held.shape[-2:]
-    return reshaped(held, shape) if isinstance(held, StoredArray) else held.reshape(shape)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...cost.tables import StagedTile
 from ...ir.device import DeviceInfo
 from ..base import Array, Space, ceil_div
-from .tiles import COLUMNS, MOST_ITEMS, ROWS, WAVE, pack_weights
+from .tiles import COLUMNS, MOST_ITEMS, QUADS, ROWS, WAVE, pack_weights
 
 SLAB = 8  # quads of four channels that two instructions take
 
@@ -150,10 +148,9 @@ def _registers(params: Mapping[str, int]) -> int:
     return 8 * params["WM"] * params["WN"] + 8 * params["WM"] + 8 + 56
 
 
-def pack_stages(quads: Array, slabs: int) -> Array:
+def pack_stages(quads: Array, slabs: int, paired: bool = False) -> Array:
     """[channels, quads of inputs, 4] as `pack_weights` does, with zeros up to a whole number of stages."""
-    missing = -quads.shape[1] % (SLAB * slabs)
-    return pack_weights(np.pad(quads, ((0, 0), (0, missing), (0, 0))))
+    return pack_weights(quads, ceil_div(quads.shape[1], SLAB * slabs) * slabs * SLAB // QUADS, paired)
 
 
 def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ..base import Array, Space, ceil_div
+from .quads import words_of
 
 ROWS = 16  # positions of a tile
 COLUMNS = 16  # output channels of a tile
@@ -100,16 +101,20 @@ def _registers(params: Mapping[str, int]) -> int:
     return 8 * wm * wn + params["STAGES"] * 4 * (wm + wn) + 14 * wm + 2 * wn + 32
 
 
-def pack_weights(quads: Array) -> Array:
-    """[channels, quads of inputs, 4] as the lanes read it: float16[tiles, steps, 32 lanes, 8]."""
+def pack_weights(quads: Array, steps: int | None = None, paired: bool = False) -> Array:
+    """[channels, quads of inputs, 4] as the lanes read it: float16[tiles, steps, 32 lanes, 8].
+
+    steps: as many as hold the quads, or more. paired: of two steps' quads, even ones are the first's, odd ones the
+    second's.
+    """
     channels, count, _ = quads.shape
-    tiles, steps = ceil_div(channels, COLUMNS), ceil_div(count, QUADS)
-    dense = np.zeros((tiles * COLUMNS, steps * QUADS, 4), np.float16)
-    dense[:channels, :count] = quads
+    tiles, steps = ceil_div(channels, COLUMNS), steps or ceil_div(count, QUADS)
+    words = words_of(quads, tiles * COLUMNS, steps * QUADS, np.uint64)
     # Channel 4h + 2j + l of a tile is column 2h + l of fragment j; lane 4 * column + t holds quad t.
-    split = dense.reshape(tiles, 4, 2, 2, steps, QUADS, 4)
-    packed = split.transpose(0, 4, 1, 3, 5, 2, 6)
-    return np.ascontiguousarray(packed.reshape(tiles, steps, WAVE, 8))
+    together = 2 if paired else 1
+    split = words.reshape(tiles, 4, 2, 2, steps // together, QUADS, together)
+    packed = split.transpose(0, 4, 6, 1, 3, 5, 2)
+    return np.ascontiguousarray(packed).view(np.float16).reshape(tiles, steps, WAVE, 8)
 
 
 def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:

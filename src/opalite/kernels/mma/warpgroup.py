@@ -16,6 +16,7 @@ from ...ir.device_family import PTX_WGMMA
 from ...ir.graph import Node
 from ..base import Array, Space, ceil_div
 from ..codegen.short import SHORT
+from .quads import words_of
 
 CHUNK = 8  # quads that two instructions take
 
@@ -133,19 +134,20 @@ def _registers(params: Mapping[str, int]) -> int:
     return params["BN"] // 2 + 40
 
 
-def pack_chunks(quads: Array, columns: int) -> Array:
+def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
     """[channels, quads of inputs, 4] as the units read it: float16[tiles, chunks, 2 steps, columns / 8, 2, 8, 8].
 
-    columns: of a tile. Thread t of a quad of threads multiplies quad 4 * step + t of a chunk.
+    columns: of a tile. Thread t of a quad of threads multiplies quad 4 * step + t of a chunk, or, where they are
+    `paired`, quad 2 * t + step.
     """
     channels, count, _ = quads.shape
     tiles, chunks = ceil_div(channels, columns), ceil_div(count, CHUNK)
-    dense = np.zeros((tiles * columns, chunks * CHUNK, 4), np.float16)
-    dense[:channels, :count] = quads
+    words = words_of(quads, tiles * columns, chunks * CHUNK, np.uint32)
     # Channel 4h + 2j + l of 16 is column 2h + l of eight j; of a quad, terms 2 * e + f are terms 2t + f of eight e.
-    split = dense.reshape(tiles, columns // 16, 4, 2, 2, chunks, 2, 4, 2, 2)
-    packed = split.transpose(0, 5, 6, 1, 3, 8, 2, 4, 7, 9)
-    return np.ascontiguousarray(packed.reshape(tiles, chunks, 2, columns // 8, 2, 8, 8))
+    split = words.reshape(tiles, columns // 16, 4, 2, 2, chunks, *((4, 2) if paired else (2, 4)), 2)
+    step, thread = (7, 6) if paired else (6, 7)
+    packed = split.transpose(0, 5, step, 1, 3, 8, 2, 4, thread)
+    return np.ascontiguousarray(packed).view(np.float16).reshape(tiles, chunks, 2, columns // 8, 2, 8, 8)
 
 
 def tile_defines(params: Mapping[str, int], node: Node, *, looks: bool = False) -> dict[str, Any]:

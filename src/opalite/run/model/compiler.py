@@ -27,7 +27,7 @@ from .far_sizes import Sizes
 from .ledger import Ledger
 from .onnx_runner import onnx_runner
 from .options import CompileOptions
-from .planning import at_sizes, constant_bytes, plan_general, plan_or_none, with_weights
+from .planning import at_sizes, constant_bytes, look_through, plan_general, plan_or_none, with_weights
 from .request import AS_OPENED, TuneRequest
 from .taking import OnBuilt, Taking
 
@@ -351,6 +351,8 @@ class Compiler:
         options = self.plan_options(policy, level)
         stamp = tuning_stamp()
         with planning():
+            if options.memory != "low":  # which replaces them
+                look_through(graph, options.policy)
             prepared = prepare(graph, options, self.rt.info)
             key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...cl.beside_runs import planning
+from ...cl.builders import side_by_side
 from ...errors import OpaliteError
 from ...ir.device import DeviceInfo
+from ...ir.dtype import DType
 from ...ir.graph import Graph
+from ...ir.precision import Precision, PrecisionPolicy
+from ...ir.stored import StoredArray
 from ...plan.program import Program
 from .far_sizes import Sizes
 
@@ -68,6 +73,15 @@ def constant_bytes(graph: Graph) -> int:
     """Bytes of the constants that its nodes read."""
     constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
     return sum(v.held.nbytes for v in constants if v.held is not None)
+
+
+def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
+    """Find what planning in halves asks of large constants, their largest value, side by side."""
+    if policy.precision in (Precision.FP32, Precision.WIDE):
+        return
+    inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
+    large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, StoredArray)}
+    side_by_side(attrgetter("largest"), large)
 
 
 def with_weights(content: Program | Template) -> Program | Template:
