@@ -130,6 +130,13 @@ def hold_all(
         pass
 
 
+def let_go_all(arrays: Iterable[Array | StoredArray]) -> None:
+    """Have what is stored in memory no longer than others hold it."""
+    for array in arrays:
+        if isinstance(array, StoredArray):
+            array.let_go()
+
+
 def read_part(held: Array | StoredArray, first: int, last: int) -> Array:
     """Rows `first` to before `last` of an array, wherever it lies."""
     return held.read_rows(first, last) if isinstance(held, StoredArray) else held[first:last]

@@ -18,7 +18,7 @@ from ..ir.graph import Graph, Node
 from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
-from ..ir.stored import StoredArray, hold_all
+from ..ir.stored import StoredArray, hold_all, let_go_all
 from ..kernels.base import Tier
 from ..kernels.registry import all_kernels
 from ..kernels.setting import Setting
@@ -113,9 +113,7 @@ class Planned:
 
     def let_go_weights(self) -> None:
         """Make late weights again when they are taken, or read them from the file, and have no memory for them now."""
-        for late in self.weights:
-            if isinstance(late, StoredArray):
-                late.let_go()
+        let_go_all(self.weights)
 
     def take_weights(
         self,

@@ -17,7 +17,7 @@ from ...errors import BundleError, PlacementError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...ir.stored import hold_all
+from ...ir.stored import hold_all, let_go_all
 from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
 from ...plan.weight_files import WeightFiles
@@ -241,10 +241,12 @@ class BundleModel:
             sources = program.sources
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
         self.compiler.ledger.add_plan(loaded=1)
+        weights = program.weights
         executable = Executable(rt, program, onnx_runner(), tally=self.compiler.ledger.programs)
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now
+        let_go_all(weights.values())  # which programs for other sizes know, too
         notes = (*self.notes, *_other_units(variant.device, rt.info))
         return Compiled(executable, notes, sizes=sizes, template=template)
 

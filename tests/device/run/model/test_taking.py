@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import opalite
 from onnx import helper, numpy_helper
 from opalite.cl import weights as device_weights
 from opalite.cl.runtime import Runtime
-from opalite.ir.stored import LARGE
+from opalite.ir.stored import LARGE, StoredArray
 from opalite.plan import bundle as bundles
 from opalite.plan import made_weights
 
@@ -205,6 +206,34 @@ def test_a_plan_is_kept_whole_though_the_device_has_its_weights(
     again = open_session(model, rt)
     for a, b in zip(told(again, (PROMPT, 1)), wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_host_lets_go_of_what_a_kept_plan_read(
+    model: Path, rt: Runtime, folder: Path, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and not when the collector comes."""
+    with open_session(model, rt) as session:
+        told(session, (PROMPT, 1))
+        assert session.settle(60)
+    gc.collect()
+    read: list[weakref.ref[Any]] = []
+    real = StoredArray.read
+
+    def noted(self: StoredArray) -> Any:
+        found = real(self)
+        read.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(StoredArray, "read", noted)
+    again = open_session(model, rt)
+    gc.disable()
+    try:
+        told(again, (PROMPT,))
+        assert read
+        assert not [r for r in read if r() is not None]
+    finally:
+        gc.enable()
+    again.close()
 
 
 # What changes
