@@ -49,7 +49,7 @@ class _Cut:
     size: int
 
     def is_(self, other: _Cut | None) -> bool:
-        """Whether it is another one, whatever open sizes are."""
+        """Whether `other` takes the same, whatever open sizes are."""
         if other is None or self.axis != other.axis:
             return False
         pairs = ((self.start, other.start), (self.step, other.step), (self.size, other.size))
