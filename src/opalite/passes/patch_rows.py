@@ -57,8 +57,7 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
     """(the convolution of patches that `node` turns to channels last, a Reshape between them)."""
     maker, between = node.x.producer, list[Node]()
     if maker is not None and isinstance(maker.op, Reshape):
-        n, c, *_ = maker.x.shape
-        if sweep.only_use(node.x) is not node or len(maker.x.shape) != 4 or node.x.shape[:2] != (n, c):
+        if sweep.only_use(node.x) is not node or len(maker.x.shape) != 4 or node.x.shape[:2] != maker.x.shape[:2]:
             return None
         between, maker = [maker], maker.x.producer
     rank = len(node.x.shape)

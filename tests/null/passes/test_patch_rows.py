@@ -26,6 +26,21 @@ _TURNED = """
 """
 
 CASES = (
+    Case(
+        "patch_rows",
+        "a vector that is reshaped and turned is no picture",
+        ROWS,
+        """
+        graph g(%x: f32[60]) {
+            %r = Reshape(%x) {shape=[3, 4, 5]}
+            %s = Elementwise(%r) {expr="sin($0)"}
+            %f = Reshape(%s) {shape=[60]}
+            %t = Reshape(%f) {shape=[3, 4, 5]}
+            %y = Transpose(%t) {perm=[1, 2, 0]}
+            return %y
+        }
+        """,
+    ),
     Case("patch_rows", "few patches are left to a convolution", MANY_ROWS, _TURNED),
     Case(
         "patch_rows",
