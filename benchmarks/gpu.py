@@ -88,6 +88,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
     parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
     parser.add_argument("--row", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--problems", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--peaks", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--tinygrad", default="", help="networks to time with tinygrad's OpenCL, too, at batch 1 in fp32"
@@ -156,7 +157,7 @@ def warm(options: argparse.Namespace) -> None:
     def compile_row(job: tuple[Row, str]) -> None:
         row, without = job
         command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device]
-        command += ["--warm-row", ",".join(map(str, row))]
+        command += ["--warm-row", ",".join(map(str, row)), "--problems", str(options.problems)]
         with suppress(subprocess.TimeoutExpired):
             left = max(0.1, until - time.monotonic())
             subprocess.run(command, env={**os.environ, "OPALITE_WITHOUT": without}, timeout=left, check=False)
@@ -168,30 +169,43 @@ def warm(options: argparse.Namespace) -> None:
 def warm_row(options: argparse.Namespace) -> None:
     """Compile the programs of one row, and what they are linked into."""
     name, batch, precision = options.warm_row.split(",")
-    data, x = problem(name, int(batch))[:2]
+    data, x = problem(name, int(batch), options.problems)[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
         run_until_linked(session, {session.get_inputs()[0].name: x})
 
 
 @cache
-def problem(name: str, batch: int) -> tuple[bytes, Any, Any, Any]:
-    """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None)."""
+def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any, Any, Any]:
+    """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None).
+
+    kept: a folder in which the first three are looked for, and left.
+    """
     if find_spec("torch") is None:
         return *coded(name, batch), None, None
     from . import torch_models, torch_times
 
-    module, x = torch_models.build(name), torch_models.sample(name, batch)
+    module = torch_models.build(name)
+    path = None if kept is None else kept / f"{name}-{batch}.npz"
+    if path is not None and path.exists():
+        with np.load(path) as found:
+            return found["data"].tobytes(), found["x"], found["want"], module
+    x = torch_models.sample(name, batch)
     data = torch_models.export(module, x)
     want = torch_times.reference(torch_models.build(name), x)
+    if path is not None:
+        part = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(part, data=np.frombuffer(data, np.uint8), x=x.numpy(), want=want)
+        part.replace(path)
     return data, x.numpy(), want, module
 
 
-def measure_apart(row: Row, peaks: Peaks) -> dict[str, Any]:
-    """The record of one row, by a child process with the same options."""
+def measure_apart(row: Row, peaks: Peaks, kept: Path) -> dict[str, Any]:
+    """The record of one row, by a child process with the same options. kept: see `problem`."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "row.json"
         command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(path)]
         command += ["--row", ",".join(map(str, row)), "--peaks", f"{peaks.flops},{peaks.bandwidth}"]
+        command += ["--problems", str(kept)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not path.exists():
             raise RuntimeError(done.stderr[-2000:])
@@ -210,7 +224,7 @@ def measure_row(options: argparse.Namespace) -> None:
 def measure(row: Row, options: argparse.Namespace, peaks: Peaks) -> dict[str, Any]:
     """The record of one row."""
     name, batch, precision = row
-    data, x, want, module = problem(name, batch)
+    data, x, want, module = problem(name, batch, options.problems)
     record: dict[str, Any] = {"network": name, "batch": batch, "precision": precision}
     try:
         record |= _opalite(data, x, want, precision, options, peaks)
@@ -344,6 +358,13 @@ def main() -> int:
     if options.row:
         measure_row(options)
         return 0
+    with TemporaryDirectory() as folder:
+        options.problems = Path(folder)
+        return measure_all(options, started)
+
+
+def measure_all(options: argparse.Namespace, started: float) -> int:
+    """All rows, each in a process of its own; 1 if an answer was wrong or a row failed. started: when it began."""
     if options.warm:
         warm(options)
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
@@ -357,7 +378,7 @@ def main() -> int:
             print(f"left out from {row} on: the budget is spent")
             break
         try:
-            records.append(measure_apart(row, peaks))
+            records.append(measure_apart(row, peaks, options.problems))
             show(records[-1])
         except Exception:
             failed = True

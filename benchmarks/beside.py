@@ -1,0 +1,164 @@
+"""Several processes on one device: whether answers stay the same to the bit, the longest run, memory beside its bound.
+
+    python -m benchmarks.beside --precision fp16 --runs 1000 --json beside.json
+    python -m benchmarks.beside --device cpu --networks squeezenet1_1,vit_tiny --runs 50
+
+Every process opens each network (benchmarks/models) in turn, and they begin its runs at one moment. Those of
+`--warm` come before, in which kernels are built and ways to run are chosen. `differing` counts runs whose outputs have
+another bit than the process's first, `first` says whether the first outputs of all processes are the same. `bound` is
+the share that the arena takes of the plan's lower bound, the largest sum of what is alive at one time. Exit status 1
+if an answer differed, a process ended without a result, or took longer than `--limit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from queue import Empty
+from statistics import median
+from typing import Any
+
+import opalite
+
+from .models import NAMES, build
+from .models.feeds import random_feeds
+
+NETWORKS = "mobilenet_v2,resnet50,vit_b16,densenet121"
+_STEADY = 60
+"""Runs in which launches are linked, tried and timed."""
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.beside", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--networks", default=NETWORKS, help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=1000, help="of each network in each process")
+    parser.add_argument("--warm", type=int, default=_STEADY, help="runs before")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for a network; more is a hang")
+    parser.add_argument("--json", type=Path, help="file for everything that was measured")
+    return parser.parse_args()
+
+
+def digest(outputs: Sequence[Any]) -> str:
+    """A hash of arrays."""
+    made = hashlib.sha256()
+    for array in outputs:
+        made.update(array.tobytes())
+    return made.hexdigest()
+
+
+def runs_of(name: str, options: argparse.Namespace, together: Barrier) -> dict[str, Any]:
+    """What one process saw of one network."""
+    model = build(name, options.batch)
+    feeds = random_feeds(model, seed=1)
+    with opalite.InferenceSession(
+        model.SerializeToString(), device=options.device, precision=options.precision
+    ) as session:
+        for _ in range(2):
+            for _ in range(options.warm // 2):
+                session.run(None, feeds)
+            session.settle()
+        first = digest(session.run(None, feeds))
+        differing, times = 0, []
+        together.wait(options.limit)
+        for _ in range(options.runs):
+            started = time.perf_counter()
+            outputs = session.run(None, feeds)
+            times.append(time.perf_counter() - started)
+            differing += digest(outputs) != first
+        return {
+            "network": name,
+            "first": first,
+            "differing": differing,
+            "median_ms": median(times) * 1e3,
+            "longest_ms": max(times) * 1e3,
+            "strategy": session.last_timing.strategy,
+            "arena_mb": session.stats().bytes["arena"] / 1e6,
+            "bound_mb": sum(m.lower_bound for m in session.explain().memory) / 1e6,
+        }
+
+
+def process(options: argparse.Namespace, together: Barrier, found: Any) -> None:
+    """One process: a record, or what went wrong, for each network."""
+    for name in options.networks.split(","):
+        try:
+            found.put(runs_of(name, options, together))
+        except Exception as e:
+            together.abort()
+            found.put({"network": name, "failed": f"{type(e).__name__}: {e}"[:1000]})
+            return
+
+
+def gather(found: Any, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The records of all processes for a network; those that do not come in time are failures."""
+    records = []
+    until = time.monotonic() + options.limit
+    for _ in range(options.processes):
+        try:
+            records.append(found.get(timeout=max(0.1, until - time.monotonic())))
+        except Empty:
+            records.append({"network": name, "failed": f"no result within {options.limit:g} s"})
+    return records
+
+
+def summary(name: str, records: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
+    """One row of all processes' records."""
+    failed = [r["failed"] for r in records if "failed" in r]
+    if failed:
+        return {"network": name, "failed": failed[0]}
+    return {
+        "network": name,
+        "runs": runs * len(records),
+        "differing": sum(r["differing"] for r in records),
+        "first": "same" if len({r["first"] for r in records}) == 1 else "differ",
+        "median_ms": median(r["median_ms"] for r in records),
+        "longest_ms": max(r["longest_ms"] for r in records),
+        "strategy": records[0]["strategy"],
+        "arena_mb": records[0]["arena_mb"],
+        "bound": records[0]["arena_mb"] / records[0]["bound_mb"] if records[0]["bound_mb"] else 1.0,
+    }
+
+
+def main() -> int:
+    """See the module's docstring."""
+    options = parse_options()
+    context = multiprocessing.get_context("spawn")
+    found: Any = context.Queue()
+    together = context.Barrier(options.processes)
+    workers = [
+        context.Process(target=process, args=(options, together, found), daemon=True) for _ in range(options.processes)
+    ]
+    for worker in workers:
+        worker.start()
+    rows = []
+    for name in options.networks.split(","):
+        row = summary(name, gather(found, name, options), options.runs)
+        rows.append(row)
+        shown = (f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+        print("  ".join(shown), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        if "failed" in row:
+            break
+    for worker in workers:
+        worker.join(5)
+        if worker.is_alive():
+            worker.kill()
+    return int(any("failed" in r or r["differing"] or r["first"] != "same" for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
