@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from opalite.ir.stored import StoredArray
 from opalite.plan.program import (
     DownloadStep,
     HostStep,
@@ -153,7 +154,9 @@ def _port(port: Port) -> str:
     return f"{port.dtype.short}[{','.join(map(str, port.shape))}]"
 
 
-def _contents(array: np.ndarray[Any, Any]) -> str:
+def _contents(array: np.ndarray[Any, Any] | StoredArray) -> str:
+    if isinstance(array, StoredArray):
+        array = array.read()
     shape = f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
     if array.dtype.hasobject:
         return f"{shape} {digest(repr(array.tolist()).encode())}"
