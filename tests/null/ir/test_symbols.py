@@ -255,15 +255,15 @@ def test_what_earlier_guards_say_is_no_guard_again():
 
 
 def test_a_product_below_zero_says_of_a_factor_that_it_is_negative():
-    """The text of a half rounded up is -(-a // 2): a product with it is one with a negative number."""
+    """The text of a quotient by a size, rounded up, is -(-a // b): a product with it is one with a negative number."""
     trace = Trace()
     a, b = trace.symbol(2), trace.symbol(17)
-    even = -((-a) // 2) * 2
-    assert even == 2
-    assert a * a * b * even >= 130  # of 136: -(-a // 2) is 130 / 2 / (a * a * b) at least, not where those are least
-    assert even == 2
+    up = -((-a) // b)
+    assert up == 1
+    assert a * a * b * up >= 60  # of 68: -a // b is 60 / (a * a * b) at least, not where those are least
+    assert up == 1
     assert trace.holds((2, 17))
-    assert not trace.holds((3, 17))
+    assert not trace.holds((18, 17))
 
 
 @pytest.mark.parametrize("seed", range(20))

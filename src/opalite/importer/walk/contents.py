@@ -16,7 +16,7 @@ import numpy as np
 
 from ...expr.core import Expr, In, Lit, Tmp
 from ...ir.dtype import DType
-from ...ir.symbols import Dim, Real, at_least, at_most, is_less, is_symbolic
+from ...ir.symbols import Dim, Real, at_least, at_most, hint_of, is_less, is_symbolic
 from ...ir.types import TensorType
 from ...ops.base import Op
 from ...ops.cumulative import Cumulative
@@ -234,6 +234,9 @@ def _is_float(v: Any) -> bool:
 def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
     if dtype.is_int:
         return at_least(values) if kind == "max" else at_most(values)
+    whole = [_whole_number(v) for v in values]
+    if any(type(v) is Dim for v in values) and None not in whole:
+        return _rounded((at_least if kind == "max" else at_most)(whole), dtype)
     best = values[0]
     for v in values[1:]:
         if not (_is_number(best) and _is_number(v)):
@@ -241,6 +244,11 @@ def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
         if _compare("lt", best, v) == (kind == "max"):
             best = v
     return best
+
+
+def _whole_number(v: Any) -> Any:
+    """A number that is whole, whatever the sizes, as an integer; None for others."""
+    return v if type(v) is Dim else int(v) if not is_symbolic(v) and float(v).is_integer() else None
 
 
 def _is_number(v: Any) -> bool:
@@ -296,7 +304,7 @@ _FLOATS: dict[str, Callable[..., Any]] = {
     "floor": lambda a: _whole(math.floor, a),
     "ceil": lambda a: _whole(math.ceil, a),
     "rint": lambda a: _whole(round, a),
-    "trunc": lambda a: _whole(math.floor if is_less(0.0, a, or_equal=True) else math.ceil, a),
+    "trunc": lambda a: _whole(_toward_zero, a),
 }
 
 
@@ -306,6 +314,17 @@ def _whole(fn: Callable[[Any], Any], a: Any) -> Any:
         if not math.isfinite(a):
             raise _NotCovered
         return float(fn(a))
+    return _to_whole(fn, a)
+
+
+def _toward_zero(a: Any) -> Any:
+    return _to_whole(math.floor if is_less(0.0, a, or_equal=True) else math.ceil, a)
+
+
+def _to_whole(fn: Callable[[Any], Any], a: Any) -> Any:
+    """What `fn` rounds a number to that came from sizes."""
+    if not math.isfinite(hint_of(a)):
+        raise _NotCovered
     return fn(a)
 
 
@@ -323,6 +342,8 @@ def _held(v: Any, dtype: DType) -> Any:
             raise _NotCovered
     if kind == "int" and dtype is DType.UINT64 and not v >= 0:
         raise _NotCovered
+    if kind == "int" and abs(hint_of(v)) >= 1 << 63:  # it would wrap around
+        raise _NotCovered
     return v
 
 
@@ -332,20 +353,22 @@ def _rounded(v: Any, dtype: DType) -> Any:
             raise _NotCovered
         return v
     if type(v) is Real:
-        return v.float32() if dtype is DType.FLOAT32 else v
+        if v.ratio is not None and v.ratio.by == 1:
+            return _rounded(v.trace.dim(v.ratio.top), dtype)
+        return v.float32_where_exact() if dtype is DType.FLOAT32 else v
     return float(np.float32(v)) if dtype is DType.FLOAT32 else float(v)
 
 
 def _float_step(fn: str, a: Any, b: Any, dtype: DType) -> Any:
     """One step in floats, of which some may be whole numbers (Dims): sums and products of those stay whole."""
     if type(a) is Dim or type(b) is Dim:
-        whole: list[Any] = [
-            v if type(v) is Dim else int(v) if not is_symbolic(v) and float(v).is_integer() else None for v in (a, b)
-        ]
+        whole = [_whole_number(v) for v in (a, b)]
         if None not in whole and fn != "div":
             return _rounded(_INTEGERS[fn](*whole), dtype)
-        if None not in whole and whole[1] != 0 and whole[0] % whole[1] == 0 and not is_symbolic(whole[0] % whole[1]):
-            return _rounded(whole[0] // whole[1], dtype)
+        if None not in whole and whole[1] != 0:
+            quotient, rest = divmod(whole[0], whole[1])
+            if not is_symbolic(rest) and rest == 0:
+                return _rounded(quotient, dtype)
     match fn:
         case "add":
             found = a + b
@@ -370,8 +393,7 @@ def _cast(v: Any, source: DType, dtype: DType) -> Any:
             if not math.isfinite(v) or abs(v) >= 2**31:
                 raise _NotCovered
             return _held(math.trunc(v), dtype)
-        found = v if type(v) is Dim else math.floor(v) if is_less(0.0, v, or_equal=True) else math.ceil(v)
-        return _held(found, dtype)
+        return _held(v if type(v) is Dim else _toward_zero(v), dtype)
     if isinstance(v, bool):
         return float(v)
     return _rounded(v if is_symbolic(v) else float(v), dtype)

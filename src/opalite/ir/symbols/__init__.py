@@ -7,7 +7,8 @@ its guards hold, whatever code it went through; a needless guard costs generalit
 ("backed" symbols) works so.
 
 Integers are polynomials over atoms: symbols, and quotients, remainders, minima and maxima that no rule resolves. Equal
-polynomials are one object, so that comparing them records nothing. Bounds of the symbols decide what they can.
+polynomials are one object, so that comparing them records nothing. Bounds of the symbols decide what they can. An
+expression that would be too long fixes sizes in it (`lengths`).
 """
 
 from .at_sizes import AtSizes, Moved, holds_symbols

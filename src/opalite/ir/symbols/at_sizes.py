@@ -59,7 +59,7 @@ class Moved(AtSizes):
     def _number(self, value: Any) -> Any:
         if type(value) is Dim:
             return self.trace.dim(value.poly)
-        return Real(self.trace, value.text, super()._number(value))
+        return Real(self.trace, value.text, super()._number(value), value.ratio)
 
 
 def holds_symbols(value: Any) -> bool:

@@ -33,6 +33,8 @@ _COMPARED: dict[type[ast.AST], str] = {
     ast.GtE: ">=",
 }
 _MOST_POWER = 64
+_MOST_NESTED = 40
+"""Operations in one line within each other: Python takes 200 parentheses."""
 
 
 def compile_numbers(symbols: int, guards: Sequence[str], terms: Sequence[str]) -> Numbers:
@@ -69,6 +71,7 @@ class _Writer:
         self._parts: list[tuple[str, tuple[int, ...]]] = []  # a format, and the expressions that go into it
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._names: dict[int, str] = {}
+        self._nested: list[int] = []  # operations within each other, by number of an expression whose text is made
         self._known: dict[str, int] = {}
 
     def read(self, text: str) -> int:
@@ -107,18 +110,22 @@ class _Writer:
         if number is None:
             number = self._numbers[key] = len(self._parts)
             self._parts.append(key)
+            self._nested.append(0)
             self.uses.append(0)
             for part in parts:
                 self.uses[part] += 1
         return number
 
     def text(self, number: int) -> str:
-        """What stands for an expression in a line: a name if it occurs several times, which a line before defines."""
+        """What stands for an expression in a line: a name, which a line before defines, if it occurs several times or
+        holds many others."""
         if number in self._names:
             return self._names[number]
         form, parts = self._parts[number]
         text = form.format(*map(self.text, parts)) if parts else form
-        if self.uses[number] > 1 and parts:
+        nested = self._nested[number] = 1 + max((self._nested[p] for p in parts), default=0)
+        if (self.uses[number] > 1 or nested > _MOST_NESTED) and parts:
+            self._nested[number] = 0
             name = self._names[number] = f"t{number}"
             self.lines.append(f" {name}={text}")
             return name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .division import quotient_and_remainder
 from .polynomial import Poly, add, constant, multiply
+from .ratio import Ratio
 from .real import Real
 from .ufuncs import call_ufunc
 
@@ -40,7 +41,9 @@ def _is_float(other: Any) -> bool:
 
 def real(value: Any) -> Any:
     """A Dim as a Real, exactly (sizes are below 2^53); other numbers as they are."""
-    return Real(value.trace, f"({value.text})", float(value.hint)) if type(value) is Dim else value
+    if type(value) is not Dim:
+        return value
+    return Real(value.trace, f"({value.text})", float(value.hint), Ratio(value.poly, 1))
 
 
 class Dim:
@@ -95,7 +98,7 @@ class Dim:
 
     def _difference(self, other: Any) -> Poly | None:
         p = as_poly(other)
-        return None if p is None else add(self.poly, p, -1)
+        return None if p is None else self.trace.reduced(add(self.poly, p, -1))
 
     def _compare(self, other: Any, sign: str, decide: Callable[[int], bool]) -> bool:
         """Whether `self - other` (sign) 0. decide: the same of a number."""
@@ -104,8 +107,8 @@ class Dim:
         difference = self._difference(other)
         if difference is None:
             return NotImplemented  # type: ignore[no-any-return]
-        if not difference:
-            return decide(0)
+        if not difference or not difference[-1][0]:  # a plain number
+            return decide(difference[0][1] if difference else 0)
         low, high = self.trace.bounds(difference)
         if (known := _known(low, high, sign)) is not None:
             return known
@@ -121,7 +124,10 @@ class Dim:
         if self is other:
             return True
         if _is_float(other):
-            return bool(real(self) == other)
+            if type(other) is Real:
+                return bool(real(self) == other)
+            number = float(other)  # type: ignore[arg-type]
+            return number.is_integer() and self == int(number)
         return self._compare(other, "==", lambda v: v == 0)
 
     def __ne__(self, other: object) -> bool:
@@ -298,7 +304,7 @@ class Dim:
 def as_poly(value: Any) -> Poly | None:
     """An integer as a polynomial; None for what is none."""
     if type(value) is Dim:
-        return value.poly
+        return value.trace.reduced(value.poly)
     if isinstance(value, int) or type(value).__name__.startswith(("int", "uint")):
         return constant(int(value))
     return None

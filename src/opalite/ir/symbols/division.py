@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from .lengths import LONGEST
 from .polynomial import Bounds, Poly, add, constant, divide, split
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
     """Of p by q, which is not 0, as Python rounds them. What the divisor divides exactly leaves both."""
+    p, q = trace.shortened(p, LONGEST // 2), trace.shortened(q, LONGEST // 2)
     if p == q:
         return 1, 0
     if len(q) > 1 and (exact := divide(p, q)) is not None:
@@ -38,16 +41,25 @@ def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
 
 
 def _quotient(trace: Trace, p: Poly, q: Poly) -> Any:
-    """p // q as an atom. A quotient within is joined: (a // 2 + 3) // 5 is (a + 6) // 10."""
+    """p // q as an atom. A quotient within is joined: (a // 2 + 3) // 5 is (a + 6) // 10.
+
+    By a plain number, a dividend that begins with a negative term is turned round: -a // 8, whose negative is a divided
+    by 8 and rounded up, is -((a + 7) // 8). So both forms of a quotient that is rounded up are one atom.
+    """
     by = q[0][1] if len(q) == 1 and not q[0][0] else 0
     inner = [term for term in p if term[0]]
+    if by > 0 and inner and inner[0][1] < 0:
+        return -_quotient(trace, add(constant(by - 1), p, -1), q)
+    shared = math.gcd(by, *(c for _, c in inner)) if by > 0 else 1
+    if shared > 1:  # (4 * a + 6) // 8 is (2 * a + 3) // 4, and so is (4 * a + 7) // 8
+        return trace.dim(tuple((m, c // shared) for m, c in p if c // shared)) // (by // shared)
     if by > 0 and len(inner) == 1 and inner[0][1] == 1 and inner[0][0] in trace.quotients:
         of, part = trace.quotients[inner[0][0]]
         rest = sum(c for m, c in p if not m)
         return trace.dim(add(of, constant(rest * part))) // (part * by)
     text = f"(({trace.text(p)})//({trace.text(q)}))"
     found: Any = trace.atom(text, trace.hint(p) // trace.hint(q), _quotient_bounds(trace, p, q))
-    if by > 0:
+    if by > 0 and hasattr(found, "poly"):
         trace.quotients[found.poly[0][0]] = p, by
     return found
 

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .polynomial import constant, multiply
+from .ratio import Ratio, combined, plain_ratio
 from .ufuncs import call_ufunc
 
 if TYPE_CHECKING:
     from .trace import Trace
+
+
+_Step = tuple[str, Any, Any]
+"""A sign of arithmetic and what is on both sides of it."""
 
 
 def _real_text(value: Any) -> str:
@@ -28,10 +34,19 @@ class Real:
     Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
     """
 
-    __slots__ = ("hint", "text", "trace")
+    __slots__ = ("_of", "hint", "text", "trace")
 
-    def __init__(self, trace: Trace, text: str, hint: float) -> None:
-        self.trace, self.text, self.hint = trace, text, hint
+    def __init__(self, trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> None:
+        """of: its ratio, if there is one, or the step in which it is computed, of which the ratio follows."""
+        self.trace, self.text, self.hint, self._of = trace, text, hint, of
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Of integers, with the same floor and ceiling; None where there is none. Most are not asked for it."""
+        if type(self._of) is tuple:
+            sign, a, b = self._of
+            self._of = combined(sign, ratio_of(a), ratio_of(b))
+        return self._of  # type: ignore[return-value]
 
     @property
     def __class__(self) -> type:
@@ -103,7 +118,8 @@ class Real:
             return NotImplemented
         a, b = (other, self) if swap else (self, other)
         hint = fn(float(_at_hand(a)), float(_at_hand(b)))
-        return Real(self.trace, f"({_real_text(a)}{sign}{_real_text(b)})", hint)
+        text = f"({_real_text(a)}{sign}{_real_text(b)})"
+        return _made(self.trace, text, hint, (sign, a, b))
 
     def __add__(self, other: Any) -> Any:
         return self._with(other, "+", lambda a, b: a + b)
@@ -148,15 +164,19 @@ class Real:
         return self._with(other, "**", lambda a, b: a**b, True)
 
     def __neg__(self) -> Any:
-        return Real(self.trace, f"(-{self.text})", -self.hint)
+        return _made(self.trace, f"(-{self.text})", -self.hint, ("*", self, -1.0))
 
     def __abs__(self) -> Any:
-        return Real(self.trace, f"abs({self.text})", abs(self.hint))
+        return _made(self.trace, f"abs({self.text})", abs(self.hint))
 
     def __ceil__(self) -> Any:
+        if self.ratio is not None:
+            return self.ratio.ceil(self.trace)
         return self.trace.atom(f"ceil({self.text})", math.ceil(self.hint), (None, None))
 
     def __floor__(self) -> Any:
+        if self.ratio is not None:
+            return self.ratio.floor(self.trace)
         return self.trace.atom(f"floor({self.text})", math.floor(self.hint), (None, None))
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -166,17 +186,66 @@ class Real:
 
     def float32(self) -> Any:
         """Rounded to float32, as NumPy's arithmetic in it is at every step."""
-        return Real(self.trace, f"float32({self.text})", float(np.float32(self.hint)))
+        ratio = self.ratio
+        if ratio is not None:
+            low, high = self.trace.bounds(ratio.top)
+            if low is None or high is None or max(-low, high) > FLOAT32_WHOLE:
+                ratio = None
+        return self._as_float32(ratio)
+
+    def float32_where_exact(self) -> Any:
+        """The same; sizes at which the ratio's dividend is no whole number of float32 are guarded against."""
+        ratio = self.ratio
+        if ratio is not None:
+            top = self.trace.dim(ratio.top)
+            if abs(_at_hand(top)) > FLOAT32_WHOLE or not -FLOAT32_WHOLE <= top <= FLOAT32_WHOLE:
+                ratio = None
+        return self._as_float32(ratio)
+
+    def _as_float32(self, ratio: Ratio | None) -> Any:
+        return _made(self.trace, f"float32({self.text})", float(np.float32(self.hint)), ratio)
+
+
+FLOAT32_WHOLE = 1 << 24
+"""Up to here a float32 holds every whole number."""
+
+
+def _made(trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> Any:
+    """A Real; a plain float where its text is too long, or nests too deep, and its sizes are fixed for that."""
+    if trace.fixed_for_length(text):
+        return hint
+    return Real(trace, text, hint, of)
+
+
+def ratio_of(value: Any) -> Ratio | None:
+    """Of integers, with the same floor and ceiling as a number that came from sizes, or a plain one."""
+    if type(value) is Real:
+        return value.ratio
+    if hasattr(value, "poly"):
+        return Ratio(value.poly, 1)
+    return plain_ratio(value)
 
 
 def is_less(a: Any, b: Any, or_equal: bool = False) -> bool:
     """Whether a < b (or a <= b), as a guard where either came from sizes: for what has to be right, not only fast."""
+    if (whole := _less_of_ratios(a, b, or_equal)) is not None:
+        return whole
     is_so = bool(_at_hand(a) <= _at_hand(b) if or_equal else _at_hand(a) < _at_hand(b))
     trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
     if trace is not None:
         sign = ("<=" if is_so else ">") if or_equal else ("<" if is_so else ">=")
         trace.guard(f"{_real_text(a)} {sign} {_real_text(b)}")
     return is_so
+
+
+def _less_of_ratios(a: Any, b: Any, or_equal: bool) -> bool | None:
+    """The same by integers, of which bounds may be known; None where these are not what is asked."""
+    trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
+    p, q = ratio_of(a), ratio_of(b)
+    if trace is None or p is None or q is None or not (p.by == 1 or q.by == 1 or (p.is_exact and q.is_exact)):
+        return None
+    left, right = trace.dim(multiply(p.top, constant(q.by))), trace.dim(multiply(q.top, constant(p.by)))
+    return bool(left <= right if or_equal else left < right)
 
 
 def _at_hand(value: Any) -> Any:

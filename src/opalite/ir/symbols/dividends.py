@@ -1,0 +1,49 @@
+"""Bounds of polynomials that hold quotients beside what they are quotients of.
+
+Of `2 * ((h + 1) // 2) - h`, the least and the largest of each part say little, for h is in both. With what is divided
+in the quotient's place, `(h + 1 - rest) - h` for a rest of 0 or 1, it is seen to be 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .polynomial import Bounds, Monomial, Poly, add
+
+_MOST_STEPS = 6
+"""Quotients that are taken apart, one after the other: each may hold another."""
+
+
+def bounds_by_dividends(
+    poly: Poly, quotients: Mapping[Monomial, tuple[Poly, int]], known: Callable[[Poly], Bounds]
+) -> Bounds:
+    """What `poly` is at least and at most, by what is `known` of it with dividends in place of quotients.
+
+    quotients: the dividend and the divisor, a plain number above 0, by the monomial that is the quotient.
+    """
+    low, high = known(poly)
+    scale, least, most = 1, 0, 0  # scale * poly is between taken + least and taken + most
+    taken = poly
+    for _ in range(_MOST_STEPS):
+        found = max((term for term in taken if term[0] in quotients), default=None)  # the latest, of earlier ones
+        if found is None:
+            break
+        monomial, count = found
+        dividend, by = quotients[monomial]
+        without = tuple(term for term in taken if term[0] != monomial)
+        if count % by:
+            without = add((), without, by)
+            scale, least, most = scale * by, least * by, most * by
+        else:
+            count //= by
+        taken = add(without, dividend, count)  # count * by * quotient is count * (dividend - rest)
+        over = count * (by - 1)
+        least, most = least - max(over, 0), most - min(over, 0)
+        lower, upper = known(taken)
+        if lower is not None:
+            lower = -(-(lower + least) // scale)
+            low = lower if low is None else max(low, lower)
+        if upper is not None:
+            upper = (upper + most) // scale
+            high = upper if high is None else min(high, upper)
+    return low, high
