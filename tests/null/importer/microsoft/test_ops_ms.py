@@ -285,9 +285,9 @@ def test_qlinear_concat_and_where() -> None:
 def test_products_of_integers() -> None:
     scales = np.array([0.1, 0.2, 0.3, 0.4, 0.5], np.float32)
     _compare("DynamicQuantizeMatMul", [V.f(3, 4), V.u8(4, 5), scales, V.u8(5), V.f(5)])
-    _compare("DynamicQuantizeMatMul", [V.f(3, 4), V.i8(4, 5), f32(0.02)])
+    _compare("DynamicQuantizeMatMul", [V.f(3, 4), V.i7(4, 5), f32(0.02)])
     _compare("MatMulIntegerToFloat", [V.u8(3, 4), V.u8(4, 5), f32(0.1), scales, u8(9), V.u8(5), V.f(5)])
-    real = [V.u8(3, 4), f32(0.1), u8(9), V.i8(5, 4), scales, np.zeros(5, np.int8), None]
+    real = [V.u8(3, 4), f32(0.1), u8(9), V.i7(5, 4), scales, np.zeros(5, np.int8), None]
     _compare("QGemm", real, alpha=0.5, transB=1)
     bias = V.ints(-99, 99, 5, dtype=np.int32)
     quantised = [V.u8(3, 4), f32(0.1), u8(9), V.u8(4, 5), f32(0.2), u8(100), bias, f32(30.0), u8(120)]
@@ -298,7 +298,7 @@ def test_products_of_integers() -> None:
 @pytest.mark.parametrize("mask", ["none", "lengths", "by key"])
 def test_attention_of_integers(mask: str, per_column: bool) -> None:
     scale, zero = (f32([0.01] * 35 + [0.02]), np.full(36, 3, np.int8)) if per_column else (f32(0.01), np.int8(3))
-    arrays = [V.u8(2, 5, 12), V.i8(12, 36), V.f(36), f32(0.02), scale, MASKS[mask], u8(120), np.asarray(zero)]
+    arrays = [V.u8(2, 5, 12), V.i7(12, 36), V.f(36), f32(0.02), scale, MASKS[mask], u8(120), np.asarray(zero)]
     _compare("QAttention", arrays, num_heads=3, const=(1, 4, 7))
     _compare("QAttention", [*arrays[:5], None, *arrays[6:], V.f(2, 2, 3, 4, 4)], (0, 1), num_heads=3, unidirectional=1)
 

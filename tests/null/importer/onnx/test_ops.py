@@ -313,7 +313,7 @@ def test_dequantize_widens_constants_of_four_bits() -> None:
 def test_qlinear_conv_by_output_channel() -> None:
     arrays = [
         V.u8(1, 3, 6, 6), f32(0.02), np.uint8(120) * np.ones((), np.uint8),
-        V.i8(4, 3, 3, 3), np.abs(V.f(4)) * 0.01 + 0.001, np.zeros(4, np.int8),
+        V.i7(4, 3, 3, 3), np.abs(V.f(4)) * 0.01 + 0.001, np.zeros(4, np.int8),
         f32(0.05), np.ones((), np.uint8) * np.uint8(100), V.ints(-500, 500, 4, dtype=np.int32),
     ]  # fmt: skip
     attrs = {"pads": [1, 1, 1, 1], "strides": [2, 1]}
