@@ -9,7 +9,7 @@ import numpy as np
 
 from ..builder import Builder, Rejected
 from ..registry import operation
-from .quantize import scale, zero
+from .quantize import scale, weights, zero
 
 MS = "com.microsoft"
 
@@ -103,7 +103,7 @@ def product_of_integers(b: Builder) -> None:
     if not b.has("DynamicQuantizeLinear"):
         raise Rejected("DynamicQuantizeLinear")
     k, n = b[x].shape[-1], d.pick([1, 4, 8, 17])
-    w = b.const(d.array([k, n], "i1", -90, 90), 0.0)
+    w = weights(b, [k, n])
     s, z = b.const(d.array([], "f4", 0.001, 0.01), 0.0), b.const(np.int8(d.between(-3, 3)), 0.0)
     bias = [weight(b, [n])] if d.chance(0.5) else []
     if d.chance(0.5):

@@ -26,6 +26,11 @@ def quantized(b: Builder, x: str, dtype: str) -> str:
     return b.emit("QuantizeLinear", [x, scale(b), zero(b, dtype)])
 
 
+def weights(b: Builder, shape: list[int]) -> str:
+    """int8 of 7 bits: onnxruntime adds two products with uint8 in 16 bits on processors without VNNI."""
+    return b.const(b.draw.array(shape, "i1", -64, 63), 0.0)
+
+
 def float32(b: Builder, rank: int | None = None) -> str:
     return b.tensor(["f4"], rank, lambda a: a.size <= 6000 and bool(np.isfinite(a).all()))
 
@@ -63,7 +68,7 @@ def quantized_conv(b: Builder) -> None:
     group = d.pick([1, 1, c])
     out = group * d.pick([1, 2, 3, 4]) if group > 1 else d.pick([1, 4, 5, 8, 16])
     kernel, strides, _ = window(b, 2)
-    w = b.const(d.array([out, c // group, *kernel], "i1", -90, 90), 0.0)
+    w = weights(b, [out, c // group, *kernel])
     channels = [out] if d.chance(0.5) else []
     ws, wz = scale(b, channels), b.const(np.zeros(channels, "i1"), 0.0)
     ys = b.const(np.float32(0.3 * math.sqrt(c // group * math.prod(kernel))), 0.0)
@@ -84,7 +89,7 @@ def quantized_matmul(b: Builder) -> None:
     xs, xz = scale(b), zero(b, kind)
     q = b.emit("QuantizeLinear", [x, xs, xz])
     k, n = b[x].shape[-1], d.pick([1, 3, 4, 8, 16, 17])
-    w = b.const(d.array([k, n], "i1", -90, 90), 0.0)
+    w = weights(b, [k, n])
     ys, yz = b.const(np.float32(0.3 * math.sqrt(k)), 0.0), zero(b, kind)
     y = b.emit("QLinearMatMul", [q, xs, xz, w, scale(b), zero(b, "i1"), ys, yz])
     b.emit("DequantizeLinear", [y, ys, yz])
@@ -98,15 +103,15 @@ def integer_product(b: Builder) -> None:
         raise Rejected("MatMulInteger")
     if d.chance(0.6):
         x = b.tensor(["u1", "i1"], where=lambda a: a.ndim >= 2 and 0 < a.size <= 4000)
-        w = b.const(d.array([b[x].shape[-1], d.pick([1, 4, 7, 16])], "i1", -90, 90), 0.0)
+        w = weights(b, [b[x].shape[-1], d.pick([1, 4, 7, 16])])
         zeros = [b.const(d.array([], b[x].dtype, 0, 5), 0.0), b.const(np.int8(d.between(-3, 3)), 0.0)]
         y = b.emit("MatMulInteger", [x, w, *zeros[: d.between(0, 2)]])
     else:
         x = b.tensor(["u1"], 4, lambda a: 0 < a.size <= 4000)
         kernel, strides, _ = window(b, 2)
         kind = d.pick(["u1", "i1"])
-        low = 0 if kind == "u1" else -90
-        w = b.const(d.array([d.pick([1, 4, 5]), b[x].shape[1], *kernel], kind, low, 90), 0.0)
+        shape = [d.pick([1, 4, 5]), b[x].shape[1], *kernel]
+        w = weights(b, shape) if kind == "i1" else b.const(d.array(shape, kind, 0, 90), 0.0)
         inputs = [x, w, b.const(np.uint8(d.between(0, 9)), 0.0)] if d.chance(0.6) else [x, w]
         y = b.emit("ConvInteger", inputs, strides=strides, kernel_shape=kernel, **padding(b, kernel))
     b.emit("Mul", [b.emit("Cast", [y], to=1), b.const(np.float32(1e-3), 0.0)])
@@ -139,7 +144,7 @@ def fake_quantized_layer(b: Builder) -> None:
     xd = b.emit("DequantizeLinear", [b.emit("QuantizeLinear", [x, s, z]), s, z])
     c, out = b[x].shape[1], d.pick([1, 4, 5, 8, 16])
     shape = [out, c, d.pick([1, 3]), d.pick([1, 3])] if conv else [c, out]
-    w = b.const(d.array(shape, "i1", -90, 90), 0.0)
+    w = weights(b, shape)
     ws = b.const(d.array([out], "f4", 0.001, 0.01), 0.0)
     wd = b.emit("DequantizeLinear", [w, ws, b.const(np.zeros(out, "i1"), 0.0)], axis=0 if conv else 1)
     y = b.emit("Conv", [xd, wd], pads=[shape[2] // 2, shape[3] // 2] * 2) if conv else b.emit("MatMul", [xd, wd])
