@@ -183,6 +183,14 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
     )
 
 
+def _lasting(device: DeviceInfo) -> DeviceInfo:
+    """The device without what is another from process to process: the memory that a virtual machine has at the time."""
+    return dataclasses.replace(device, global_mem=_NO.global_mem, max_alloc=_NO.max_alloc) if device.on_host else device
+
+
+_NO = DeviceInfo()
+
+
 def save_bundle(
     path: str | os.PathLike[str],
     bundle: Bundle,
@@ -238,7 +246,7 @@ def save_bundle(
         stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
         variants.append(
             {
-                "device": v.device.to_json(),
+                "device": _lasting(v.device).to_json(),
                 "fingerprint": v.fingerprint,
                 "shapes": v.needs.shapes,
                 "images": v.needs.images,

@@ -74,6 +74,18 @@ def test_compiling_again_gives_the_same_bytes(rt: Runtime, folder: Path, bundle:
     assert again.read_bytes() == bundle.read_bytes()
 
 
+def test_memory_that_comes_and_goes_is_not_in_the_file(rt: Runtime, folder: Path, bundle: Path) -> None:
+    """Virtual machines are given more memory while they run: PoCL, asked in two processes, says two things."""
+    loaded = load_bundle(bundle)
+    before = folder / "before.opal"
+    save_bundle(before, loaded)
+    for v in loaded.variants:
+        more = {"global_mem": v.device.global_mem + (1 << 30), "max_alloc": v.device.max_alloc * 2}
+        v.device = dataclasses.replace(v.device, **more)
+    save_bundle(folder / "after.opal", loaded)
+    assert (before.read_bytes() == (folder / "after.opal").read_bytes()) == rt.info.on_host
+
+
 def compiled(rt: Runtime, folder: Path, model: Any, **options: Any) -> opalite.InferenceSession:
     path = folder / "one.opal"
     opalite.compile(model.SerializeToString(), path, device=rt.info.id, precision="fp32", **options)
