@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pyopencl as cl
 
 from .rawcalls import find_set_pointer
 
-_TELL = "kernel void tell(global char *x, global ulong *at) { *at = (ulong)x; }"
+_TELL = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ulong)x; }"
 _TRIAL = "kernel void trial(global const int *x, global int *y) { *y += *x; }"
 
 
@@ -48,17 +49,18 @@ class Teller:
         program = cl._Program(queue.context, _TELL)
         program._build(b"", [queue.device])
         self._kernel = cl.Kernel(program, "tell")
-        self._at = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8)
         self._lock = threading.Lock()
 
-    def find(self, buffer: cl.Buffer) -> int:
-        """The address of the first byte of `buffer`. Waits for the queue."""
-        found = np.zeros(1, np.uint64)
+    def find(self, buffers: Sequence[cl.Buffer]) -> list[int]:
+        """The addresses of the first bytes of `buffers`. Waits for the queue."""
+        found = np.zeros(max(len(buffers), 1), np.uint64)
+        at = cl.Buffer(self._queue.context, cl.mem_flags.READ_WRITE, found.nbytes)
         with self._lock:
-            self._kernel.set_args(buffer, self._at)
-            cl.enqueue_nd_range_kernel(self._queue, self._kernel, (1,), None)
-            cl.enqueue_copy(self._queue, found, self._at)
-        return int(found[0])
+            for i, buffer in enumerate(buffers):
+                self._kernel.set_args(buffer, at, np.int32(i))
+                cl.enqueue_nd_range_kernel(self._queue, self._kernel, (1,), None)
+            cl.enqueue_copy(self._queue, found, at)
+        return [int(n) for n in found[: len(buffers)]]
 
 
 def takes_addresses(device: cl.Device) -> bool:
@@ -73,7 +75,7 @@ def takes_addresses(device: cl.Device) -> bool:
         program._build(b"", [device])
         numbers = np.arange(1000, 1256, dtype=np.int32)
         buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=numbers)
-        start = Teller(queue).find(buffer)
+        (start,) = Teller(queue).find([buffer])
         kernel = cl.Kernel(program, "trial")
         pairs = ((4, 8), (8, 200), (200, 8))
         for source, target in pairs:

@@ -214,9 +214,13 @@ class Runtime:
         """Memory for regions (offset, nbytes) of one address space; `Arena.region` gives each."""
         return Arena(self.allocator, regions, self._address_of if ADDRESSES in self.info.quirks else None)
 
+    def addresses_of(self, buffers: Sequence[cl.Buffer]) -> list[int]:
+        """Where buffers begin on the device, for one that takes addresses. Waits for the queue."""
+        with cl_errors("Asking for addresses", self.info.name):
+            return self._teller.find(buffers)
+
     def _address_of(self, buffer: cl.Buffer) -> int:
-        with cl_errors("Asking for an address", self.info.name):
-            return self._teller.find(buffer)
+        return self.addresses_of([buffer])[0]
 
     @cached_property
     def _teller(self) -> Teller:

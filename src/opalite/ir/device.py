@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from .device_family import (
+    ADDRESSES,
     BLOCK_LOADS,
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -163,7 +164,7 @@ class DeviceInfo:
     @property
     def links_launches(self) -> bool:
         """Whether launches may be linked into one kernel (docs/running.md): where that was tried."""
-        return self.family == "nvidia"
+        return self.family == "nvidia" and ADDRESSES in self.quirks
 
     @property
     def flush_every(self) -> int:

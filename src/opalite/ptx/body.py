@@ -21,9 +21,25 @@ def barrier(items: int) -> str:
     return "bar.warp.sync %my_bar;" if items < WARP else f"bar.sync %my_bar, {items};"
 
 
+SYNC, TABLE = 0, 1
+"""Of the addresses that a linked kernel is given: memory where groups meet, and the table of numbers that move."""
+_FIRST = 2
+
+
+def pointers_of(sync: int, table: int, memory: Sequence[int]) -> list[int]:
+    """The addresses that a linked kernel is given, in order: one argument, since each costs the host half a
+    microsecond in every launch. table: 0 where no number moves."""
+    return [sync, table, *memory]
+
+
+def place_in_block(number: int) -> str:
+    """Where a linked kernel finds one of its addresses."""
+    return f"[linked_memory+{8 * number}]"
+
+
 def pointer_text(register: str, a: Memory) -> str:
     """What sets a register to where the memory of an argument begins."""
-    load = f"ld.param.u64 {register}, [linked_{a.param}];"
+    load = f"ld.param.u64 {register}, {place_in_block(_FIRST + a.param)};"
     return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
 
 

@@ -25,10 +25,33 @@ _FOREIGN = (
     (re.compile(r"%envreg(?![0-5]\b)"), "it asks for sizes"),
     (re.compile(r"\bfence\.|\bld\.(?:relaxed|acquire|volatile\.global)"), "its groups wait for each other"),
 )
+_ELSEWHERE = (
+    *("st", "red", "atom", "ldu", "cp", "prefetch", "fence", "membar", "tex", "suld", "sust"),
+    *(
+        "bar",
+        "barrier",
+        "mma",
+        "wgmma",
+        "ldmatrix",
+        "shfl",
+        "vote",
+        "match",
+        "activemask",
+        "bra",
+        "brx",
+        "call",
+        "ret",
+        "exit",
+    ),
+)
+"""Instructions before which launches must be done that a kernel depends on, loads from memory apart."""
 AWAIT = "//linked-await"
 """A comment that a kernel writes where it begins to read what other launches wrote, and to use local memory."""
 AWAITS = "ONE_AWAITS;"
 """What stands there in the body of an Entry."""
+_NUMBERS = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + "|".join(_ELSEWHERE) + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
+_BEGIN = re.compile(rf"(?:[ \t]*(?:{_NUMBERS})?[ \t]*\n)*")
+"""Lines that compute numbers from where a work-item is, and from what its launch is given."""
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
 _WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
 
@@ -57,7 +80,8 @@ class Shared:
 
 @dataclass(frozen=True)
 class Entry:
-    """body: what stands between the braces, declarations of shared variables apart. meets: has barriers. is_warped: has
+    """body: what stands between the braces, declarations of shared variables apart, with AWAITS where it begins to read
+    memory if it does not say itself where it begins to read what others wrote. meets: has barriers. is_warped: has
     instructions that a whole warp of 32 takes together."""
 
     name: str
@@ -89,4 +113,8 @@ def find_entry(text: str, name: str) -> Entry:
             raise EntryError(reason)
     shared = tuple(Shared(m[2], int(m[1]), int(m[3])) for m in _SHARED.finditer(body))
     body = _SHARED.sub("", body)
+    if AWAITS not in body:
+        begin = _BEGIN.match(body)
+        assert begin is not None
+        body = f"{begin[0]}\t{AWAITS}\n{body[begin.end() :]}"
     return Entry(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .body import barrier, body_text, pointer_text
+from .body import SYNC, TABLE, barrier, body_text, place_in_block, pointer_text, pointers_of
 from .steps import SHARED, WARP, LinkedStep, begins_early, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
@@ -33,10 +33,11 @@ SYNC_BYTES = 3 * 4 * LINE
 
 @dataclass(frozen=True)
 class Shape:
-    """groups: of the linked kernel, each of `threads`."""
+    """groups: of the linked kernel, each of `threads` and with up to `shared` bytes of shared memory."""
 
     groups: int
     threads: int
+    shared: int = SHARED
 
 
 def refusal(step: LinkedStep, shape: Shape) -> str:
@@ -46,7 +47,7 @@ def refusal(step: LinkedStep, shape: Shape) -> str:
         return f"its work-groups have {items} work-items, more than {shape.threads}"
     if items % WARP and (step.entry.is_warped or (step.entry.meets and WARP % items)):
         return f"work-items meet in groups of {items}, which are no whole warps"
-    if shared_bytes(step) > SHARED:
+    if shared_bytes(step) > shape.shared:
         return f"it needs {shared_bytes(step)} bytes of local memory"
     return ""
 
@@ -57,12 +58,11 @@ def seats_of(step: LinkedStep, shape: Shape) -> int:
     most = min(shape.threads // items, -(-math.prod(step.groups) // shape.groups))
     if step.entry.meets and items >= WARP:
         most = min(most, BARRIERS - 1)
-    return max(1, min(most, SHARED // room) if room else most)
+    return max(1, min(most, shape.shared // room) if room else most)
 
 
 def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str) -> str:
-    """The program of kernel NAME, whose parameters are `params` pointers, the table of numbers that move, if any does,
-    and the memory where groups meet.
+    """The program of kernel NAME, whose one argument is the addresses of `pointers_of` with `params` memories.
 
     waits: of each step, whether it needs one since the last that waited. head: what a program's text begins with.
     """
@@ -79,10 +79,12 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
             begun = 0
         if early:
             parts.append(f"\tmov.u32 %one_wanted, {met * shape.groups if meets else 0};\n")
+        if meets:
+            parts.append(_COME)
+        elif i:
+            parts.append("\tbar.sync 0;\n")
         if meets and not early:
             parts.append(_MEET.format(i=i, wanted=met * shape.groups))
-        elif i and not meets:
-            parts.append("\tbar.sync 0;\n")
         memory = memory_of(step)
         users = uses[shape_of(step)]
         if len(users) == 1:
@@ -96,11 +98,11 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
     moves = any(step.moves for step in steps)
     pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
     return _PROGRAM.format(
-        head=head,
+        head=head if pool <= SHARED else _for_hopper(head),
         name=NAME,
-        params="".join(f"\t.param .u64 .ptr .global .align 1 linked_{j},\n" for j in range(params))
-        + ("\t.param .u64 .ptr .global .align 8 linked_table,\n" if moves else ""),
-        table="\tld.param.u64 %one_table, [linked_table];\n" if moves else "",
+        nbytes=8 * len(pointers_of(0, 0, [0] * params)),
+        sync=place_in_block(SYNC),
+        table=f"\tld.param.u64 %one_table, {place_in_block(TABLE)};\n" if moves else "",
         threads=shape.threads,
         pool=max(pool, 16),
         held="".join(f"\t.reg .b64 %one_at{j};\n" for j in range(held)),
@@ -124,7 +126,7 @@ def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early:
 _PROGRAM = """{head}
 .shared .align 128 .b8 linked_pool[{pool}];
 .entry {name}(
-{params}	.param .u64 .ptr .global .align 4 linked_sync
+	.param .align 8 .b8 linked_memory[{nbytes}]
 )
 .reqntid {threads}, 1, 1
 .minnctapersm 1
@@ -134,7 +136,7 @@ _PROGRAM = """{head}
 	.reg .pred %one_first, %one_failed, %one_q;
 {held}	mov.u32 %one_tid, %tid.x;
 	mov.u32 %one_cta, %ctaid.x;
-	ld.param.u64 %one_sync, [linked_sync];
+	ld.param.u64 %one_sync, {sync};
 {table}	setp.eq.u32 %one_first, %one_tid, 0;
 {body}{leave}
 ONE_END:
@@ -142,12 +144,14 @@ ONE_END:
 }}
 """
 
-# All of a group have come before its first thread tells it, and see what others wrote once that knows of it. The
-# barrier that ends it tells all of them whether somebody waited in vain.
-_MEET = f"""	bar.sync 0; // meeting
-	setp.ne.u32 %one_failed, %one_tid, %one_tid;
+# All of a group are done with the steps before it when its first thread tells that it has come. They then go on to what
+# they may do before the others have come, and see what those wrote once the first thread knows that they have. The
+# barrier that ends a meeting tells all of them whether somebody waited in vain.
+_COME = f"""	bar.sync 0; // meeting
+	@%one_first red.release.gpu.global.add.u32 [%one_sync+{4 * COME}], 1;
+"""
+_MEET = f"""	setp.ne.u32 %one_failed, %one_tid, %one_tid;
 	@!%one_first bra ONE_MET_{{i}};
-	red.release.gpu.global.add.u32 [%one_sync+{4 * COME}], 1;
 	mov.u32 %one_looks, 0;
 ONE_LOOK_{{i}}:
 	ld.acquire.gpu.global.u32 %one_seen, [%one_sync+{4 * COME}];
@@ -283,6 +287,11 @@ _HEAD = re.compile(
     r"^\.version (?P<version>[\d.]+)\n\.target sm_(?P<target>\d+)[^\n]*\n\.address_size 64$", re.MULTILINE
 )
 _FIRST_TARGET = 70  # whose threads wait for each other one by one
+
+
+def _for_hopper(head: str) -> str:
+    """The head of a program that may have more than SHARED bytes of shared memory (hopper.py)."""
+    return re.sub(r"(\.target sm_90)\b(?!a)", r"\1a", head)
 
 
 def head_of(text: str) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opalite.ptx.body import place_in_block, pointers_of
 from opalite.ptx.entry import EntryError, find_entry
 from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
 from opalite.ptx.steps import LinkedStep, Memory, Moving, Number, begins_early, find_waits, misfit
@@ -51,13 +52,18 @@ def _memory(*buffers: int) -> tuple[Memory, ...]:
     return tuple(Memory(b, b, 0, 4 * N) for b in buffers)
 
 
+def given(memory: Sequence[int], table: int = 0) -> dict[str, int]:
+    """The addresses of a linked kernel, by where it finds them."""
+    return {place_in_block(i).strip("[]"): at for i, at in enumerate(pointers_of(SYNC, table, memory))}
+
+
 def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, missing: int = 0) -> tuple[Buffers, Any]:
     """What `buffers` hold after the linked kernel has run, and its words."""
     text = link(steps, len(buffers), shape, find_waits(steps), HEAD)
     memory: dict[Any, Any] = {}
     for b, array in buffers.items():
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
-    params = {f"linked_{b}": BASE * (b + 1) for b in buffers} | {"linked_sync": SYNC}
+    params = given([BASE * (b + 1) for b in buffers])
     Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups - missing)
     after = {
         b: np.array([memory[BASE * (b + 1) + 4 * i] for i in range(len(a))], np.float32) for b, a in buffers.items()
@@ -135,7 +141,8 @@ def test_steps_that_begin_early(items: int, groups: int) -> None:
     assert find_waits(steps) == [False, True, True, False, True]
     text = link(steps, 6, SHAPE, find_waits(steps), HEAD)
     assert text.count("// step") == 3, "those of equal shape share code beside each other, too"
-    assert ("ONE_APART" in text) == (items % 32 == 0), "where they are whole warps"
+    own = [part for part in text.split("// step") if "linked-await" not in part and "ONE_GO_1" in part]
+    assert len(own) == (items % 32 == 0), "where they are whole warps"
     after, words = run(steps, {0: x, 1: w, **dict.fromkeys(range(2, 6), x * 0)})
     once = x * np.float32(3) * w
     np.testing.assert_array_equal(after[3], once)
@@ -194,7 +201,7 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     buffers = [x, np.zeros_like(x), np.zeros_like(x)]
     for b, array in enumerate(buffers):
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
-    params = {f"linked_{b}": BASE * (b + 1) for b in range(3)} | {"linked_sync": SYNC, "linked_table": TABLE}
+    params = given([BASE * (b + 1) for b in range(3)], TABLE)
     Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups)
     got = np.array([memory[BASE * 3 + 4 * i] for i in range(N)], np.float32)
     np.testing.assert_array_equal(got, np.where(np.arange(N) < n, x * factor * factor, 0))
@@ -227,7 +234,7 @@ def test_only_constants_are_read_early() -> None:
     assert begins_early(step)
     assert not begins_early(replace(step, args=_memory(0, 1, 2))), "w may be what another launch writes"
     assert not begins_early(weighed(0, 1, 2, items=16)), "parts of warps do not meet the others by themselves"
-    assert not begins_early(scale(0, 1, 1.0)), "it does not say where it awaits them"
+    assert begins_early(scale(0, 1, 1.0)), "it computes places before it reads anything"
 
 
 def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:

@@ -92,5 +92,5 @@ def test_what_must_not_come_first(before: str) -> None:
 
 
 def test_where_it_does_not_say() -> None:
-    assert first(mark="") is None
+    assert first(mark="") == frozenset(), "it awaits them where it begins to read"
     assert first("$L__BB0_1:\n", "\t@%p1 bra $L__BB0_1;\n") is None, "in a loop"

@@ -1,6 +1,7 @@
 // Depthwise convolution of channel-packed tensors, by work-items that walk down columns: each computes TH rows of TW
 // neighbouring columns of one block, and keeps its filters and those rows of x that windows below each other share. Rows
 // and columns outside x are read where x ends and taken for zeros, so that no branch parts loads that may go together.
+// Filters are asked for before other launches are awaited.
 // Needs KH KW (filter), SH SW (stride, SH at most KH), HAS_BIAS, and
 //   MASK       1: the last block's lanes from `channels` on are set to zero
 // Weights: [blocks, KH*KW, PACK]; bias: [blocks * PACK]. Grid: column tiles * row tiles, blocks, batch.
@@ -9,6 +10,7 @@
 #define TH 4
 #endif
 #include "include/aligned_blocks.cl"
+#include "include/await.cl"
 #include "conv/common.cl"
 #define COLUMNS ((TW - 1) * SW + KW)
 
@@ -16,7 +18,7 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
                            int batch, int blocks, int channels, int ih, int iw, int oh, int ow, int ph, int pw EPILOGUE_PARAMS) {
     const int block = get_global_id(1), n = get_global_id(2), tiles = (ow + TW - 1) / TW, tile = get_global_id(0) / tiles;
     const int x0 = (get_global_id(0) - tile * tiles) * TW, first = tile * TH, end = min(first + TH, oh), spatial = oh * ow;
-    if (block >= blocks || n >= batch || first >= oh) return;
+    const bool exists = block < blocks && n < batch && first < oh;
     const size_t channel = (size_t)n * blocks + block;
     x += channel * ih * iw * PACK;
     y += channel * spatial * PACK;
@@ -29,13 +31,16 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
         inside[c] = column >= 0 && column < iw;
         at[c] = clamp(column, 0, iw - 1) * PACK;
     }
+    const int own = min(block, blocks - 1);
     #pragma unroll
-    for (int k = 0; k < KH * KW; ++k) wv[k] = LOADV(w, ((size_t)block * (KH * KW) + k) * PACK);
+    for (int k = 0; k < KH * KW; ++k) wv[k] = LOADV(w, ((size_t)own * (KH * KW) + k) * PACK);
 #if HAS_BIAS
-    const ACCV begin = LOADV(bias, block * PACK);
+    const ACCV begin = LOADV(bias, own * PACK);
 #else
     const ACCV begin = (ACCV)0;
 #endif
+    AWAIT;
+    if (!exists) return;
 #define LOAD_ROW(to, iy) do { \
         const int iy_ = (iy), line_ = clamp(iy_, 0, ih - 1) * iw * PACK; \
         const bool exists_ = iy_ >= 0 && iy_ < ih; \

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...cost.tables import Windows
+from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ops.base import Cost
 from ...ops.conv import Convolution
@@ -24,7 +25,7 @@ class DepthwiseWalk(DepthwisePacked):
     """A work-item owns TH rows of TW columns of one block and reads what its windows share once."""
 
     source = "conv/depthwise_walk.cl"
-    space: ClassVar[Space] = {"TW": (2, 1, 4), "TH": (4, 2, 7, 14, 28)}
+    space: ClassVar[Space] = {"TW": (2, 1, 4), "TH": (4, 1, 2, 7, 14, 28)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         if why := super().refuse(p):
@@ -45,8 +46,11 @@ class DepthwiseWalk(DepthwisePacked):
 
     def defaults(self, p: WindowProblem) -> dict[str, Any]:
         """As many rows as leave enough work-items, and few that no row of y has; columns that are read in twos lie too
-        far apart for neighbours to read them together."""
+        far apart for neighbours to read them together. One result each where there are not enough whatever they do:
+        then it counts how long one takes."""
         _, high, wide = p.window.out
+        if self._items(p, 1, 1) <= self._wanted(p):
+            return {"TW": 1, "TH": 1}
         apart = p.window.strides[2] > 1
         widths = [w for w in (2, 1) if self.illegal(p, {"TW": w, "TH": 2}) is None and not (w > 1 and apart)]
         tw = min(widths, key=lambda w: ceil_div(wide, w) * (w + Windows.of(p.device).tile))
@@ -56,11 +60,10 @@ class DepthwiseWalk(DepthwisePacked):
         return {"TW": tw, "TH": 2}
 
     def seconds(self, p: WindowProblem, cost: Cost) -> float:
-        """Where there are enough work-items, a share of what those take that read each row for each window; in halves,
-        since floats were not measured."""
-        params, launch_s = self.defaults(p), p.device.launch_s
-        fills = self._items(p, params["TW"], params["TH"]) >= self._wanted(p)
-        pays = fills and p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
+        """A share of what work-items take that read each row for each window; in halves, since floats were not
+        measured."""
+        launch_s = p.device.launch_s
+        pays = p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
         return (super().seconds(p, cost) - launch_s) * (Windows.of(p.device).walk if pays else 2.0) + launch_s
 
     def _items(self, p: WindowProblem, tw: int, th: int) -> int:
@@ -82,5 +85,6 @@ class DepthwiseWalk(DepthwisePacked):
         args |= epilogue.args
         defines = {**win.defines(), **self.kind(node), "PACK": pack, **params}
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[node.x.type.storage]}
+        defines |= {"INLINE_PTX": PTX_MMA in p.device.quirks}
         grid = (ceil_div(wide, params["TW"]) * ceil_div(high, params["TH"]), blocks, node.x.shape[0])
         return [Launch("depthwise_walk", args, grid, None, defines, epilogue.prelude)]

@@ -59,6 +59,8 @@ static inline void advance(Cursor *c) {
 }
 
 #include "include/aligned_blocks.cl"
+#define INLINE_PTX 1
+#include "include/await.cl"
 #include "mma/tile.cl"
 
 __attribute__((reqd_work_group_size(32 * PW * NW * SPLIT, 1, 1)))
@@ -82,24 +84,31 @@ kernel void conv_mma(global const REAL *restrict x, global const uint4 *restrict
     find_tap(&c);
     wrap(&c);
 
+#if HAS_BIAS && FEW_RESULTS
+    float4 bias_of[RESULTS];
+    #pragma unroll
+    for (int r = 0; r < RESULTS; ++r) bias_of[r] = LOADV(bias, min(RESULT_BLOCK(r), ob - 1) * PACK);
+#endif
     float sum[WM][WN][2][4] = {0};
     sum_steps(sum, x, weights, &c, tiles, steps, first, last);
 
-#if HAS_BIAS
-#define BIASED(v, block) ((v) + LOADV(bias, (block) * PACK))
+#if HAS_BIAS && FEW_RESULTS
+#define BIASED(v, block, r) ((v) + bias_of[r])
+#elif HAS_BIAS
+#define BIASED(v, block, r) ((v) + LOADV(bias, (block) * PACK))
 #else
-#define BIASED(v, block) (v)
+#define BIASED(v, block, r) (v)
 #endif
 #if MASK
 #define MASKED(v, block) MASK_LANES(v, m - (block) * PACK)
 #else
 #define MASKED(v, block) (v)
 #endif
-#define STORE_RESULT(v, p, cb) do { \
+#define STORE_RESULT(v, p, cb, r) do { \
         const int p_ = (p), cb_ = (cb); \
         if (p_ < positions && cb_ < ob) { \
             const int n_ = p_ / spatial, s_ = p_ - n_ * spatial; \
-            const float4 biased_ = BIASED(v, cb_); \
+            const float4 biased_ = BIASED(v, cb_, r); \
             const float4 out_ = EPILOGUE(biased_, n_, cb_, s_, ob, spatial); \
             STOREV(y, (((size_t)n_ * ob + cb_) * spatial + s_) * PACK, MASKED(out_, cb_)); \
         } \

@@ -22,6 +22,8 @@ static inline uint2 quad_at(global const REAL *x, const Cursor *c, int i, int h)
 static inline void advance(Cursor *c) { c->quad += 4; }
 
 #include "include/aligned_blocks.cl"
+#define INLINE_PTX 1
+#include "include/await.cl"
 #include "mma/tile.cl"
 
 __attribute__((reqd_work_group_size(32 * PW * NW * SPLIT, 1, 1)))
@@ -39,7 +41,7 @@ kernel void matmul_mma(global const REAL *restrict a, global const uint4 *restri
     c.quads = quads;
     float sum[WM][WN][2][4] = {0};
     sum_steps(sum, a, weights, &c, tiles, steps, first, last);
-#define STORE_RESULT(v, r, block) do { \
+#define STORE_RESULT(v, r, block, i) do { \
         const int r_ = (r), c_ = (block) * 4; \
         if (r_ < rows && c_ < columns) { \
             const float4 in_ = v; \

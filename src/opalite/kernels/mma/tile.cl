@@ -35,7 +35,8 @@ static inline void multiply(float *d, uint2 top, uint2 bottom, uint low, uint hi
         : "r"(top.x), "r"(bottom.x), "r"(top.y), "r"(bottom.y), "r"(low), "r"(high));
 }
 
-// Sum steps first..last-1 of the warp's tile into sum[WM][WN][2][4].
+// Sum steps first..last-1 of the warp's tile into sum[WM][WN][2][4]. The first weights are asked for before other launches are
+// awaited.
 static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, global const uint4 *weights, CURSOR *cursor,
                              int tiles, int steps, int first, int last) {
     uint2 a[STAGES][WM][2];
@@ -43,20 +44,25 @@ static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, glob
     global const uint4 *w[WN];
     #pragma unroll
     for (int j = 0; j < WN; ++j) w[j] = weights + (size_t)min(FIRST_TILE + j, tiles - 1) * steps * 32 + LANE;
-#define FETCH(u, step) do { \
+#define FETCH_WEIGHTS(u, step) do { \
+        _Pragma("unroll") \
+        for (int j = 0; j < WN; ++j) b[u][j] = (step) < last ? w[j][(step) * 32] : (uint4)0; \
+    } while (0)
+#define FETCH_QUADS(u, step) do { \
         const bool exists = (step) < last; \
         _Pragma("unroll") \
         for (int i = 0; i < WM; ++i) { \
             a[u][i][0] = exists ? quad_at(x, cursor, i, 0) : (uint2)0; \
             a[u][i][1] = exists ? quad_at(x, cursor, i, 1) : (uint2)0; \
         } \
-        _Pragma("unroll") \
-        for (int j = 0; j < WN; ++j) b[u][j] = exists ? w[j][(step) * 32] : (uint4)0; \
         advance(cursor); \
     } while (0)
 
     #pragma unroll
-    for (int u = 0; u < STAGES; ++u) FETCH(u, first + u);
+    for (int u = 0; u < STAGES; ++u) FETCH_WEIGHTS(u, first + u);
+    AWAIT;
+    #pragma unroll
+    for (int u = 0; u < STAGES; ++u) FETCH_QUADS(u, first + u);
     for (int s = first; s < last; s += STAGES) {
         #pragma unroll
         for (int u = 0; u < STAGES; ++u) {
@@ -67,18 +73,38 @@ static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, glob
                     multiply(sum[i][j][0], a[u][i][0], a[u][i][1], b[u][j].x, b[u][j].y);
                     multiply(sum[i][j][1], a[u][i][0], a[u][i][1], b[u][j].z, b[u][j].w);
                 }
-            FETCH(u, s + u + STAGES);
+            FETCH_WEIGHTS(u, s + u + STAGES);
+            FETCH_QUADS(u, s + u + STAGES);
         }
     }
-#undef FETCH
+#undef FETCH_QUADS
+#undef FETCH_WEIGHTS
 }
 
 // The four neighbouring channels of position 8 * h + lane / 4 of tile (i, j).
 #define RESULT(sum, i, j, h) \
     ((float4)((sum)[i][j][0][2 * (h)], (sum)[i][j][0][2 * (h) + 1], (sum)[i][j][1][2 * (h)], (sum)[i][j][1][2 * (h) + 1]))
 
-// Call STORE_RESULT(float4 v, position, block of four channels) once for each vector of the tile, sums of all SPLIT added.
+// Call STORE_RESULT(float4 v, position, block of four channels, r) once for each vector of the tile, sums of all SPLIT added;
+// it is the work-item's own number r of RESULTS, and RESULT_BLOCK(r) its block. FEW_RESULTS: what belongs to those may wait
+// in registers.
 // LOCAL_PARTS declares the local memory for that; it stands among the kernel's outermost declarations.
+#if SPLIT > 1
+#define RESULTS ((VECTORS + SPLIT - 1) / SPLIT)
+#define RESULT_VECTOR(r) (WARP_K + (r) * SPLIT)
+#define FEW_RESULTS (RESULTS <= 2)
+#else
+#define RESULTS VECTORS
+#define RESULT_VECTOR(r) (r)
+#define FEW_RESULTS (WN <= 2) // blocks
+#endif
+#if FEW_RESULTS
+#define EACH_RESULT _Pragma("unroll")
+#else
+#define EACH_RESULT _Pragma("unroll 1")
+#endif
+#define RESULT_POSITION(r) (FIRST_POSITION + RESULT_VECTOR(r) / 2 / WN * 16 + RESULT_VECTOR(r) % 2 * 8 + LANE / 4)
+#define RESULT_BLOCK(r) ((FIRST_TILE + RESULT_VECTOR(r) / 2 % WN) * 4 + LANE % 4)
 #if SPLIT > 1
 #define LOCAL_PARTS local float4 parts[PW * NW * SPLIT * VECTORS * 32];
 #define STORE_ALL(sum) do { \
@@ -87,21 +113,20 @@ static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, glob
         for (int v = 0; v < VECTORS; ++v) \
             mine[(WARP_K * VECTORS + v) * 32] = RESULT(sum, v / 2 / WN, v / 2 % WN, v % 2); \
         barrier(CLK_LOCAL_MEM_FENCE); \
-        for (int v = WARP_K; v < VECTORS; v += SPLIT) { \
-            float4 total = mine[v * 32]; \
+        EACH_RESULT \
+        for (int r = 0; r < RESULTS; ++r) { \
+            if (VECTORS % SPLIT && RESULT_VECTOR(r) >= VECTORS) break; \
+            float4 total = mine[RESULT_VECTOR(r) * 32]; \
             _Pragma("unroll") \
-            for (int k = 1; k < SPLIT; ++k) total += mine[(k * VECTORS + v) * 32]; \
-            STORE_RESULT(total, FIRST_POSITION + v / 2 / WN * 16 + v % 2 * 8 + LANE / 4, \
-                         (FIRST_TILE + v / 2 % WN) * 4 + LANE % 4); \
+            for (int k = 1; k < SPLIT; ++k) total += mine[(k * VECTORS + RESULT_VECTOR(r)) * 32]; \
+            STORE_RESULT(total, RESULT_POSITION(r), RESULT_BLOCK(r), r); \
         } \
     } while (0)
 #else
 #define LOCAL_PARTS
 #define STORE_ALL(sum) do { \
         _Pragma("unroll") \
-        for (int v = 0; v < VECTORS; ++v) \
-            STORE_RESULT(RESULT(sum, v / 2 / WN, v / 2 % WN, v % 2), \
-                         FIRST_POSITION + v / 2 / WN * 16 + v % 2 * 8 + LANE / 4, \
-                         (FIRST_TILE + v / 2 % WN) * 4 + LANE % 4); \
+        for (int r = 0; r < RESULTS; ++r) \
+            STORE_RESULT(RESULT(sum, r / 2 / WN, r / 2 % WN, r % 2), RESULT_POSITION(r), RESULT_BLOCK(r), r); \
     } while (0)
 #endif

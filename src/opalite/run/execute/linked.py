@@ -18,10 +18,12 @@ from ...cl.launch import PreparedLaunch
 from ...cl.ptx import assemble, ptx_of
 from ...cl.runtime import Runtime
 from ...errors import OpaliteError
+from ...ir.device_family import PTX_WGMMA
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
+from ...ptx.body import pointers_of
 from ...ptx.entry import EntryError, find_entry
 from ...ptx.link import NAME, SYNC_BYTES, Shape, head_of, link, refusal
-from ...ptx.steps import LinkedStep, Memory, Moving, Number, find_waits, misfit
+from ...ptx.steps import SHARED, LinkedStep, Memory, Moving, Number, find_waits, misfit
 from ...ptx.writes import written
 from .number_table import NumberTable
 from .outline import steps_outside
@@ -32,6 +34,8 @@ THREADS = 384
 MOST_STEPS, MOST_PARAMS = 100, 400
 """Of one linked kernel, for the time that it takes to compile, and for the parameters that a launch may have."""
 LEAST_STEPS = 2
+MOST_SHARED = 200 << 10
+"""Bytes of shared memory of a group on Hopper, which has 227 KiB; what is left is the cache for memory."""
 _SPOILED = 0x5A
 MOST_LASTING = 1 << 30
 """Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
@@ -77,7 +81,9 @@ class Linked:
         self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
         if sum(p.last - p.first for p in self._lasting) > MOST_LASTING:
             raise LinkError(f"caches of more than {MOST_LASTING} bytes are too many to try it on")
-        self.shape = Shape(rt.info.compute_units, THREADS)
+        shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
+        self.shape = Shape(rt.info.compute_units, THREADS, shared)
+        self._memory: list[Any] = []  # that kernels know by its address alone
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
         self.steps = self.kernels = 0
@@ -187,9 +193,13 @@ class Linked:
         label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
         if text not in self._made:
             self._made[text] = assemble(rt.context, rt.device, text)
-        numbers = [self._table.buffer] if self._table is not None and any(s.moves for s in steps) else []
-        pointers = [*memory.values(), *numbers, sync]
-        launch = rt.prepare(self._made[text], NAME, pointers, (items,), (threads,), label)
+        table = [self._table.buffer] if self._table is not None and any(s.moves for s in steps) else []
+        held = [sync, *memory.values(), *table]
+        at = rt.addresses_of(held)
+        pointers = pointers_of(at[0], at[-1] if table else 0, at[1 : 1 + len(memory)])
+        block = np.frombuffer(np.array(pointers, np.uint64), np.void(b"\0" * 8 * len(pointers)).dtype)[0]
+        self._memory += held
+        launch = rt.prepare(self._made[text], NAME, [block], (items,), (threads,), label)
         self._syncs.append(sync)
         self.launches[stretch[0][0]] = [launch]
         self.launches.update((i, []) for i, _ in stretch[1:])
