@@ -17,6 +17,7 @@ from ..window import WindowProblem
 from .depthwise import DepthwisePacked
 from .filters import ConvProblem
 
+_ITEMS = 128
 _VECTORS = 44  # of 4 floats each that a work-item holds
 
 
@@ -87,4 +88,10 @@ class DepthwiseWalk(DepthwisePacked):
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[node.x.type.storage]}
         defines |= {"INLINE_PTX": PTX_MMA in p.device.quirks}
         grid = (ceil_div(wide, params["TW"]) * ceil_div(high, params["TH"]), blocks, node.x.shape[0])
-        return [Launch("depthwise_walk", args, grid, None, defines, epilogue.prelude)]
+        return [Launch("depthwise_walk", args, grid, self._group(grid[0], p), defines, epilogue.prelude)]
+
+    @staticmethod
+    def _group(columns: int, p: WindowProblem) -> tuple[int, int, int] | None:
+        """Whole waves where launches are linked: those begin before the launches before them are done (ptx/link.py)."""
+        wave = p.device.wave_size
+        return (min(ceil_div(columns, wave) * wave, _ITEMS), 1, 1) if p.device.links_launches else None

@@ -87,7 +87,8 @@ class Linked:
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
         self.steps = self.kernels = 0
-        self._syncs: list[Any] = []
+        self._sync = rt.allocate(SYNC_BYTES)  # where groups meet, those of all kernels
+        rt.fill(self._sync, 0, SYNC_BYTES)
         self._written: dict[int, Place] = {}  # by slot
         texts: dict[int, str] = {}
         for stretch in self._stretches(program, prepared, built, places, texts):
@@ -97,7 +98,7 @@ class Linked:
             raise LinkError(
                 "no two launches follow each other that can be linked" if found is None else ": ".join(found)
             )
-        self._flags = rt.pinned(4 * len(self._syncs)).view(np.uint32)
+        self._flag = rt.pinned(4).view(np.uint32)
 
     def _stretches(
         self,
@@ -187,20 +188,17 @@ class Linked:
             text = link(steps, len(memory), self.shape, find_waits(steps), head)
         except EntryError as e:
             raise LinkError(str(e)) from e
-        sync = rt.allocate(SYNC_BYTES)
-        rt.fill(sync, 0, SYNC_BYTES)
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
         label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
         if text not in self._made:
             self._made[text] = assemble(rt.context, rt.device, text)
         table = [self._table.buffer] if self._table is not None and any(s.moves for s in steps) else []
-        held = [sync, *memory.values(), *table]
+        held = [self._sync, *memory.values(), *table]
         at = rt.addresses_of(held)
         pointers = pointers_of(at[0], at[-1] if table else 0, at[1 : 1 + len(memory)])
         block = np.frombuffer(np.array(pointers, np.uint64), np.void(b"\0" * 8 * len(pointers)).dtype)[0]
         self._memory += held
         launch = rt.prepare(self._made[text], NAME, [block], (items,), (threads,), label)
-        self._syncs.append(sync)
         self.launches[stretch[0][0]] = [launch]
         self.launches.update((i, []) for i, _ in stretch[1:])
         self.kernels += 1
@@ -229,16 +227,14 @@ class Linked:
 
     def ask(self) -> None:
         """Have it read, behind the launches of a run, whether somebody waited in vain."""
-        for i, sync in enumerate(self._syncs):
-            self._rt.read(sync, self._flags[i : i + 1], wait=False)
+        self._rt.read(self._sync, self._flag, wait=False)
 
     def has_failed(self) -> bool:
         """Whether somebody did, once the queue has finished; the next run may then begin anew."""
-        if not self._flags.any():
+        if not self._flag[0]:
             return False
-        for sync in self._syncs:
-            self._rt.fill(sync, 0, SYNC_BYTES)
-        self._flags[:] = 0
+        self._rt.fill(self._sync, 0, SYNC_BYTES)
+        self._flag[0] = 0
         return True
 
 

@@ -136,8 +136,8 @@ def test_walks_are_refused(rt: Runtime, name: str, reason: str) -> None:
     assert reason in str(kernel.refuse(kernel.problem(node, rt.info)))
 
 
-def test_a_gpu_walks_where_there_are_enough_work_items(rt: Runtime) -> None:
-    """And leaves few to work-items that read each row for each window; processors never walk."""
+def test_a_gpu_walks_in_halves(rt: Runtime) -> None:
+    """One result a work-item where there are few; processors never walk, and floats were not measured."""
     device = as_gpu(rt).info
     device = dataclasses.replace(device, family="nvidia", compute_units=132)
     processor = dataclasses.replace(device, family="pocl", kind="cpu", wave_size=1)
@@ -152,4 +152,4 @@ def test_a_gpu_walks_where_there_are_enough_work_items(rt: Runtime) -> None:
         kernels = [find_kernel("Conv", name) for name in ("DepthwisePacked", "DepthwiseWalk")]
         seconds = [k.seconds(k.problem(node, info), node.cost()) for k in kernels]
         chosen.append(seconds[1] < seconds[0])
-    assert chosen == [True, False, False, False]
+    assert chosen == [True, False, True, False]
