@@ -19,6 +19,7 @@ _LOADS = ("ld.global", "ld.shared", "ld.local", "ld.const", "ldu", "prefetch", "
 _LABEL = re.compile(r"^\s*(\$?\w+):", re.MULTILINE)
 _TARGET = re.compile(r"\bbra(?:\.uni)?\s+(\$?\w+);")
 _ELSEWHERE = ("ld", "st", "red", "atom", "bar", "barrier", "cp.", "mma", "wgmma", "shfl", "vote", "ret", "exit", "brx")
+_COPIES = ("cp.async.ca.shared.global", "cp.async.cg.shared.global")
 _WRITES = ("st.global", "red", "atom", "st.volatile.global")
 
 
@@ -55,8 +56,9 @@ def read_first(entry: Entry) -> frozenset[str] | None:
     found: set[str] = set()
     for m in _STATEMENT.finditer(before):
         op, rest = m["op"], m["rest"]
-        if op.startswith("ld.global"):
-            told = [holds.get(r, frozenset()) for r in _ADDRESS.findall(rest)]
+        if op.startswith(("ld.global", *_COPIES)):
+            read = _ADDRESS.findall(rest)[op.startswith(_COPIES) :]  # a copy names where it goes first
+            told = [holds.get(r, frozenset()) for r in read]
             if not told or not all(told):
                 return None
             found.update(*told)

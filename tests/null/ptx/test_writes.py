@@ -69,6 +69,9 @@ def first(before: str = "", after: str = "", mark: str = MARK) -> frozenset[str]
 def test_what_is_read_first() -> None:
     assert first() == {W}
     assert first("\tadd.s64 %rd8, %rd1, %rd4;\n\tld.global.f32 %f4, [%rd8];\n") == {W, "weigh_param_0"}
+    copied = "\tcp.async.cg.shared.global [%r1], [{}], 16, %r2;\n"
+    assert first(copied.format("%rd5")) == {W}, "into local memory, which a step has when it begins"
+    assert first("\tadd.s64 %rd8, %rd1, %rd4;\n" + copied.format("%rd8")) == {W, "weigh_param_0"}
     assert first("\t@%p1 bra $L__BB0_1;\n\tadd.u32 %r5, %r5, 1;\n$L__BB0_1:\n") == {W}, "all come by"
 
 
@@ -80,7 +83,8 @@ def test_what_is_read_first() -> None:
         "\tld.shared.f32 %f4, [%r1];\n",
         "\tbar.sync 0;\n",
         "\tatom.global.add.u32 %r1, [%rd5], 1;\n",
-        "\tcp.async.cg.shared.global [%r1], [%rd5], 16, %r2;\n",
+        "\tcp.async.cg.shared.global [%r1], [%rd18], 16, %r2;\n",
+        "\tcp.async.wait_group 0;\n",
         "\tld.global.f32 %f4, [%rd18];\n",
         "\t@%p1 bra $L__BB0_9;\n",
         "\t@%p1 ret;\n",

@@ -32,6 +32,8 @@
 #define STAGE (INPUT_STAGE + WEIGHT_STAGE)
 #define MOST_COPIES ((STAGE / GROUP + 2) * 2 * STAGES)
 #define VECTORS (WM * WN * 2)
+#define INLINE_PTX 1
+#include "include/await.cl"
 #include "mma/units.cl"
 #define WARP_P (WARP % PW)
 #define WARP_N (WARP / PW % NW)
@@ -72,13 +74,14 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
 #define SEEN(a, turn)
 #endif
 
-// sum += all `turns` stages. Every work-item of the group comes by.
+// sum += all `turns` stages. Every work-item of the group comes by. The weights of the first stages are on their way before other
+// launches are awaited, and count as copies of the first stage.
 #define SUM_STAGES(sum, turns) do { \
+        for (int s_ = 0; s_ < STAGES - 1; ++s_) \
+            if (s_ < (turns)) copy_weights(stages + s_ * STAGE + INPUT_STAGE, weights, tiles, steps, s_, units_); \
+        AWAIT; \
         for (int s_ = 0; s_ < STAGES - 1; ++s_) { \
-            if (s_ < (turns)) { \
-                COPY_INPUT(stages + s_ * STAGE, s_); \
-                copy_weights(stages + s_ * STAGE + INPUT_STAGE, weights, tiles, steps, s_, units_); \
-            } \
+            if (s_ < (turns)) COPY_INPUT(stages + s_ * STAGE, s_); \
             COPY_DONE; \
         } \
         for (int turn_ = 0, slot_ = 0, free_ = STAGES - 1; turn_ < (turns); ++turn_) { \

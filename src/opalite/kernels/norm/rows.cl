@@ -5,24 +5,30 @@
 //                 the row for the mean, for the variance and for the result
 //   SCALE, BIAS   0: none; 1: one for each segment of each of `period` rows; 2: one for each column (one segment)
 // The variance is the mean of squared differences, in a pass after the mean's.
+// Where rows are held, scale and bias by columns are asked for before other launches are awaited.
 // Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
 #define ADD2(a, b) ((a) + (b))
 #define HAS_SCALE SCALE
 #define HAS_BIAS BIAS
 #include "include/scale_bias.cl"
+#include "include/await.cl"
 #if ALIGNED
 #include "include/aligned_blocks.cl"
 #endif
-// Scale and bias at column `i` of the segment, read by LOADV or LOAD.
+// Scale and bias at column `i` of the segment, read by LOADV or LOAD; where rows are held, of vector `u` of those.
 #if SCALE == 2
 #define SCALED(READ, v, i) ((v) * READ(scale, i))
+#define SCALED_HELD(v, u) ((v) * scales[u])
 #else
 #define SCALED(READ, v, i) (v)
+#define SCALED_HELD(v, u) (v)
 #endif
 #if BIAS == 2
 #define BIASED(READ, v, i) ((v) + READ(bias, i))
+#define BIASED_HELD(v, u) ((v) + biases[u])
 #else
 #define BIASED(READ, v, i) ((v) + shift)
+#define BIASED_HELD(v, u) ((v) + shift)
 #endif
 
 kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARAM global REAL *y, int rows, int segments,
@@ -35,6 +41,17 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
     y += (size_t)row * columns;
 
 #if HELD
+#if SCALE == 2
+    ACCV scales[HELD];
+    #pragma unroll
+    for (int u = 0; u < HELD; ++u) scales[u] = LOADV(scale, min((u * WG + first) * PACK, columns - PACK));
+#endif
+#if BIAS == 2
+    ACCV biases[HELD];
+    #pragma unroll
+    for (int u = 0; u < HELD; ++u) biases[u] = LOADV(bias, min((u * WG + first) * PACK, columns - PACK));
+#endif
+    AWAIT;
     ACCV held[HELD], sums = (ACCV)0, squares = (ACCV)0;
     #pragma unroll
     for (int u = 0; u < HELD; ++u) {
@@ -107,7 +124,7 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
             const int i = (u * WG + first) * PACK;
             if (i < run) {
                 ACCV v = (held[u] - mean) * factor;
-                v = BIASED(LOADV, SCALED(LOADV, v, i), i);
+                v = BIASED_HELD(SCALED_HELD(v, u), u);
                 v = EPILOGUE(v, line, i, rows * segments, run);
                 STOREV(y, i, v);
             }

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ir.device import DeviceInfo
+from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
@@ -108,6 +109,7 @@ class NormalizeRows(Kernel):
             "SCALE": forms[0],
             "BIAS": forms[1],
             "HELD": _held(view, params, p.device),
+            "INLINE_PTX": PTX_MMA in p.device.quirks,
         }
         given = {"scale": node.get(1), "bias": node.get(2)}
         args: dict[str, Arg] = {k: _parameter(node, v) for k, v in given.items() if v is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.device import DeviceInfo
+from ...ir.device_family import PTX_MMA
 from ..base import Params, Space
 from ..sources import read_source
 
@@ -51,11 +52,14 @@ def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
 
 
 def row_prelude(device: DeviceInfo) -> str:
-    """Sources that kernels on rows are put after; where the device has sub-groups, these fold sums and maxima, and read
-    rows in blocks where it has an instruction for that.
+    """Sources that kernels on rows are put after; where the device has sub-groups or warps, these fold sums and maxima,
+    and read rows in blocks where it has an instruction for that.
     """
     text = read_source("include/reduce_lanes.cl") + read_source("reduce/row_groups.cl")
-    if device.sub_groups:
+    if PTX_MMA in device.quirks:
+        text += read_source("reduce/warps.cl")
+        text += f"#if FOLDS_BY_WARPS\n{read_source('reduce/sub_groups.cl')}#endif\n"
+    elif device.sub_groups:
         text += read_source("reduce/sub_groups.cl")
     return text + read_source("reduce/block_loads.cl") if device.block_loads else text
 

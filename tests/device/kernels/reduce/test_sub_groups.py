@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import BLOCK_LOADS, SUB_GROUPS
+from opalite.ir.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 from opalite.ir.dtype import DType
 from opalite.kernels.reduce import row_groups
 from opalite.run.execute.node import make_node, run_node
@@ -89,13 +89,17 @@ NODES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {  # operat
 }
 
 
-def with_sub_groups(rt: Runtime) -> Runtime:
-    """`rt` with its device described as a GPU whose trial of sub-groups held; doubles of it are not optimised."""
+def as_gpu(rt: Runtime, quirk: str) -> Runtime:
+    """`rt` with its device described as a GPU that has this; doubles of it are not optimised."""
     other = copy.copy(built_plain(rt))
-    own = (*rt.info.extensions, "cl_khr_subgroups")
-    other.info = dataclasses.replace(
-        *(rt.info,), kind="gpu", wave_size=32, extensions=own, quirks=(*rt.info.quirks, SUB_GROUPS)
-    )
+    other.info = dataclasses.replace(rt.info, kind="gpu", wave_size=32, quirks=(*rt.info.quirks, quirk))
+    return other
+
+
+def with_sub_groups(rt: Runtime) -> Runtime:
+    """One whose trial of sub-groups held."""
+    other = as_gpu(rt, SUB_GROUPS)
+    other.info = dataclasses.replace(other.info, extensions=(*rt.info.extensions, "cl_khr_subgroups"))
     return other
 
 
@@ -108,8 +112,7 @@ def with_sub_groups(rt: Runtime) -> Runtime:
 def test_folds(
     rt: Runtime, name: str, wg: int, double: str, precision: DType | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    op, kernel_name, attrs, shape = NODES[name]
-    if kernel_name.startswith("Image") and not rt.info.image_support:
+    if name.startswith("image") and not rt.info.image_support:
         pytest.skip("the device has no images")
     read = row_groups.read_source
     asked = []
@@ -119,9 +122,26 @@ def test_folds(
         return (named_apart(double) if path == "reduce/sub_groups.cl" else "") + read(path)
 
     monkeypatch.setattr(row_groups, "read_source", read_source)
-    own = with_sub_groups(rt)
+    check_fold(with_sub_groups(rt), name, wg, precision)
+    assert "reduce/sub_groups.cl" in asked
+
+
+@pytest.mark.parametrize("precision, wg", pairwise([None, DType.FLOAT16, DType.FLOAT64], [32, 64, 16]))
+@pytest.mark.parametrize("name", [n for n in NODES if not n.startswith("image")])
+def test_folds_by_warps(rt: Runtime, name: str, wg: int, precision: DType | None) -> None:
+    """NVIDIA's, whose shuffles are copies through local memory here; parts of warps fold as trees."""
+    if precision is DType.FLOAT64 and (not rt.info.fp64 or name == "instance"):
+        pytest.skip("the device, or what is packed by channels, has no float64")
+    check_fold(as_gpu(rt, PTX_MMA), name, wg, precision)
+
+
+def check_fold(own: Runtime, name: str, wg: int, precision: DType | None) -> None:
+    """The kernel of NODES `name` with `wg` work-items to a row gives what the reference does."""
+    op, kernel_name, attrs, shape = NODES[name]
     kernel = find_kernel(op, kernel_name)
-    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wide = precision is DType.FLOAT64
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float64 if wide else np.float32)
+    precision = None if wide else precision
     plain = make_node(op, attrs, [x], precision=precision)
     problem = kernel.problem(plain, own.info)
     assert kernel.refuse(problem) is None
@@ -130,7 +150,6 @@ def test_folds(
     params |= {k: 1 for k in ("ROWS",) if k in params}
     (got,) = run_node(own, kernel, node, [x], params)
     (want,) = node.op.reference([x])
-    assert "reduce/sub_groups.cl" in asked
     np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
 
 
