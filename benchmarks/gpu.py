@@ -7,8 +7,9 @@ Every time is wall clock from the call until the device has finished, with the i
 apart. `error` is the norm of the difference to float64 over its norm. Without PyTorch the networks of
 `benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32. Each row is measured in a
 process of its own: what PyTorch's compiler leaves behind would disturb the next. Rows come in order of importance, and
-the file is written after each, so that `--budget` may end the work anywhere. With `--without` every row is measured a
-second time without those kernels.
+the file is written after each, so that `--budget` may end the work anywhere. With `--beside N` as many rows are
+exported, compiled and linked beside each other, and then timed in turn, while the others wait. With `--without` every
+row is measured a second time without those kernels.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, help="seconds after which no row begins; by default none")
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
+    parser.add_argument(
+        "--beside", type=int, default=1, help="rows that are prepared beside each other, then timed in turn"
+    )
     parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
     parser.add_argument("--row", default="", help=argparse.SUPPRESS)
     parser.add_argument("--problems", type=Path, help=argparse.SUPPRESS)
@@ -166,9 +170,9 @@ def warm(options: argparse.Namespace) -> None:
         list(pool.map(compile_row, jobs))
 
 
-def warm_row(options: argparse.Namespace) -> None:
+def warm_row(options: argparse.Namespace, row: str) -> None:
     """Compile the programs of one row, and what they are linked into."""
-    name, batch, precision = options.warm_row.split(",")
+    name, batch, precision = row.split(",")
     data, x = problem(name, int(batch), options.problems)[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
         run_until_linked(session, {session.get_inputs()[0].name: x})
@@ -199,24 +203,54 @@ def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any
     return data, x.numpy(), want, module
 
 
-def measure_apart(row: Row, peaks: Peaks, kept: Path) -> dict[str, Any]:
-    """The record of one row, by a child process with the same options. kept: see `problem`."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "row.json"
-        command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(path)]
+class Child:
+    """The process that measures one row, with the same options. It prepares, says so, and waits to be told to go on."""
+
+    def __init__(self, row: Row, peaks: Peaks, kept: Path) -> None:
+        """kept: see `problem`."""
+        self.row = row
+        self._folder = TemporaryDirectory()
+        self._path = Path(self._folder.name) / "row.json"
+        command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(self._path)]
         command += ["--row", ",".join(map(str, row)), "--peaks", f"{peaks.flops},{peaks.bandwidth}"]
         command += ["--problems", str(kept)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if not path.exists():
-            raise RuntimeError(done.stderr[-2000:])
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
+
+    def wait(self) -> None:
+        """Until it is prepared, or has ended."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == READY:
+                return
+
+    def record(self) -> dict[str, Any]:
+        """Have it measure, while nobody else does. RuntimeError with what it said where it gave nothing."""
+        self._process.communicate("go\n" if self._process.poll() is None else None)
+        try:
+            if not self._path.exists():
+                self._errors.seek(0)
+                raise RuntimeError(self._errors.read()[-2000:])
+            found: dict[str, Any] = json.loads(self._path.read_text())
+            return found
+        finally:
+            self._errors.close()
+            self._folder.cleanup()
+
+
+READY = "ready"
 
 
 def measure_row(options: argparse.Namespace) -> None:
-    """Measure the one row that a parent asked for."""
+    """Measure the one row that a parent asked for, once it says so."""
     name, batch, precision = options.row.split(",")
     flops, bandwidth = map(float, options.peaks.split(","))
+    if options.beside > 1:
+        with suppress(Exception):  # what is wrong is told when it is measured
+            warm_row(options, options.row)
+    print(READY, flush=True)
+    sys.stdin.readline()
     record = measure((name, int(batch), precision), options, Peaks(flops, bandwidth))
     options.json.write_text(json.dumps(record))
 
@@ -353,7 +387,7 @@ def main() -> int:
     options = parse_options()
     started = time.monotonic()
     if options.warm_row:
-        warm_row(options)
+        warm_row(options, options.warm_row)
         return 0
     if options.row:
         measure_row(options)
@@ -373,19 +407,25 @@ def measure_all(options: argparse.Namespace, started: float) -> int:
     peaks = measure_peaks(find_runtime(options.device))
     print(f"{peaks.flops * 1e-12:.1f} TFLOP/s float32, {peaks.bandwidth * 1e-9:.0f} GB/s measured")
     print(" ".join(f"{c:>12}" for c in COLUMNS))
-    for row in rows(options):
+    left = rows(options)
+    while left:
         if options.budget is not None and time.monotonic() - started > options.budget:
-            print(f"left out from {row} on: the budget is spent")
+            print(f"left out from {left[0]} on: the budget is spent")
             break
-        try:
-            records.append(measure_apart(row, peaks, options.problems))
-            show(records[-1])
-        except Exception:
-            failed = True
-            print(f"{row} failed:", flush=True)
-            traceback.print_exc(file=sys.stdout)
-        if options.json is not None:
-            write(options.json, options, peaks, records)
+        now, left = left[: options.beside], left[options.beside :]
+        children = [Child(row, peaks, options.problems) for row in now]
+        for child in children:
+            child.wait()
+        for child in children:
+            try:
+                records.append(child.record())
+                show(records[-1])
+            except Exception:
+                failed = True
+                print(f"{child.row} failed:", flush=True)
+                traceback.print_exc(file=sys.stdout)
+            if options.json is not None:
+                write(options.json, options, peaks, records)
     return int(failed or any(map(is_wrong, records)))
 
 

@@ -7,7 +7,8 @@ import struct
 from collections.abc import Sequence
 
 from .entry import AWAITS, EntryError
-from .steps import WARP, LinkedStep, Memory, Moving, layout, memory_of
+from .steps import WARP, LinkedStep, Memory, Moving, layout, memory_of, passes_by
+from .writes import streamed
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
 _OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
@@ -43,11 +44,11 @@ def pointer_text(register: str, a: Memory) -> str:
     return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
 
 
-def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str = "") -> str:
+def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str = "", streams: bool = False) -> str:
     """What computes a work-group of step number `i`.
 
     memory: registers that its pointers are in, or nothing, if they come from the parameters. awaits: what stands where
-    the kernel says that it reads what others wrote. The text reads %my_tx
+    the kernel says that it reads what others wrote. streams: large constants pass by. The text reads %my_tx
     and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
     and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
     """
@@ -70,7 +71,10 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
             return _loaded(m[2], m[1], argument)
         return _constant(m[2], m[1], argument.raw)
 
-    text = _LOAD.sub(load, entry.body.replace("$L__", f"$L{i}__"))
+    passing = (
+        frozenset(n for n, a in given.items() if isinstance(a, Memory) and passes_by(a)) if streams else frozenset()
+    )
+    text = _LOAD.sub(load, streamed(entry, passing).replace("$L__", f"$L{i}__"))
     if _OTHER_LOAD.search(text):
         raise EntryError("it reads a parameter in parts")
     for j, s in enumerate(entry.shared):

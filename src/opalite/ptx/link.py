@@ -61,10 +61,13 @@ def seats_of(step: LinkedStep, shape: Shape) -> int:
     return max(1, min(most, shape.shared // room) if room else most)
 
 
-def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str) -> str:
+def link(
+    steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str, streams: bool = False
+) -> str:
     """The program of kernel NAME, whose one argument is the addresses of `pointers_of` with `params` memories.
 
     waits: of each step, whether it needs one since the last that waited. head: what a program's text begins with.
+    streams: constants are more than the second level keeps, so that large ones pass by, and code stays there.
     """
     parts: list[str] = []
     uses: dict[object, list[int]] = {}
@@ -72,8 +75,8 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
         uses.setdefault(shape_of(step), []).append(i)
     met = begun = held = 0
     for i, step in enumerate(steps):
-        meets = i > 0 and waits[i]
-        early = begins_early(step)
+        meets, users = i > 0 and waits[i], uses[shape_of(step)]
+        early = begins_early(step) and any(waits[j] for j in users if j)
         if meets:
             met += 1
             begun = 0
@@ -86,14 +89,13 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
         if meets and not early:
             parts.append(_MEET.format(i=i, wanted=met * shape.groups))
         memory = memory_of(step)
-        users = uses[shape_of(step)]
         if len(users) == 1:
-            parts.append(_step(step, i, shape, begun, (), early))
+            parts.append(_step(step, i, shape, begun, (), early, streams))
         else:
             held = max(held, len(memory))
             parts.extend(f"\t{pointer_text(f'%one_at{j}', a)}\n" for j, a in enumerate(memory))
             parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n\tmov.u32 %one_begun, {begun};\n")
-            parts.extend(_shared(step, i, shape, users, early))
+            parts.extend(_shared(step, i, shape, users, early, streams))
         begun = (begun + math.prod(step.groups)) % shape.groups
     moves = any(step.moves for step in steps)
     pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
@@ -111,11 +113,11 @@ def link(steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence
     )
 
 
-def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early: bool) -> Iterator[str]:
+def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early: bool, streams: bool) -> Iterator[str]:
     """The code of steps `users`, where the first of them stands, and the way to it where others do."""
     if users[0] == i:
         yield f"ONE_BODY_{i}:\n"
-        yield _step(step, i, shape, None, [f"%one_at{j}" for j in range(len(memory_of(step)))], early)
+        yield _step(step, i, shape, None, [f"%one_at{j}" for j in range(len(memory_of(step)))], early, streams)
         backs = ", ".join(f"ONE_BACK_{j}" for j in users)
         yield f"\tbar.sync 0;\nONE_USES_{i}: .branchtargets {backs};\n\tbrx.idx %one_use, ONE_USES_{i};\n"
     else:
@@ -215,11 +217,13 @@ ONE_NEXT_{i}:
 """
 
 
-def _step(step: LinkedStep, i: int, shape: Shape, begun: int | None, memory: Sequence[str], early: bool) -> str:
+def _step(
+    step: LinkedStep, i: int, shape: Shape, begun: int | None, memory: Sequence[str], early: bool, streams: bool
+) -> str:
     """A step's code.
 
     begun: number of the group that begins, for steps beside it keep others busy; None where %one_begun has it. memory:
-    as body_text takes it. early: it meets the other groups itself, if %one_wanted is not 0.
+    as body_text takes it, and streams. early: it meets the other groups itself, if %one_wanted is not 0.
     """
     items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
     moves, sizes = step.counts >= 0, [str(n) for n in step.groups]
@@ -260,7 +264,7 @@ def _step(step: LinkedStep, i: int, shape: Shape, begun: int | None, memory: Seq
         i=i,
         begin="\n".join(begin),
         numbers="\n".join(numbers),
-        body=body_text(step, i, memory, _AWAIT.format(i=i, meet=_meet(f"{i}_IN")) if early else ""),
+        body=body_text(step, i, memory, _AWAIT.format(i=i, meet=_meet(f"{i}_IN")) if early else "", streams),
         apart=_APART.format(i=i, meet=_meet(f"{i}_APART")) if early else "",
         again="\n".join(again),
     )

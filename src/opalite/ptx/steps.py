@@ -13,6 +13,8 @@ from .writes import read_first, written
 SHARED = 49152
 """Bytes of shared memory of a group that need not ask for more."""
 WARP = 32
+STREAMED = 64 << 10
+"""Bytes of constants from which on they are read as what passes by, where all of them are more than the cache keeps."""
 _ALIGN = 128
 
 
@@ -80,8 +82,13 @@ def memory_of(step: LinkedStep) -> list[Memory]:
 
 def shape_of(step: LinkedStep) -> object:
     """All of a step but its memory: what its code depends on."""
-    args = tuple(a.is_constant if isinstance(a, Memory) else a for a in step.args)
+    args = tuple((a.is_constant, passes_by(a)) if isinstance(a, Memory) else a for a in step.args)
     return step.entry, args, step.groups, step.group, step.counts
+
+
+def passes_by(a: Memory) -> bool:
+    """Whether it is a large constant, which a run reads once."""
+    return a.is_constant and a.last - a.first >= STREAMED
 
 
 @lru_cache(maxsize=1024)

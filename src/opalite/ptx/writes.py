@@ -16,6 +16,7 @@ _STATEMENT = re.compile(r"^\s*(?:@!?%\w+\s+)?(?P<op>[a-z]\w*(?:[.:]+\w+)*)\s*(?P
 _REGISTER = re.compile(r"%\w+")
 _ADDRESS = re.compile(r"\[\s*(%\w+)")
 _LOADS = ("ld.global", "ld.shared", "ld.local", "ld.const", "ldu", "prefetch", "ldmatrix", "ld.volatile.global")
+_CONSTANT_LOAD = re.compile(r"ld\.global\.nc\.((?:\w+\.)*\w+\s[^;\[]*\[\s*(%\w+)[^\];]*\];)")
 _LABEL = re.compile(r"^\s*(\$?\w+):", re.MULTILINE)
 _TARGET = re.compile(r"\bbra(?:\.uni)?\s+(\$?\w+);")
 _ELSEWHERE = ("ld", "st", "red", "atom", "bar", "barrier", "cp.", "mma", "wgmma", "shfl", "vote", "ret", "exit", "brx")
@@ -65,6 +66,18 @@ def read_first(entry: Entry) -> frozenset[str] | None:
         elif op.startswith(_ELSEWHERE) and not op.startswith("ld.param"):
             return None
     return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def streamed(entry: Entry, names: frozenset[str]) -> str:
+    """The kernel's body with loads from the memory of parameters `names` alone as what the caches should not keep."""
+    holds = _holds(entry)
+
+    def load(m: re.Match[str]) -> str:
+        known = holds.get(m[2], frozenset())
+        return f"ld.global.cs.{m[1]}" if known and known <= names else m[0]
+
+    return _CONSTANT_LOAD.sub(load, entry.body) if names else entry.body
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ import pytest
 from opalite.ptx.body import place_in_block, pointers_of
 from opalite.ptx.entry import EntryError, find_entry
 from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
-from opalite.ptx.steps import LinkedStep, Memory, Moving, Number, begins_early, find_waits, misfit
+from opalite.ptx.steps import STREAMED, LinkedStep, Memory, Moving, Number, begins_early, find_waits, misfit
 
 from ...helpers.ptx_kernels import HEAD, SCALE, WEIGH, turn
 from ...helpers.ptx_machine import Machine
@@ -241,6 +241,42 @@ def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> 
     text = link([scale(0, 1, 3.0)], 2, SHAPE, [False], HEAD)
     assert "ld.global.nc" in SCALE
     assert "ld.global.nc" not in text
+
+
+def test_large_constants_pass_by() -> None:
+    """Where all of them are more than the cache keeps; small ones, and what launches write, stay."""
+    step = weighed(0, 1, 2)
+    x, w, y = step.args
+    assert isinstance(w, Memory)
+    large = replace(step, args=(x, replace(w, last=STREAMED), y))
+    for made, streams, want in ((large, True, 1), (large, False, 0), (step, True, 0)):
+        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [False, True], HEAD, streams)
+        assert text.count("ld.global.cs.f32") == want
+    text = link([step, large], 4, SHAPE, [False, True], HEAD, True)
+    assert text.count("// step") == 2, "one reads them otherwise"
+
+
+def test_a_group_has_more_shared_memory_on_hopper() -> None:
+    wide = find_entry(turn(32).replace("[128]", "[40000]"), "turn")
+    step = LinkedStep(wide, _memory(0, 1), (9, 9, 1), (32, 1, 1))
+    small, large = Shape(2, 1024), Shape(2, 1024, shared=200 << 10)
+    assert (seats_of(step, small), seats_of(step, large)) == (1, 5)
+    head = ".version 9.0\n.target sm_90, texmode_independent\n.address_size 64"
+    assert ".target sm_90," in link([step], 2, small, [False], head)
+    text = link([step], 2, large, [False], head)
+    assert ".target sm_90a," in text, "the driver gives that target alone more than 48 KiB"
+    assert "linked_pool[200320]" in text
+
+
+def test_addresses_are_one_argument() -> None:
+    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [False, True], HEAD)
+    assert text.count(".param") == 1 + text.count("ld.param")
+    assert f".param .align 8 .b8 linked_memory[{8 * len(pointers_of(1, 2, [3, 4, 5]))}]" in text
+
+
+def test_groups_tell_that_they_have_come_before_they_begin() -> None:
+    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [False, True], HEAD)
+    assert text.index("red.release.gpu") < text.index("ld.global.f32 \t%f1") < text.index("ld.acquire.gpu")
 
 
 def test_seats() -> None:

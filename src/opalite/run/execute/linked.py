@@ -36,6 +36,8 @@ MOST_STEPS, MOST_PARAMS = 100, 400
 LEAST_STEPS = 2
 MOST_SHARED = 200 << 10
 """Bytes of shared memory of a group on Hopper, which has 227 KiB; what is left is the cache for memory."""
+MOST_KEPT = 24 << 20
+"""Bytes of constants that stay in the second level of the cache from run to run, beside all else."""
 _SPOILED = 0x5A
 MOST_LASTING = 1 << 30
 """Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
@@ -91,6 +93,7 @@ class Linked:
         rt.fill(self._sync, 0, SYNC_BYTES)
         self._written: dict[int, Place] = {}  # by slot
         texts: dict[int, str] = {}
+        self._streams = sum(s.nbytes for s in program.slots if s.storage is Storage.STATIC) > MOST_KEPT
         for stretch in self._stretches(program, prepared, built, places, texts):
             self._link(stretch, program, places, head_of(next(iter(texts.values()))) or "")
         if not self.kernels:
@@ -185,7 +188,7 @@ class Linked:
                 args.append(known)
             steps.append(LinkedStep(step.entry, tuple(args), step.groups, step.group, step.counts))
         try:
-            text = link(steps, len(memory), self.shape, find_waits(steps), head)
+            text = link(steps, len(memory), self.shape, find_waits(steps), head, self._streams)
         except EntryError as e:
             raise LinkError(str(e)) from e
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
