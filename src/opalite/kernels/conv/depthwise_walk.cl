@@ -1,7 +1,7 @@
 // Depthwise convolution of channel-packed tensors, by work-items that walk down columns: each computes TH rows of TW
 // neighbouring columns of one block, and keeps its filters and those rows of x that windows below each other share. Rows
 // and columns outside x are read where x ends and taken for zeros, so that no branch parts loads that may go together.
-// Filters are asked for before other launches are awaited.
+// Filters that fit the registers as well (HELD 1) are kept there, and asked for before other launches are awaited.
 // Needs KH KW (filter), SH SW (stride, SH at most KH), HAS_BIAS, and
 //   MASK       1: the last block's lanes from `channels` on are set to zero
 // Weights: [blocks, KH*KW, PACK]; bias: [blocks * PACK]. Grid: column tiles * row tiles, blocks, batch.
@@ -13,6 +13,15 @@
 #include "include/await.cl"
 #include "conv/common.cl"
 #define COLUMNS ((TW - 1) * SW + KW)
+#ifndef HELD
+#define HELD 1
+#endif
+#define LOAD_FILTER(k) LOADV(w, ((size_t)own * (KH * KW) + (k)) * PACK)
+#if HELD
+#define FILTER(k) wv[k]
+#else
+#define FILTER(k) LOAD_FILTER(k)
+#endif
 
 kernel void depthwise_walk(global const REAL *restrict x, global const REAL *restrict w, BIAS_PARAM global REAL *restrict y,
                            int batch, int blocks, int channels, int ih, int iw, int oh, int ow, int ph, int pw EPILOGUE_PARAMS) {
@@ -22,7 +31,7 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
     const size_t channel = (size_t)n * blocks + block;
     x += channel * ih * iw * PACK;
     y += channel * spatial * PACK;
-    ACCV rows[KH][COLUMNS], wv[KH * KW];  // row j of those that this work-item reads is rows[j % KH]
+    ACCV rows[KH][COLUMNS];  // row j of those that this work-item reads is rows[j % KH]
     int at[COLUMNS];
     bool inside[COLUMNS];
     #pragma unroll
@@ -32,8 +41,11 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
         at[c] = clamp(column, 0, iw - 1) * PACK;
     }
     const int own = min(block, blocks - 1);
+#if HELD
+    ACCV wv[KH * KW];
     #pragma unroll
-    for (int k = 0; k < KH * KW; ++k) wv[k] = LOADV(w, ((size_t)own * (KH * KW) + k) * PACK);
+    for (int k = 0; k < KH * KW; ++k) wv[k] = LOAD_FILTER(k);
+#endif
 #if HAS_BIAS
     const ACCV begin = LOADV(bias, own * PACK);
 #else
@@ -64,7 +76,7 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
                 ACCV acc = begin;
                 #pragma unroll
                 for (int k = 0; k < KH * KW; ++k)
-                    acc = MULADD(rows[(i * SH + k / KW) % KH][t * SW + k % KW], wv[k], acc);
+                    acc = MULADD(rows[(i * SH + k / KW) % KH][t * SW + k % KW], FILTER(k), acc);
                 if (x0 + t < ow) {
                     const int to = (first + o + i) * ow + x0 + t;
                     ACCV v = EPILOGUE(acc, n, block, to, blocks, spatial);

@@ -36,21 +36,21 @@ class DepthwiseWalk(DepthwisePacked):
             return "windows of several planes, or with gaps, share no rows"
         if win.strides[1] > win.kernel[1] or win.strides[0] > 1:
             return "windows below each other share no rows"
-        if self.illegal(p, {"TW": 1, "TH": 2}) is not None:
+        if self.illegal(p, {"TW": 1, "TH": 1}) is not None:
             return f"the rows of a window of {win.kernel[1]} x {win.kernel[2]} exceed the registers"
         return None
 
     def illegal(self, p: WindowProblem, params: Params) -> str | None:
-        (_, kh, kw), tw = p.window.kernel, params["TW"]
-        held = kh * ((tw - 1) * p.window.strides[2] + kw) + kh * kw + tw
-        return "the tile exceeds the registers" if held * max(p.block, 4) > 4 * _VECTORS else None
+        rows = _rows(p, params["TW"])
+        filters = 0 if params["TW"] == params["TH"] == 1 else _filters(p)  # what is used once need not stay
+        return "the tile exceeds the registers" if rows + filters > _most(p) else None
 
     def defaults(self, p: WindowProblem) -> dict[str, Any]:
         """As many rows as leave enough work-items, and few that no row of y has; columns that are read in twos lie too
         far apart for neighbours to read them together. One result each where there are not enough whatever they do:
         then it counts how long one takes."""
         _, high, wide = p.window.out
-        if self._items(p, 1, 1) <= self._wanted(p):
+        if self._are_few(p) or self.illegal(p, {"TW": 1, "TH": 2}) is not None:
             return {"TW": 1, "TH": 1}
         apart = p.window.strides[2] > 1
         widths = [w for w in (2, 1) if self.illegal(p, {"TW": w, "TH": 2}) is None and not (w > 1 and apart)]
@@ -62,10 +62,15 @@ class DepthwiseWalk(DepthwisePacked):
 
     def seconds(self, p: WindowProblem, cost: Cost) -> float:
         """A share of what work-items take that read each row for each window; in halves, since floats were not
-        measured."""
+        measured, and where there are many, if they share rows."""
         launch_s = p.device.launch_s
-        pays = p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
+        shares = self._are_few(p) or self.defaults(p) != {"TW": 1, "TH": 1}
+        pays = shares and p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
         return (super().seconds(p, cost) - launch_s) * (Windows.of(p.device).walk if pays else 2.0) + launch_s
+
+    def _are_few(self, p: WindowProblem) -> bool:
+        """Whether there are not enough work-items, though each has one result."""
+        return self._items(p, 1, 1) <= self._wanted(p)
 
     def _items(self, p: WindowProblem, tw: int, th: int) -> int:
         _, high, wide = p.window.out
@@ -86,7 +91,8 @@ class DepthwiseWalk(DepthwisePacked):
         args |= epilogue.args
         defines = {**win.defines(), **self.kind(node), "PACK": pack, **params}
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[node.x.type.storage]}
-        defines |= {"INLINE_PTX": PTX_MMA in p.device.quirks}
+        held = _rows(p, params["TW"]) + _filters(p) <= _most(p)
+        defines |= {"HELD": held, "INLINE_PTX": PTX_MMA in p.device.quirks}
         grid = (ceil_div(wide, params["TW"]) * ceil_div(high, params["TH"]), blocks, node.x.shape[0])
         return [Launch("depthwise_walk", args, grid, self._group(grid[0], p), defines, epilogue.prelude)]
 
@@ -95,3 +101,19 @@ class DepthwiseWalk(DepthwisePacked):
         """Whole waves where launches are linked: those begin before the launches before them are done (ptx/link.py)."""
         wave = p.device.wave_size
         return (min(ceil_div(columns, wave) * wave, _ITEMS), 1, 1) if p.device.links_launches else None
+
+
+def _rows(p: WindowProblem, wide: int) -> int:
+    """Vectors of a window's rows, for `wide` results, and of their sums."""
+    _, kh, kw = p.window.kernel
+    return int(kh * ((wide - 1) * p.window.strides[2] + kw) + wide)
+
+
+def _filters(p: WindowProblem) -> int:
+    """Vectors of a filter."""
+    return int(p.window.kernel[1] * p.window.kernel[2])
+
+
+def _most(p: WindowProblem) -> float:
+    """Vectors that fit the registers."""
+    return 4 * _VECTORS / max(p.block, 4)

@@ -109,13 +109,26 @@ def check_walk(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision:
 
 
 @pytest.mark.parametrize("name", WALKED)
-@pytest.mark.parametrize("tw, th", [(2, 4), (1, 2), (4, 14)])
+@pytest.mark.parametrize("tw, th", [(2, 4), (1, 2), (4, 14), (1, 1)])
 def test_walks(rt: Runtime, name: str, tw: int, th: int) -> None:
     check_walk(rt, *walked_case(name), TW=tw, TH=th)
 
 
 def test_walks_as_on_a_gpu(rt: Runtime) -> None:
     check_walk(as_gpu(rt), *walked_case("3x3"), DType.FLOAT16)
+
+
+@pytest.mark.parametrize("precision", [None, DType.FLOAT16])
+def test_filters_that_do_not_fit_the_registers(rt: Runtime, precision: DType | None) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 19, 11, 13), (19, 1, 5, 5), (19,))]
+    attrs = {"strides": (2, 1), "pads": (2, 1, 2, 1), "dilations": (1, 1), "group": 19}
+    check_walk(as_gpu(rt), attrs, arrays, precision)
+    kernel = find_kernel("Conv", "DepthwiseWalk")
+    node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((packed(4), None, None), (packed(4),)))
+    problem = kernel.problem(node, as_gpu(rt).info)
+    assert kernel.defaults(problem) == {"TW": 1, "TH": 1}
+    assert [kernel.illegal(problem, {"TW": 1, "TH": th}) is None for th in (1, 2)] == [True, False]
 
 
 def test_walks_with_an_epilogue_and_without_bias(rt: Runtime) -> None:
@@ -130,6 +143,8 @@ def test_walks_with_an_epilogue_and_without_bias(rt: Runtime) -> None:
 )
 def test_walks_are_refused(rt: Runtime, name: str, reason: str) -> None:
     attrs, arrays = make_case(name)
+    if name == "stride":
+        arrays[1] = np.zeros((*arrays[1].shape[:2], 7, 7), np.float32)
     layout = packed(4)
     node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((layout, None, None), (layout,)))
     kernel = find_kernel("Conv", "DepthwiseWalk")
