@@ -53,7 +53,7 @@ def spectrogram(b: Builder) -> None:
         inputs += [steps, window, *([b.const(np.int64(length), 0.0)] if d.chance(0.5) else [])]
     else:
         inputs += [steps, "", b.const(np.int64(length), 0.0)]
-    y = b.emit("STFT", inputs, onesided=d.pick([None, 1]))
+    y = b.emit("STFT", inputs, onesided=d.pick([None, 1, 0]))
     power = b.emit("ReduceSum", [b.emit("Mul", [y, y]), b.ints([3])], keepdims=0)
     if d.chance(0.5):
         values = [d.pick([3, 8]), length, 8000]

@@ -427,6 +427,15 @@ def test_real_fourier_transform_and_its_inverse(length: int) -> None:
     assert_same([back], [np.fft.irfft(want, length, axis=1)[..., None].astype(np.float32)])
 
 
+@pytest.mark.parametrize("onesided", [None, 0, 1])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_short_time_fourier_transform(parts: int, onesided: int | None) -> None:
+    """Of complex signals one side, too, unless it says otherwise."""
+    attrs = {} if onesided is None else {"onesided": onesided}
+    arrays = [V.f(2, 40, parts), np.asarray(8, np.int64), np.hanning(16).astype(np.float32)]
+    assert_same(imported("STFT", arrays, const=(1, 2), **attrs), by_ort("STFT", arrays, const=(1, 2), **attrs))
+
+
 def test_multinomial_draws_by_log_probability() -> None:
     logits = np.log(np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]], np.float32) + 1e-9)
     drawn = imported("Multinomial", [logits], sample_size=20000, seed=3.0)[0]
