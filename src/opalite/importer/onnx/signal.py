@@ -97,7 +97,7 @@ def _inverse_real(length: int, used: int) -> Array:
 def stft(ctx: NodeContext) -> Result:
     """Transforms of windowed frames of signal[B, n, 1 or 2]: [B, frames, k, 2].
 
-    Complex ones are cut to one side as well where that is asked for, as by default: so do onnxruntime and onnx's reference.
+    Complex ones are cut to one side as well, unless that is turned off: so do onnxruntime and onnx's reference.
     """
     x, window = ctx.input(0), ctx.get(2)
     step = int(ctx.const_scalar(1))
