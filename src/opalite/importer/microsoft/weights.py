@@ -37,20 +37,20 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     codes = packed_codes(ctx, packed, 1, rows, columns, bits)
     zeros = _zero_points(ctx, rows, blocks, bits)
     scales = matrix_of(ctx, 2, rows, blocks)
-    # Without g_idx, element k belongs to block k // block_size.
+    # Without g_idx, element k belongs to block k // block_size. With one, onnxruntime widens weights and rounds no rows.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
-    rounds = int(ctx.attr("accuracy_level", 0)) == 4
+    rounds = int(ctx.attr("accuracy_level", 0)) == 4 and group is None
     if group is not None and (group != np.arange(columns) // block).any():
         order = np.argsort(group, kind="stable")
         if (group[order] == np.arange(columns) // block).all():
             # Elements in the order of their groups, on both sides: blocks that kernels take.
             a = take(ctx, a, order, len(a.shape) - 1)
-            levels = Levels(_in_order(codes, order), scales, zeros, bits, 1, block, rounds=rounds)
+            levels = Levels(_in_order(codes, order), scales, zeros, bits, 1, block)
         else:
             if zeros.size > 1:
                 zeros = zeros[:, group]
             all_scales = scales.read() if isinstance(scales, StoredArray) else scales
-            levels = Levels(codes, all_scales[:, group], zeros, bits, rounds=rounds)
+            levels = Levels(codes, all_scales[:, group], zeros, bits)
     else:
         levels = Levels(codes, scales, zeros, bits, 1, block, rounds=rounds)
     y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)

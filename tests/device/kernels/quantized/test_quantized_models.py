@@ -109,6 +109,21 @@ def test_accuracy_level_4(rt: Any, bits: int, block: int, zeros: str, rows: int,
     assert report.first_bad is None
 
 
+@pytest.mark.parametrize("order", ["as they lie", "whole groups", "any"])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_accuracy_level_4_of_elements_in_groups_of_their_own(rt: Any, rows: int, order: str) -> None:
+    """With g_idx onnxruntime widens weights, and rounds no rows."""
+    n, k, block = 130, 512, 32
+    constants, inputs = few_bits(n, k, 4, block, "none")
+    groups = np.arange(k) // block
+    shuffled = {"whole groups": rng.permutation(groups), "any": rng.integers(0, k // block, k)}
+    constants["g"] = shuffled.get(order, groups).astype(np.int32)
+    sizes = {"K": k, "N": n, "bits": 4, "block_size": block}
+    node = helper.make_node("MatMulNBits", [*inputs, "", "g"], ["y"], domain=MS, accuracy_level=4, **sizes)
+    x = rng.standard_normal((rows, k)).astype(np.float32)
+    compare(model([node], constants, x), x, rt.info.id)
+
+
 @pytest.mark.parametrize("rows", [1, 40])
 def test_rows_are_rounded_where_a_session_asks_for_it(rt: Any, rows: int) -> None:
     """precision int8 computes by a model that asks for exact sums what its copy of accuracy_level 4 computes, but for
