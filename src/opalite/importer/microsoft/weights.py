@@ -37,7 +37,7 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     codes = packed_codes(ctx, packed, 1, rows, columns, bits)
     zeros = _zero_points(ctx, rows, blocks, bits)
     scales = matrix_of(ctx, 2, rows, blocks)
-    # Without g_idx, element k belongs to block k // block_size. With one, onnxruntime widens weights and rounds no rows.
+    # Without g_idx, element k belongs to block k // block_size; with one, onnxruntime widens weights and rounds no row.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
     rounds = int(ctx.attr("accuracy_level", 0)) == 4 and group is None
     if group is not None and (group != np.arange(columns) // block).any():

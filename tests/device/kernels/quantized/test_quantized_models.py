@@ -42,8 +42,9 @@ def by_ort(data: bytes, feeds: dict[str, Any]) -> list[Any]:
     return found
 
 
-def compare(data: bytes, x: Any, device: str, tolerance: float = 1e-5) -> None:
-    """Answers are onnxruntime's, by general and by special programs, and kernels on few bits compute them."""
+def compare(data: bytes, x: Any, device: str, tolerance: float = 1e-5, wide: bool = False) -> None:
+    """Answers are onnxruntime's, by general and by special programs, and kernels on few bits compute them, if not
+    `wide`."""
     (want,) = by_ort(data, {"x": x})
     session = opalite.InferenceSession(data, device=device, precision="fp32")
     first = session.run(None, {"x": x})[0]
@@ -51,7 +52,7 @@ def compare(data: bytes, x: Any, device: str, tolerance: float = 1e-5) -> None:
     for got in (first, session.run(None, {"x": x})[0]):
         assert got.dtype == want.dtype
         assert np.abs(got.astype(float) - want.astype(float)).max() <= tolerance * np.abs(want).max()
-    assert "Quantized" in str(session.explain())
+    assert ("Quantized" in str(session.explain())) != wide
 
 
 def few_bits(n: int, k: int, bits: int, block: int, zeros: str) -> tuple[dict[str, Any], list[str]]:
@@ -121,7 +122,7 @@ def test_accuracy_level_4_of_elements_in_groups_of_their_own(rt: Any, rows: int,
     sizes = {"K": k, "N": n, "bits": 4, "block_size": block}
     node = helper.make_node("MatMulNBits", [*inputs, "", "g"], ["y"], domain=MS, accuracy_level=4, **sizes)
     x = rng.standard_normal((rows, k)).astype(np.float32)
-    compare(model([node], constants, x), x, rt.info.id)
+    compare(model([node], constants, x), x, rt.info.id, wide=order == "any")
 
 
 @pytest.mark.parametrize("rows", [1, 40])
