@@ -12,7 +12,7 @@ kernels/codegen/generate.py), one table says: functions.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,11 @@ from ..ir.dtype import DType
 from .functions import FUNCTIONS, Result, find_function
 
 Array = np.ndarray[Any, Any]
+Evaluator = Callable[[Sequence[Array], tuple[int, ...]], Array]
+"""(operands, shape) -> the value of an expression."""
+_Make = Callable[[Sequence[Array], Sequence[Array], tuple[int, ...]], Any]
+"""(operands, results so far, shape) -> the value of an instruction."""
+_Step = tuple[_Make, "np.dtype[Any]"]
 
 
 @dataclass(frozen=True)
@@ -128,34 +133,69 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
     As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end;
     literals are not: an attribute of 1.2 is no half.
     """
-    results = held_values(expr, arrays, shape)
     with np.errstate(all="ignore"):
-        final = results[-1].astype(expr.dtype.np, copy=False) if results else arrays[0]
+        final = evaluator(expr)(arrays, shape)
     return np.array(np.broadcast_to(final, shape))
+
+
+def evaluator(expr: Expr) -> Evaluator:
+    """`evaluate` for one set of arrays after another: all else is looked up once. What it gives is not broadcast yet,
+    and may be one of the arrays. To be called where NumPy does not warn."""
+    steps, dtype = _steps(expr), expr.dtype.np
+    if not steps:
+        return lambda arrays, shape: arrays[0]
+    return lambda arrays, shape: _run(steps, arrays, shape)[-1].astype(dtype, copy=False)
 
 
 def held_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
     """The value of each instruction of `expr` as those after it see it: what is stored in 16 bits is float32 here."""
-    results: list[Array] = []
-
-    def value(ref: Ref) -> Array:
-        if isinstance(ref, In):
-            return _widened(arrays[ref.i])
-        return results[ref.k] if isinstance(ref, Tmp) else np.asarray(ref.value, _held(ref.dtype))
-
     with np.errstate(all="ignore"):
-        for ins in expr.instrs:
-            if ins.fn == "coord":
-                axis = ins.args[0]
-                assert isinstance(axis, Lit)
-                view = [1] * len(shape)
-                view[int(axis.value)] = -1
-                out = np.arange(shape[int(axis.value)]).reshape(view)
-            else:
-                given = (ins.dtype,) if FUNCTIONS[ins.fn].result is Result.GIVEN else ()
-                out = FUNCTIONS[ins.fn].numpy(*(value(a) for a in ins.args), *given)
-            results.append(np.asarray(out).astype(_held(ins.dtype), copy=False))
+        return _run(_steps(expr), arrays, shape)
+
+
+def _run(steps: Sequence[_Step], arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+    """The values of the steps of an expression."""
+    given = [_widened(a) for a in arrays]
+    results: list[Array] = []
+    for make, held in steps:
+        out = make(given, results, shape)
+        fits = type(out) is np.ndarray and out.dtype == held
+        results.append(out if fits else np.asarray(out).astype(held, copy=False))
     return results
+
+
+def _steps(expr: Expr) -> list[_Step]:
+    """What computes each instruction, and the type in which its value is held."""
+    return [(_coordinates(ins) if ins.fn == "coord" else _call(ins), np.dtype(_held(ins.dtype))) for ins in expr.instrs]
+
+
+def _coordinates(ins: Instr) -> _Make:
+    literal = ins.args[0]
+    assert isinstance(literal, Lit)
+    axis = int(literal.value)
+
+    def make(given: Sequence[Array], results: Sequence[Array], shape: tuple[int, ...]) -> Any:
+        view = [1] * len(shape)
+        view[axis] = -1
+        return np.arange(shape[axis]).reshape(view)
+
+    return make
+
+
+def _call(ins: Instr) -> _Make:
+    function = FUNCTIONS[ins.fn]
+    call, last = function.numpy, (ins.dtype,) if function.result is Result.GIVEN else ()
+    # Each operand is an item of one of three: what is given, results so far, and literals.
+    literals = [np.asarray(a.value, _held(a.dtype)) if isinstance(a, Lit) else None for a in ins.args]
+    places = [
+        (0, a.i) if isinstance(a, In) else (1, a.k) if isinstance(a, Tmp) else (2, n) for n, a in enumerate(ins.args)
+    ]
+
+    def make(given: Sequence[Array], results: Sequence[Array], shape: tuple[int, ...]) -> Any:
+        sources = given, results, literals
+        return call(*[sources[which][i] for which, i in places], *last)
+
+    return make
 
 
 def _held(dtype: DType) -> Any:

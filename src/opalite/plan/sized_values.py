@@ -7,11 +7,11 @@ references, once for every choice of sizes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,12 @@ from ..ir.graph import Node, Value
 from ..ir.symbols import Numbers, compile_numbers, is_symbolic
 from .terms import Term, filler, mapped
 
+if TYPE_CHECKING:
+    from ..ops.elementwise import Elementwise
+
 Array = np.ndarray[Any, Any]
+_Make = Callable[[Any, dict[int, Array]], None]
+"""Given the numbers of all terms, adds an array, or some, to those by number."""
 
 _KEPT = 16  # choices of sizes
 
@@ -80,30 +85,26 @@ class SizedValues:
             return found
 
     def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
-        numbers, leaves, steps = self._compiled
+        numbers, makes = self._compiled
         values = numbers(*sizes)
         assert values is not None, "there is no guard"
         arrays = dict(self.constants)
-        for leaf, shape_of, elements_of in leaves:
-            arrays[leaf.number] = np.array(elements_of(values), leaf.type.dtype.np).reshape(shape_of(values))
         with np.errstate(all="ignore"):
-            for step, op_of, shapes in steps:
-                outs = op_of(values).reference([None if i < 0 else arrays[i] for i in step.inputs])
-                for number, t, shape_of, array in zip(step.outputs, step.types, shapes, outs, strict=False):
-                    arrays[number] = np.asarray(array).astype(t.dtype.np, copy=False).reshape(shape_of(values))
+            for make in makes:
+                make(values, arrays)
         return {name: arrays[number] for name, number in zip(self.names, self.wanted, strict=True)}
 
     @cached_property
-    def _compiled(self) -> tuple[Numbers, list[Any], list[Any]]:
-        """What gives the numbers of all terms; leaves and steps, each with what fills its parts by those."""
+    def _compiled(self) -> tuple[Numbers, list[_Make]]:
+        """What gives the numbers of all terms; and what makes leaves, and then what steps give, of those."""
         texts: dict[str, int] = {}
 
         def number(text: str) -> int:
             return texts.setdefault(text, len(texts))
 
-        leaves = [(x, filler(x.type.shape, number), filler(x.elements, number)) for x in self.leaves]
-        steps = [(x, filler(x.op, number), [filler(t.shape, number) for t in x.types]) for x in self.steps]
-        return compile_numbers(self.symbols, (), list(texts)), leaves, steps
+        makes = [_leaf(x, number) for x in self.leaves]
+        makes += [_step(x, number) for x in self.steps]
+        return compile_numbers(self.symbols, (), list(texts)), makes
 
     @cached_property
     def _lock(self) -> Any:
@@ -112,6 +113,51 @@ class SizedValues:
     @cached_property
     def _found(self) -> OrderedDict[tuple[int, ...], dict[str, Array]]:
         return OrderedDict()
+
+
+def _leaf(leaf: SizedLeaf, number: Callable[[str], int]) -> _Make:
+    shape_of, elements_of = filler(leaf.type.shape, number), filler(leaf.elements, number)
+    place, dtype = leaf.number, leaf.type.dtype.np
+
+    def make(values: Any, arrays: dict[int, Array]) -> None:
+        arrays[place] = np.array(elements_of(values), dtype).reshape(shape_of(values))
+
+    return make
+
+
+def _step(step: SizedStep, number: Callable[[str], int]) -> _Make:
+    """By the operator's reference."""
+    from ..ops.elementwise import Elementwise  # what has no such steps does without operators
+
+    if isinstance(step.op, Elementwise):
+        return _expression(step, step.op, number)
+    op_of = filler(step.op, number)
+    types = [(n, t.dtype.np, filler(t.shape, number)) for n, t in zip(step.outputs, step.types, strict=False)]
+
+    def make(values: Any, arrays: dict[int, Array]) -> None:
+        outs = op_of(values).reference([None if i < 0 else arrays[i] for i in step.inputs])
+        for (place, dtype, shape_of), array in zip(types, outs, strict=False):
+            arrays[place] = np.asarray(array).astype(dtype, copy=False).reshape(shape_of(values))
+
+    return make
+
+
+def _expression(step: SizedStep, op: Elementwise, number: Callable[[str], int]) -> _Make:
+    """As the operator's reference, which looks at the expression anew each time."""
+    from ..expr.core import evaluator
+
+    evaluated, inputs = evaluator(op.expr), [i for i in step.inputs if i >= 0]
+    (place,), (t,) = step.outputs, step.types
+    dtype, shape_of = t.dtype.np, filler(t.shape, number)
+
+    def make(values: Any, arrays: dict[int, Array]) -> None:
+        shape, given = shape_of(values), [arrays[i] for i in inputs]
+        found = evaluated(given, shape)
+        if found.shape != shape or any(found is a for a in given):
+            found = np.array(np.broadcast_to(found, shape))
+        arrays[place] = found.astype(dtype, copy=False)
+
+    return make
 
 
 def sized_values(

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from opalite.expr.core import Expr
+from opalite.ir import DType
+from opalite.ops.elementwise import Elementwise
 from opalite.plan.codec import Encoder, decode
-from opalite.plan.sized_values import SizedValues, sized_values
+from opalite.plan.sized_values import SizedStep, SizedValues, TypeTerms, sized_values
+from opalite.plan.terms import Term
 
 from ...helpers.numpy_session import NumpySession
 from ...helpers.onnx_text import parse
@@ -69,3 +73,18 @@ def test_a_record_goes_through_a_file() -> None:
     text = json.dumps(encoder.encode(record))
     again = decode(json.loads(text), encoder.arrays)
     assert_alike(again.at((7, 11)), given.at((7, 11)))
+
+
+def test_what_equals_a_constant_is_no_constant() -> None:
+    """An input that nobody can change crosses once and is handed out as it is; what an expression gives is its own."""
+    constant = np.arange(3.0, dtype=np.float32)
+    constant.flags.writeable = False
+    same, rows = Expr((), (DType.FLOAT32,)), (Term("s0"), 3)
+    step = SizedStep(Elementwise(same), (0,), (1,), (TypeTerms(DType.FLOAT32, (3,)),))
+    spread = SizedStep(Elementwise(same, rows), (0,), (2,), (TypeTerms(DType.FLOAT32, rows),))
+    record = SizedValues(1, ("y", "z"), (1, 2), ((0, constant),), (), (step, spread))
+    found = record.at((4,))
+    np.testing.assert_array_equal(found["y"], constant)
+    assert found["y"].flags.writeable
+    assert not np.shares_memory(found["y"], constant)
+    np.testing.assert_array_equal(found["z"], np.stack([constant] * 4))
