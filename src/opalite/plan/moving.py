@@ -45,6 +45,7 @@ class Moving:
     def __init__(self, template: Template, sizes: Sequence[int], moves: Iterable[int]) -> None:
         """ValueError where the template has no program for `sizes`, or one of which more moves than numbers."""
         self.sizes, self.moves = tuple(sizes), frozenset(moves)
+        self._still = [(i, n) for i, n in enumerate(self.sizes) if i not in self.moves]
         program = template.at(self.sizes)
         if program is None:
             raise ValueError("a guard fails")
@@ -69,14 +70,18 @@ class Moving:
 
     def at(self, sizes: Sequence[int]) -> Values | None:
         """The numbers that move, at `sizes`; None where they take another program."""
-        if any(n != m for i, (n, m) in enumerate(zip(sizes, self.sizes, strict=True)) if i not in self.moves):
-            return None
+        for i, n in self._still:
+            if sizes[i] != n:
+                return None
         try:
             values = self._numbers(*sizes)
         except (ArithmeticError, ValueError):
             return None
-        if values is None or any(values[i] > most for i, most in self._sizes_of_slots):
+        if values is None:
             return None
+        for i, most in self._sizes_of_slots:
+            if values[i] > most:
+                return None
         return values
 
     def _find_launch(self, number: int, step: LaunchStep) -> None:

@@ -206,7 +206,7 @@ class _LoopRuns:
 
     def __init__(self, executable: Executable, moving: Moving, joined: Joined) -> None:
         self._executable, self._joined, self._moving = executable, joined, moving
-        self._rows = executable.rows_of(joined)
+        rows = self._take_rows()
         places = joined.places
         self._args: list[int] = []
         self._values: list[tuple[int, str]] = []
@@ -225,28 +225,33 @@ class _LoopRuns:
         self._shapes = [(i, row, made) for i, made in moving.grids.items() if (row := places.row(i)) is not None]
         if apart or len(self._shapes) < len(moving.grids):
             raise ValueError("launches beside the step loop depend on sizes that move")
-        self.queue = Loop(executable.now.prepared, self._use(self._rows))
+        joined.use(rows)
+        self.queue = Loop(executable.now.prepared, joined)
         self._phases = _Phases(self.queue, moving)
 
     def lie_anew(self) -> None:
         """What lasts from run to run lies elsewhere."""
-        self._rows = self._executable.rows_of(self._joined)
+        self._take_rows()
 
-    def _use(self, rows: StepRows) -> Joined:
-        self._joined.use(rows)
-        return self._joined
+    def _take_rows(self) -> StepRows:
+        rows = self._executable.rows_of(self._joined)
+        self._table, self._grids = rows.args.copy(), rows.shapes.copy()
+        self._counter_bytes = rows.counter_bytes
+        self._found: dict[int, Any] = {}  # grids and groups that are there, by row
+        return rows
 
     def set(self, values: Values) -> None:
-        """Have the next run use `values`."""
-        rows = self._rows
-        args, shapes = rows.args.copy(), rows.shapes.copy()
+        """Have the next run use `values`. Whoever uses rows copies them, so that the same arrays serve all runs."""
+        table, grids, found = self._table, self._grids, self._found
         if len(self._at):
             numbers = [values[n] & _MOST if t is None else packed(t, values[n]) for n, t in self._kinds]
-            args[self._at] = np.array(numbers, np.uint64)[self._kind]
-        places = self._joined.places
+            table[self._at] = np.array(numbers, np.uint64)[self._kind]
         for i, row, made in self._shapes:
-            shapes[row] = places.shape(i, *made(values))
-        self._joined.use(StepRows(args, shapes, rows.counter_bytes))
+            grid = made(values)
+            if found.get(row) != grid:
+                grids[row] = self._joined.places.shape(i, *grid)
+                found[row] = grid
+        self._joined.use(StepRows(table, grids, self._counter_bytes))
         self._phases.shape(values)
 
 

@@ -40,21 +40,25 @@ class NumberTable:
         self._groups = [groups[made] for made in self._items]
         self._bytes = rt.pinned(max(begin + _COUNTS * len(self._items), _CELL))
         self.buffer = rt.allocate(self._bytes.nbytes)
+        # The numbers as fields of one record, which one assignment converts and packs.
+        names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
+        formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
+        offsets = [i * _CELL for i in range(len(self._kinds))]
+        offsets += [begin + 4 * i for i in range(3 * len(self._items))]
+        layout = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": self._bytes.nbytes})
+        self._record = self._bytes.view(layout)
+        self._numbers = [number for number, _ in self._kinds]
 
     def write(self, values: Values) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
         work-groups have one size. What was launched before must have finished."""
-        cells = self._bytes
-        for i, (number, dtype) in enumerate(self._kinds):
-            raw = np.asarray(values[number], np.dtype(dtype)).reshape(1).view(np.uint8)
-            cells[i * _CELL : i * _CELL + raw.size] = raw
-        at = len(self._kinds) * _CELL
+        numbers = [values[n] for n in self._numbers]
         for made, group in zip(self._items, self._groups, strict=True):
             grid, own = made(values)
             if group is None or (own is not None and own != group):
                 return False
-            counts = [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
-            cells[at : at + _COUNTS] = np.array(counts, np.uint32).view(np.uint8)
-            at += _COUNTS
-        self._rt.write(self.buffer, cells, wait=False)
+            numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
+        if numbers:
+            self._record[0] = tuple(numbers)
+        self._rt.write(self.buffer, self._bytes, wait=False)
         return True
