@@ -213,11 +213,11 @@ class Executable:
         moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
         if not moved:
             return
+        self.moves += 1  # first: whoever relies on what lay there must see it even if the rest fails
         held.update(moved)
         for sized in self._kept.values():
             sized.move(moved)
         self._launched = self._owner = self._loop = self._repeat = None
-        self.moves += 1
 
     @property
     def now(self) -> Sized:

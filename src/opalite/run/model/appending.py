@@ -69,7 +69,8 @@ class AppendingRuns:
     def twin(self) -> AppendingRuns:
         """The same for another state."""
         other = AppendingRuns(self._model, self.presents, self.filled)
-        other._growing, other._last = self._growing, self._last
+        other._growing = None if self._growing is None else self._growing.twin()
+        other._last = self._last
         return other
 
     @property

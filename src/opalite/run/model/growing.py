@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
-from operator import is_ as _is
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...cl.reserved_tensor import ReservedTensor
+from ...ir.symbols import compile_numbers
 from ...plan.appending import Appending
 from ...plan.moving import Moving
 from ..execute.exchange import Target
@@ -76,9 +77,15 @@ class Growing:
             for n, a in record.tensors.items()
             if n not in record.caches
         ]
-        self._caches = {n: record.tensors[n].numbers for n in record.caches}
+        self._caches = {n: list(_numbered(record.tensors[n].numbers)) for n in record.caches}
         self._capacity = record.capacity
-        self._known: list[ReservedTensor] = []  # caches that fit
+        texts = dict.fromkeys(record.lengths.values())
+        self._lengths = compile_numbers(record.open_sizes, (), list(texts))
+        self._names = [[n for n, own in record.lengths.items() if own == text] for text in texts]  # by length
+        self._known: Mapping[str, ReservedTensor] = {}  # caches that fit
+        self._held: list[tuple[ReservedTensor, Any]] = []  # of these, with the tensor that each was then
+        self._lists: list[list[ReservedTensor]] = []  # of these, by length
+        self._moves = -1  # of the executable, when these were where its program lies; -1 if they never were
         inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
         ports = list(zip(runs.moving.program.reserved, record.reserved, strict=True))
@@ -86,7 +93,16 @@ class Growing:
         self._stored = {record.inputs[i]: port.dtype.np for port, (i, _) in ports}
         made = [o for o in range(len(runs.moving.program.outputs) + len(outputs)) if o not in outputs]
         self._places = {o: k for k, o in enumerate(made)}
+        sources = list(enumerate(record.outputs.values()))
+        self._computed = [(i, self._places[s]) for i, s in sources if isinstance(s, int) and s in self._places]
+        self._others = [(i, s) for i, s in sources if not isinstance(s, int)]
         self._sizes: tuple[int, ...] = ()
+
+    def twin(self) -> Growing:
+        """The same for another state, perhaps another thread's. What is noted of runs is only ever assigned anew."""
+        other = copy(self)
+        other._known, other._held, other._lists = {}, [], []  # so that it holds nothing of this one's memory
+        return other
 
     def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, ReservedTensor]) -> bool:
         """Whether nothing but sizes has changed, and those as they may; to be asked before each `run`."""
@@ -110,9 +126,10 @@ class Growing:
                     sizes[number] = shape[axis]
                 elif sizes[number] != shape[axis]:
                     return False
-            if any(shape[axis] != size for axis, size in fixed):
-                return False
-        if not self._fit(caches, sizes):
+            for axis, size in fixed:
+                if shape[axis] != size:
+                    return False
+        if not (self._fit_still(caches, sizes) or self._fit(caches, sizes)):
             return False
         self._sizes = tuple(sizes)
         return None not in sizes
@@ -125,25 +142,47 @@ class Growing:
             with suppress(Exception):  # it may not exist; who runs it is told then
                 self._way.given.at(following)
 
+    def _fit_still(self, caches: Mapping[str, ReservedTensor], sizes: list[Any]) -> bool:
+        """As `_fit`, for the caches that fitted last. Of one, length and memory alone may be others since: it is cut by
+        its state, and stored otherwise by runs of other programs."""
+        if caches is not self._known:
+            return False
+        held = self._held
+        length = held[0][0].length
+        for cache, tensor in held:
+            if cache.length != length or cache.tensor is not tensor:
+                return False
+        name, cache = next(iter(caches.items()))
+        return self._add_sizes(name, cache, sizes)
+
     def _fit(self, caches: Mapping[str, ReservedTensor], sizes: list[Any]) -> bool:
         """Whether the caches are what the segment takes; their sizes are added."""
+        if len(caches) != len(self._caches):
+            return False
         values = list(caches.values())
         first = values[0]
         if any(c.length != first.length or c.capacity != first.capacity for c in values):
             return False
-        same = len(values) == len(self._known) and all(map(_is, values, self._known))
-        for name, cache in (next(iter(caches.items())),) if same else caches.items():
-            axes = self._caches.get(name)
-            if axes is None or cache.stored != self._stored[name]:
+        for name, cache in caches.items():
+            if name not in self._caches or cache.stored != self._stored[name]:
                 return False
-            for axis, number in _numbered(axes):
-                size = cache.shape[axis]
-                if sizes[number] is None:
-                    sizes[number] = size
-                elif sizes[number] != size:
-                    return False
-        sizes[self._capacity] = first.capacity
-        self._known = values
+            if not self._add_sizes(name, cache, sizes):
+                return False
+        self._known, self._held = caches, [(c, c.tensor) for c in values]
+        self._lists = [[caches[n] for n in names] for names in self._names]
+        self._moves = -1
+        return True
+
+    def _add_sizes(self, name: str, cache: ReservedTensor, sizes: list[Any]) -> bool:
+        """Whether the sizes of a cache are those of the run, which get those that are not there yet."""
+        shape = cache.shape
+        for axis, number in self._caches[name]:
+            size = shape[axis]
+            if sizes[number] is None:
+                sizes[number] = size
+            elif sizes[number] != size:
+                return False
+        sizes[self._capacity] = cache.capacity
         return True
 
     def run(
@@ -163,17 +202,24 @@ class Growing:
         with executable.lock:
             if executable.is_released:
                 return None
-            executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
+            if executable.moves != self._moves:  # another state has run, or these caches never did
+                executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
+                self._moves = executable.moves
             found, trace = self._runs.run(values, arrays, kept, partial(self._look_ahead, sizes))
         if self._compiled.may_overflow and not is_finite(found):
             return None  # lengths are as before, and what it appended is written again
         trace.ran = Ran()
         trace.ran.add(executable)
         trace.ran.note(*self._compiled.notes, *self._compiled.lasting)
-        for name, length in self._record.lengths_at(sizes).items():
-            caches[name].length = length
-        by_number = {o: found[k] for o, k in self._places.items()}
-        return [output_of(s, by_number, feeds, given) for s in self._record.outputs.values()], trace
+        for grown, length in zip(self._lists, self._lengths(*sizes) or (), strict=True):
+            for cache in grown:
+                cache.length = length
+        outputs: list[Any] = [None] * len(self._record.outputs)
+        for i, place in self._computed:
+            outputs[i] = found[place]
+        for i, source in self._others:
+            outputs[i] = output_of(source, {}, feeds, given)
+        return outputs, trace
 
 
 def kept_numbers(record: Appending, targets: Mapping[str, Target]) -> dict[int, Target]:

@@ -116,8 +116,9 @@ class Turn:
         self._lock, self._whole = lock, whole
         self._is_held = False
         self._values: list[Parked] = []
-        self._alone = ExitStack()
+        self._alone: ExitStack | None = None
         if whole and lock is not None:
+            self._alone = ExitStack()
             self._alone.enter_context(lock.alone())
             self.take()
 
@@ -193,7 +194,8 @@ class Turn:
             for values in self._values:
                 with suppress(ValueError):
                     self._lock.parked.remove(values)
-        self._alone.close()
+        if self._alone is not None:
+            self._alone.close()
 
     def _release(self) -> None:
         assert self._lock is not None
