@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -38,7 +38,7 @@ class Caches:
         """reserve: positions in a step. as_bytes: keep rows of floats as int8."""
         self._session = session
         self._reserve, self._as_bytes = reserve, as_bytes
-        self.pairs = [p for p in pairs if not p.is_cross]
+        self._take(p for p in pairs if not p.is_cross)
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
         self._larger: dict[str, tuple[ReservedTensor, ReservedTensor]] = {}  # caches, and what takes their place next
@@ -49,12 +49,17 @@ class Caches:
         elif isinstance(session._model, BundleModel):
             self.refusal = "it is run from a bundle"
 
+    def _take(self, pairs: Iterable[Pair]) -> None:
+        self.pairs = list(pairs)
+        self._times = {p.past: p.time for p in self.pairs if p.time is not None}  # of those that grow
+        self._first = next(iter(self._times), None)
+
     def narrow(self) -> bool:
         """Leave out what does not grow, after it was seen not to be written into alone; whether there is a rest."""
         grown = [p for p in self.pairs if p.time is not None]
         if not grown or len(grown) == len(self.pairs):
             return False
-        self.pairs = grown
+        self._take(grown)
         self.__dict__.pop("runs", None)
         return True
 
@@ -85,11 +90,10 @@ class Caches:
         """
         known = self._known
         if known is not None and past is known[0]:
-            first = next((known[1][p.past] for p in self.pairs if p.time is not None), None)
+            first = None if self._first is None else known[1][self._first]
             if first is None or first.length + self._grows(given) < first.capacity:
                 return known[1:]
-        times = {p.past: p.time for p in self.pairs if p.time is not None}
-        held = self._room(given, [past[n] for n in times], list(times.values()))
+        held = self._room(given, [past[n] for n in self._times], list(self._times.values()))
         caches: dict[str, ReservedTensor] = {}
         for p in self.pairs:
             value = past[p.past]
@@ -136,14 +140,15 @@ class Caches:
     def _prepare(self, caches: Mapping[str, ReservedTensor], grown: int) -> None:
         """Copy one more cache to memory for more, when as few runs like the last one are left as there are caches: so
         that none of them takes the time that all copies take."""
-        growing = {p.past: caches[p.past] for p in self.pairs if p.time is not None and p.past in caches}
-        first = next(iter(growing.values()), None)
-        if first is None or grown < 1 or first.capacity - first.length > (len(growing) + _SPARE) * grown:
+        if self._first is None or grown < 1:
             return
-        name = next((n for n, c in growing.items() if self._larger.get(n, (None,))[0] is not c), None)
+        first = caches[self._first]
+        if first.capacity - first.length > (len(self._times) + _SPARE) * grown:
+            return
+        name = next((n for n in self._times if self._larger.get(n, (None,))[0] is not caches[n]), None)
         if name is not None:
             with suppress(DeviceMemoryError):  # which the run that needs it then tells
-                cache = growing[name]
+                cache = caches[name]
                 self._larger[name] = cache, cache.copy(self._more(cache.capacity, cache.capacity + grown + 1))
 
     def forget(self) -> None:
@@ -157,19 +162,29 @@ class Caches:
 
     def _grows(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
-        sizes = {(n, i): d for n, v in given.items() for i, d in enumerate(np.shape(v))}
-        known = [sizes[p] for p in self._growth or () if p in sizes]
-        return min(known) if known else max(sizes.values(), default=1)
+        known = [d for d in (_size(given, *p) for p in self._growth or ()) if d is not None]
+        return min(known) if known else max((d for v in given.values() for d in np.shape(v)), default=1)
+
+    def are(self, caches: Mapping[str, ReservedTensor], now: Any) -> bool:
+        """Whether the state `now` is known to hold these caches, by what `learn` was told last."""
+        return self._known is not None and self._known[0] is now and self._known[1] is caches
 
     def learn(self, given: Mapping[str, Any], grown: int, caches: dict[str, ReservedTensor], now: Any) -> None:
         """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
         if self._known is None or self._known[0] is not now:
             self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
         self._prepare(caches, grown)
-        if self._growth is not None and len(self._growth) == 1:
+        growth = self._growth
+        if growth and (len(growth) == 1 or all(_size(given, *p) == grown for p in growth)):
             return
         places = {(n, i) for n, v in given.items() for i, d in enumerate(np.shape(v)) if d == grown}
         self._growth = places if self._growth is None else self._growth & places or places
+
+
+def _size(given: Mapping[str, Any], name: str, axis: int) -> int | None:
+    """The size of an input along an axis, if there is such."""
+    shape = np.shape(given[name]) if name in given else ()
+    return shape[axis] if axis < len(shape) else None
 
 
 def _has_rows(array: Array, axis: int) -> bool:

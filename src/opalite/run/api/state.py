@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +63,7 @@ class State:
         self._taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
         self.input_names = [n for n in self._inputs if n not in self._taken]
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
-        self._outputs = [a.name for a in session.get_outputs()]
+        self._places = {a.name: i for i, a in enumerate(session.get_outputs())}
         self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
         self._max_length = max_length
         self._is_narrow = cache == "int8"
@@ -128,12 +127,13 @@ class State:
                 return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound)
             self._copy(str(e))
             return None
-        found = dict(zip(self._outputs, outputs, strict=True))
-        if others or self._values.keys() != caches.keys() or any(map(is_not, self._values.values(), caches.values())):
+        places = self._places
+        if others or not self._caches.are(caches, self._values):
             rest = (p for p in self.pairs if p.past in others)
-            self._values = {**caches, **{p.past: self._next(p, others[p.past], found[p.present]) for p in rest}}
+            now = {p.past: self._next(p, others[p.past], outputs[places[p.present]]) for p in rest}
+            self._values = {**caches, **now}
         self._caches.learn(given, len(self) - before, caches, self._values)
-        return found
+        return {name: outputs[places[name]] for name in self.output_names}
 
     def _copy(self, why: str) -> None:
         """Caches are copied from now on, if there is a reason. OptionError where int8 was asked for."""
