@@ -32,20 +32,20 @@ TURNS_S = 0.02
 _taken_turns_until = 0.0
 
 
-class _Users:
+class _Users(AbstractContextManager[None]):
     """How many threads are inside; the first and the last change something of the process's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             self.count += 1
             if self.count == 1:
                 self._begin()
 
-    def leave(self) -> None:
+    def __exit__(self, *exc: object) -> None:
         with self._lock:
             self.count -= 1
             if self.count == 0:
@@ -112,17 +112,6 @@ class _Crowds(_Users):
 _turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Crowds()
 
 
-@contextmanager
-def _inside(*users: _Users) -> Iterator[None]:
-    for user in users:
-        user.enter()
-    try:
-        yield
-    finally:
-        for user in reversed(users):
-            user.leave()
-
-
 def let_others(since: float) -> float:
     """Let another thread have the interpreter if the last pause, at `since` (of time.perf_counter), was long ago; when
     the last one was.
@@ -142,19 +131,21 @@ def short_turns() -> AbstractContextManager[None]:
 
     The interval is the process's: one that is shorter already stays, and one that somebody else sets meanwhile, too.
     """
-    return _inside(_turns)
+    return _turns
 
 
-def planning() -> AbstractContextManager[None]:
+@contextmanager
+def planning() -> Iterator[None]:
     """Inside, where a thread imports or plans for milliseconds or more: short turns, cores that runs make room on, and
     no garbage collection unless somebody asks for it; what planning makes goes without one.
     """
-    return _inside(_turns, _crowds, _collector)
+    with _turns, _crowds, _collector:
+        yield
 
 
 def building() -> AbstractContextManager[None]:
     """Inside, where other processes compile for this one: cores that runs make room on."""
-    return _inside(_crowds)
+    return _crowds
 
 
 def tell_of_waiting() -> None:

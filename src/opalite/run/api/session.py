@@ -18,6 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
+from numpy import ndarray
+
 from ... import knobs
 from ...cl.beside_runs import short_turns
 from ...cl.forks import check_fork, process
@@ -295,11 +297,15 @@ class InferenceSession(RunsBeside, SessionTools):
             raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         for name, value in values.items():
-            check_device("input", name, value, self._rt)
+            if type(value) is not ndarray:
+                check_device("input", name, value, self._rt)
         model = appending or self._model
         age, started, started_ns = self._age, time.perf_counter(), time.monotonic_ns()
-        with host_memory("running the model"), short_turns():
-            outputs, trace = model.run(model.check_feeds(values), request)
+        try:  # not host_memory, for every token of a decoder comes by here
+            with short_turns():
+                outputs, trace = model.run(model.check_feeds(values), request)
+        except MemoryError as e:
+            raise out_of_memory(e, "running the model") from e
         for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
             self._ledger.add_wait(cause, spent)
         with self._book:
