@@ -24,9 +24,6 @@ from .functions import FUNCTIONS, Result, find_function
 Array = np.ndarray[Any, Any]
 Evaluator = Callable[[Sequence[Array], tuple[int, ...]], Array]
 """(operands, shape) -> the value of an expression."""
-_Make = Callable[[Sequence[Array], Sequence[Array], tuple[int, ...]], Any]
-"""(operands, results so far, shape) -> the value of an instruction."""
-_Step = tuple[_Make, "np.dtype[Any]"]
 
 
 @dataclass(frozen=True)
@@ -141,61 +138,58 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
 def evaluator(expr: Expr) -> Evaluator:
     """`evaluate` for one set of arrays after another: all else is looked up once. What it gives is not broadcast yet,
     and may be one of the arrays. To be called where NumPy does not warn."""
-    steps, dtype = _steps(expr), expr.dtype.np
-    if not steps:
+    if not expr.instrs:
         return lambda arrays, shape: arrays[0]
-    return lambda arrays, shape: _run(steps, arrays, shape)[-1].astype(dtype, copy=False)
+    results, dtype = _results(expr), expr.dtype.np
+    return lambda arrays, shape: results(arrays, shape)[-1].astype(dtype, copy=False)
 
 
 def held_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
     """The value of each instruction of `expr` as those after it see it: what is stored in 16 bits is float32 here."""
     with np.errstate(all="ignore"):
-        return _run(_steps(expr), arrays, shape)
+        return _results(expr)(arrays, shape)
 
 
-def _run(steps: Sequence[_Step], arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
-    """The values of the steps of an expression."""
-    given = [_widened(a) for a in arrays]
-    results: list[Array] = []
-    for make, held in steps:
-        out = make(given, results, shape)
-        fits = type(out) is np.ndarray and out.dtype == held
-        results.append(out if fits else np.asarray(out).astype(held, copy=False))
+def _results(expr: Expr) -> Callable[[Sequence[Array], tuple[int, ...]], list[Array]]:
+    """(operands, shape) -> the value of each instruction."""
+    # What instructions take, in one list: constants, the shape, values of instructions, operands.
+    constants: list[Any] = [np.asarray(a.value, _held(a.dtype)) for i in expr.instrs for a in i.args if type(a) is Lit]
+    constants += [ins.dtype for ins in expr.instrs]
+    count, first = len(expr.instrs), len(constants) + 1
+    literals = iter(range(len(constants) - count))
+
+    def place(ref: Ref) -> int:
+        if isinstance(ref, Lit):
+            return next(literals)
+        return first + ref.k if isinstance(ref, Tmp) else first + count + ref.i
+
+    steps: list[tuple[int, Callable[..., Any], list[int], np.dtype[Any]]] = []
+    for k, ins in enumerate(expr.instrs):
+        function, places = FUNCTIONS[ins.fn], [place(a) for a in ins.args]
+        if ins.fn == "coord":
+            places.append(first - 1)
+        elif function.result is Result.GIVEN:
+            places.append(first - 1 - count + k)
+        call = _coordinates if ins.fn == "coord" else function.numpy
+        steps.append((first + k, call, places, np.dtype(_held(ins.dtype))))
+    blank = [None] * count
+
+    def results(arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+        values: list[Any] = [*constants, shape, *blank, *map(_widened, arrays)]
+        for at, call, places, dtype in steps:
+            out = call(*[values[i] for i in places])
+            fits = type(out) is np.ndarray and out.dtype == dtype
+            values[at] = out if fits else np.asarray(out).astype(dtype, copy=False)
+        return values[first : first + count]
+
     return results
 
 
-def _steps(expr: Expr) -> list[_Step]:
-    """What computes each instruction, and the type in which its value is held."""
-    return [(_coordinates(ins) if ins.fn == "coord" else _call(ins), np.dtype(_held(ins.dtype))) for ins in expr.instrs]
-
-
-def _coordinates(ins: Instr) -> _Make:
-    literal = ins.args[0]
-    assert isinstance(literal, Lit)
-    axis = int(literal.value)
-
-    def make(given: Sequence[Array], results: Sequence[Array], shape: tuple[int, ...]) -> Any:
-        view = [1] * len(shape)
-        view[axis] = -1
-        return np.arange(shape[axis]).reshape(view)
-
-    return make
-
-
-def _call(ins: Instr) -> _Make:
-    function = FUNCTIONS[ins.fn]
-    call, last = function.numpy, (ins.dtype,) if function.result is Result.GIVEN else ()
-    # Each operand is an item of one of three: what is given, results so far, and literals.
-    literals = [np.asarray(a.value, _held(a.dtype)) if isinstance(a, Lit) else None for a in ins.args]
-    places = [
-        (0, a.i) if isinstance(a, In) else (1, a.k) if isinstance(a, Tmp) else (2, n) for n, a in enumerate(ins.args)
-    ]
-
-    def make(given: Sequence[Array], results: Sequence[Array], shape: tuple[int, ...]) -> Any:
-        sources = given, results, literals
-        return call(*[sources[which][i] for which, i in places], *last)
-
-    return make
+def _coordinates(axis: Array, shape: tuple[int, ...]) -> Array:
+    """The position along an axis, at every position of `shape`."""
+    view = [1] * len(shape)
+    view[int(axis)] = -1
+    return np.arange(shape[int(axis)]).reshape(view)
 
 
 def _held(dtype: DType) -> Any:
@@ -207,4 +201,5 @@ _WIDENED = (DType.FLOAT16, DType.BFLOAT16)
 
 
 def _widened(a: Array) -> Array:
-    return a.astype(np.float32) if a.dtype in (_WIDENED[0].np, _WIDENED[1].np) else a
+    dtype = a.dtype
+    return a.astype(np.float32) if dtype.itemsize == 2 and dtype in (_WIDENED[0].np, _WIDENED[1].np) else a

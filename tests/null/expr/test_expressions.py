@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import ShapeError
-from opalite.expr.core import Expr, In, Instr, Lit, evaluate
+from opalite.expr.core import Expr, In, Instr, Lit, Tmp, evaluate, evaluator
 from opalite.expr.functions import FUNCTIONS, Function, Result
 from opalite.expr.text import parse_expr
 from opalite.expr.trace import Builder, Sym, bind, call, cast_expr, coord, trace, where
@@ -346,3 +346,19 @@ def test_a_value_that_depends_on_the_position_alone() -> None:
     """It has no operands."""
     rows = Expr((Instr("coord", (Lit(0, DType.INT64),), DType.INT64),), ())
     np.testing.assert_array_equal(evaluate(rows, [], (3, 2)), [[0, 0], [1, 1], [2, 2]])
+
+
+def test_an_evaluator_keeps_nothing_of_what_it_was_given() -> None:
+    positions = Instr("coord", (Lit(0, I64),), I64)
+    whole = Instr("cast", (In(1),), I64)
+    expr = Expr(
+        (positions, whole, Instr("mul", (Tmp(0), Lit(3, I64)), I64), Instr("add", (Tmp(2), Tmp(1)), I64)), (I64, F16)
+    )
+    again = evaluator(expr)
+    for count, first in ((4, 2.5), (2, 7.0), (4, 2.5)):
+        arrays = [np.zeros(1, np.int64), np.full(1, first, np.float16)]
+        wanted = np.arange(count) * 3 + int(first)
+        np.testing.assert_array_equal(again(arrays, (count,)), wanted)
+        np.testing.assert_array_equal(
+            evaluate(expr, arrays, (2, count))[1], np.arange(2)[1] * 3 + np.full(count, int(first))
+        )
