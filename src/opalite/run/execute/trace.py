@@ -69,7 +69,9 @@ class Ran:
 
     def note(self, *notes: str) -> None:
         """Take sentences that are not there yet."""
-        self.notes.extend(n for n in dict.fromkeys(notes) if n not in self.notes)
+        for n in notes:
+            if n not in self.notes:
+                self.notes.append(n)
 
     def _keep(self, key: Any, item: Program | NodeReport) -> None:
         if key not in self._seen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,11 @@ NOTE = (
     "`opalite verify MODEL --write-policy FILE` finds the nodes that need it, so that the others stay in fp16"
 )
 
+_EXPONENT = np.uint16(0x7C00)
+"""Bits of a half that are all set in infinities and NaNs alone."""
+_LARGE = 1 << 22
+"""Numbers from which on a sum is faster than an answer for each."""
+
 OWN_NOTE = (
     "the model's own half tensors overflowed: outputs were infinite or NaN, and what lies between inputs and outputs "
     "is stored in fp32 instead"
@@ -34,13 +38,21 @@ OWN_NOTE = (
 
 
 def is_finite(outputs: Sequence[Any]) -> bool:
-    """Whether no floating-point output has an infinity or NaN. A finite sum, which is cheaper to get, proves it."""
-    floats = [a for a in outputs if isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.size]
-    with np.errstate(all="ignore"):
-        for a in floats:
-            if not (math.isfinite(np.add.reduce(a, axis=None)) or np.isfinite(a).all()):
-                return False
+    """Whether no floating-point output has an infinity or NaN."""
+    for a in outputs:
+        if isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.size and not _all_finite(a):
+            return False
     return True
+
+
+def _all_finite(a: Array) -> bool:
+    """The cheapest way for so many numbers of that type; every token of a decoder in halves comes by here."""
+    if a.dtype == np.float16:  # NumPy takes each half apart: 59 us for 32,000, and 4 by their bits
+        return bool((a.view(np.uint16) & _EXPONENT).max() < _EXPONENT)
+    if a.size < _LARGE:
+        return bool(np.isfinite(a).all())
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(a.sum()) or np.isfinite(a).all())  # a finite sum proves it
 
 
 def recover(
