@@ -40,6 +40,7 @@ class NumberTable:
         self._groups = [groups[made] for made in self._items]
         self._bytes = rt.pinned(max(begin + _COUNTS * len(self._items), _CELL))
         self.buffer = rt.allocate(self._bytes.nbytes)
+        self._event: Any = None  # of the last transfer: to let go of one is to wait for it
         # The numbers as fields of one record, which one assignment converts and packs.
         names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
         formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
@@ -60,5 +61,5 @@ class NumberTable:
             numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
         if numbers:
             self._record[0] = tuple(numbers)
-        self._rt.write(self.buffer, self._bytes, wait=False)
+        self._event = self._rt.write(self.buffer, self._bytes, wait=False)
         return True
