@@ -37,6 +37,8 @@ from opalite.cl.runtime import find_runtime
 from opalite.run.report.peaks import measure_peaks
 from opalite.run.report.profile import Peaks
 
+from .gpu_child import READY, Child, Row
+
 NETWORKS = ("mobilenet_v2", "resnet50", "squeezenet1_1", "vgg16", "vit_b_16")
 """Those with a target; benchmarks/torch_models.py has more."""
 FIRST = (
@@ -126,9 +128,6 @@ def run_until_linked(session: Any, feeds: dict[str, Any]) -> None:
         session.settle()
 
 
-Row = tuple[str, int, str]
-
-
 def rows(options: argparse.Namespace) -> list[Row]:
     """(network, batch, precision) of everything that was asked for, in order of importance."""
     batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
@@ -201,45 +200,6 @@ def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any
         np.savez(part, data=np.frombuffer(data, np.uint8), x=x.numpy(), want=want)
         part.replace(path)
     return data, x.numpy(), want, module
-
-
-class Child:
-    """The process that measures one row, with the same options. It prepares, says so, and waits to be told to go on."""
-
-    def __init__(self, row: Row, peaks: Peaks, kept: Path) -> None:
-        """kept: see `problem`."""
-        self.row = row
-        self._folder = TemporaryDirectory()
-        self._path = Path(self._folder.name) / "row.json"
-        command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(self._path)]
-        command += ["--row", ",".join(map(str, row)), "--peaks", f"{peaks.flops},{peaks.bandwidth}"]
-        command += ["--problems", str(kept)]
-        self._errors = (Path(self._folder.name) / "errors").open("w+")
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
-
-    def wait(self) -> None:
-        """Until it is prepared, or has ended."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == READY:
-                return
-
-    def record(self) -> dict[str, Any]:
-        """Have it measure, while nobody else does. RuntimeError with what it said where it gave nothing."""
-        self._process.communicate("go\n" if self._process.poll() is None else None)
-        try:
-            if not self._path.exists():
-                self._errors.seek(0)
-                raise RuntimeError(self._errors.read()[-2000:])
-            found: dict[str, Any] = json.loads(self._path.read_text())
-            return found
-        finally:
-            self._errors.close()
-            self._folder.cleanup()
-
-
-READY = "ready"
 
 
 def measure_row(options: argparse.Namespace) -> None:

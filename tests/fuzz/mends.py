@@ -324,8 +324,8 @@ MENDS = (
         ("ThresholdedRelu", "HardSwish"),
         (
             "expr.core",
-            "np.asarray(ref.value, _held(ref.dtype))",
-            "_widened(np.asarray(ref.value, ref.dtype.np))",
+            "np.asarray(a.value, _held(a.dtype))",
+            "_widened(np.asarray(a.value, a.dtype.np))",
         ),
     ),
 )

@@ -1,0 +1,52 @@
+"""The process that measures one row of benchmarks/gpu.py: it prepares, says so, and waits to be told to go on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from opalite.run.report.profile import Peaks
+
+Row = tuple[str, int, str]
+"""Network, batch, precision."""
+READY = "ready"
+
+
+class Child:
+    """One such process, with the options of this one."""
+
+    def __init__(self, row: Row, peaks: Peaks, kept: Path) -> None:
+        """kept: see `problem`."""
+        self.row = row
+        self._folder = TemporaryDirectory()
+        self._path = Path(self._folder.name) / "row.json"
+        command = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--json", str(self._path)]
+        command += ["--row", ",".join(map(str, row)), "--peaks", f"{peaks.flops},{peaks.bandwidth}"]
+        command += ["--problems", str(kept)]
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
+
+    def wait(self) -> None:
+        """Until it is prepared, or has ended."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == READY:
+                return
+
+    def record(self) -> dict[str, Any]:
+        """Have it measure, while nobody else does. RuntimeError with what it said where it gave nothing."""
+        self._process.communicate("go\n" if self._process.poll() is None else None)
+        try:
+            if not self._path.exists():
+                self._errors.seek(0)
+                raise RuntimeError(self._errors.read()[-2000:])
+            found: dict[str, Any] = json.loads(self._path.read_text())
+            return found
+        finally:
+            self._errors.close()
+            self._folder.cleanup()
