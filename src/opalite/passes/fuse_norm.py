@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..expr.core import Expr
@@ -17,7 +15,7 @@ from ..ops.matmul import MatMul
 from ..ops.movement import Reshape
 from ..ops.normalize import Normalize
 from ..ops.normalized_matmul import NormalizedMatMul
-from ..place.options import find_options
+from ..place.options import find_options, least_seconds
 from .fold_affine import constant_like
 from .rewrite import Rule, Sweep, joined_origin
 
@@ -49,7 +47,7 @@ def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule
         after, refusals = find_options(made, device, memory)
         if not after:
             return next(iter(refusals.values()), "no kernel normalises rows for a product")
-        apart = sum(_least(n, device, memory) for n in (norm, node))
+        apart = sum(least_seconds(n, device, memory) for n in (norm, node))
         if after[0].seconds >= apart:
             return f"apart they are expected to take {apart * 1e6:.1f} us, together {after[0].seconds * 1e6:.1f}"
         return Patch.replacing(node, *added, made, also=[norm] if between is None else [norm, between])
@@ -81,11 +79,6 @@ def _is_row_norm(node: Node) -> bool:
     if not isinstance(node.op, Normalize) or node.op.kind != "layer" or node.epilogue is not None:
         return False
     return node.op.axis == len(node.x.shape) - 1
-
-
-def _least(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
-    options, _ = find_options(node, device, memory)
-    return options[0].seconds if options else math.inf
 
 
 def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Node]]:

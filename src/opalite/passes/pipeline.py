@@ -19,6 +19,7 @@ from .fold_affine import fold_affine
 from .fold_pad import fold_pad
 from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fuse_norm import fuse_norm
+from .fuse_row_norm import fuse_row_norm
 from .integers import from_dequantized, widen
 from .join_rows import join_rows, part_rows
 from .join_transposes import join_transposes
@@ -167,6 +168,7 @@ def place(
     """
     ctx = ctx or Context()
     if tier == "special":
+        run_rule(graph, "fuse_row_norm", fuse_row_norm(device, memory), ctx)
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
     run_rule(graph, "share_concats", share_concats(device), ctx)
     run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds), ctx)

@@ -110,6 +110,12 @@ def find_options(
     return options, refusals
 
 
+def least_seconds(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
+    """Time that the fastest kernel for `node` is expected to take, infinite where there is none."""
+    options, _ = find_options(node, device, memory)
+    return options[0].seconds if options else math.inf
+
+
 def _find_options(
     node: Node,
     device: DeviceInfo,

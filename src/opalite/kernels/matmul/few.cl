@@ -10,6 +10,7 @@
 // Grid: ceil(N / 16 / blocks) * group size, ceil(M / MR).
 //   FORM     1 tiles (mma/tiles.py), 2 stages (mma/stages.py), 3 chunks of tiles of TILE columns (mma/warpgroup.py)
 //   ROUNDS   times UNROLL steps of each warp whose part of the rows is in local memory at once
+//   NORMALIZED   not 0: rows are normalised first (matmul/normal_rows.cl), and ROUNDS covers all of them
 #ifndef FORM
 #define FORM 1
 #define TILE 16
@@ -45,9 +46,12 @@ static inline void put_quad(local uint *row, int q, uint2 quad) {
 #endif
 }
 
+#define ROW_TERMS (4 * QUADS)
+#include "matmul/normal_rows.cl"
+
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void matmul_few(global const REAL *restrict a, global const uint4 *restrict weights, global REAL *restrict y, int M, int N,
-                       int K, int steps, int blocks EPILOGUE_PARAMS) {
+kernel void matmul_few(global const REAL *restrict a, SCALE_PARAM BIAS_PARAM global const uint4 *restrict weights,
+                       global REAL *restrict y, int M, int N, int K, int steps, int blocks EPSILON_PARAM EPILOGUE_PARAMS) {
     local uint4 shared_[STAGED / 2 + 1];
     local float sums_[2][SUMMED]; // of this block, and of the one before
     UNITS;
@@ -62,6 +66,15 @@ kernel void matmul_few(global const REAL *restrict a, global const uint4 *restri
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(from, u);
     }
+#if NORMALIZED
+    RowPart scales, biases, parts[MR];
+#if HAS_SCALE
+    read_part(&scales, scale, K);
+#endif
+#if HAS_BIAS
+    read_part(&biases, bias, K);
+#endif
+#endif
     AWAIT;
     float sum[TILES][4];
     #pragma unroll
@@ -71,10 +84,17 @@ kernel void matmul_few(global const REAL *restrict a, global const uint4 *restri
     const bool mine = own % 4 == pair;
     const int high = own / 4;
 #endif
+#if NORMALIZED
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) read_part(parts + i, a + (size_t)min(m0 + i, M - 1) * K, K);
+    put_normal_rows(rows, parts, &scales, &biases, sums_[0], K, epsilon, units_);
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
     int round = 0;
     #pragma unroll 1
     for (int block = first; block < last;) {
         const int turn = round % ROUNDS;
+#if !NORMALIZED
         if (turn == 0 && (block == first || rounds > ROUNDS)) {
             if (round > 0 || block > first) barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 4
@@ -86,6 +106,7 @@ kernel void matmul_few(global const REAL *restrict a, global const uint4 *restri
             }
             barrier(CLK_LOCAL_MEM_FENCE);
         }
+#endif
         const bool ends = round + 1 == rounds;
         const int next = block + (ends ? 1 : 0), there = ends ? 0 : round + 1;
         const int ahead = next < last ? there * UNROLL : steps; // where nothing is left to read

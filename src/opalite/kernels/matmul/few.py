@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from ...cost.tables import MatrixUnits
+from ...ir.device import DeviceInfo
 from ...ir.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -13,6 +14,7 @@ from ...ir.reserved import FEW, PROMPT
 from ...ir.symbols import hint_of
 from ...ir.types import TensorType
 from ...ops.base import Cost
+from ...ops.matmul import MatMul, MatrixProduct
 from ..base import Arg, Kernel, Launch, Params, Space, Weight, ceil_div
 from ..codegen.epilogue import rows_epilogue
 from ..mma.product import MmaProduct
@@ -72,7 +74,8 @@ class FewProblem(MatmulProblem):
         node, s = self.node, self.sizes
         rows = Value("rows", TensorType(node.x.dtype, (PROMPT, s.k), node.x.type.place))
         y = Value("y", TensorType(node.y.dtype, (PROMPT, s.n), node.y.type.place))
-        made = node.with_(inputs=[rows, node.input(1)], outputs=[y], epilogue=None)
+        op = MatMul(False, bool(node.as_(MatrixProduct).trans_b))
+        made = node.with_(op=op, inputs=[rows, node.input(1)], outputs=[y], epilogue=None)
         return MatmulProblem(made, self.device)
 
 
@@ -105,9 +108,9 @@ class MatmulFew(Kernel):
         items, rows = params["PARTS"] * _WAVE, params["MR"]
         if items > min(_LARGEST, p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
             return f"the device runs fewer than {items} work-items in a group"
-        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # it would be right, and slower
+        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
             return "the group has more rows than the product, or too few of them"
-        if rows * (2 * _round(params) + 2 * 64 * 2 * params["PARTS"]) > min(_LOCAL_BYTES, p.device.local_mem // 4 * 3):
+        if not fits(params, 1, p.device):
             return "the rows do not fit the local memory"
         return None
 
@@ -116,7 +119,7 @@ class MatmulFew(Kernel):
         unrolled, comes late itself."""
 
         def order(point: dict[str, Any]) -> tuple[int, ...]:
-            wasted = -p.sizes.k % _round(point)
+            wasted = -p.sizes.k % round_of(point)
             return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], point["UNROLL"] > _ON_ITS_WAY, -point["UNROLL"]
 
         return min(self.points(p), key=order)
@@ -138,15 +141,21 @@ class MatmulFew(Kernel):
         args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
         defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
-        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * _round(params))))
+        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * round_of(params))))
         return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
 
 
-def _rows(p: FewProblem) -> int:
+def rows_of(p: FewProblem) -> int:
     """Rows of a group at most: a power of two that the product fills."""
     return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 
 
-def _round(params: Params) -> int:
+def round_of(params: Params) -> int:
     """Terms of a row that the loads of a group that are on their way at once multiply."""
     return int(params["PARTS"] * params["UNROLL"] * _STEP)
+
+
+def fits(params: Params, rounds: int, device: DeviceInfo) -> bool:
+    """Whether `rounds` of a group's rows, and its sums, fit the local memory."""
+    nbytes = params["MR"] * (2 * rounds * round_of(params) + 2 * 64 * 2 * params["PARTS"])
+    return bool(nbytes <= min(_LOCAL_BYTES, device.local_mem // 4 * 3))

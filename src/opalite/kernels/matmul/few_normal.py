@@ -1,0 +1,82 @@
+"""Products of few rows of halves that normalise the rows they read, which need no launch for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...cost.tables import MatrixUnits
+from ...ir.graph import Value
+from ...ops.base import Cost
+from ...ops.row_norm_matmul import RowNormMatMul
+from ..base import Array, Launch, Params, Weight, ceil_div
+from ..registry import register
+from .few import FewProblem, MatmulFew, fits, round_of, rows_of
+
+_MOST_HELD = 4  # vectors of a row that a work-item keeps
+
+
+@register
+class MatmulFewNormal(MatmulFew):
+    """MatmulFew whose groups each normalise all rows while they bring them into local memory, as Normalize does it."""
+
+    op = "RowNormMatMul"
+
+    def refuse(self, p: FewProblem) -> str | None:
+        k = p.sizes.k
+        for what, v in zip(("scale", "bias"), _parameters(p), strict=True):
+            if v is not None and not v.is_const:
+                return f"{what} {v.type} is not constant"
+        return super().refuse(p) or (None if k else "rows without terms have no mean")
+
+    def illegal(self, p: FewProblem, params: Params) -> str | None:
+        if why := super().illegal(p, params):
+            return why
+        if params["MR"] < rows_of(p):
+            return "groups of fewer rows would read the matrix several times"
+        rounds = _rounds(p, params)
+        if not fits(params, rounds, p.device):
+            return f"rows of {p.sizes.k} terms do not fit the local memory as a whole"
+        if rounds * round_of(params) > _MOST_HELD * params["PARTS"] * 32 * _vector(p):
+            return f"a work-item would keep more than {_MOST_HELD} vectors of a row of {p.sizes.k} terms"
+        return None
+
+    def seconds(self, p: FewProblem, cost: Cost) -> float:
+        """That of the product, and every group looks at all rows."""
+        s = p.sizes
+        looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
+        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+
+    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+        (launch,) = super().launch(p, params)
+        op = p.node.as_(RowNormMatMul)
+        scale, bias = _parameters(p)
+        given = {n: _by_column(v, p.sizes.k) for n, v in (("scale", scale), ("bias", bias)) if v is not None}
+        defines = {"NORMALIZED": 2 if op.kind == "rms" else 1, "VECTOR": _vector(p), "ROUNDS": _rounds(p, params)}
+        defines |= {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
+        args = {**launch.args, **given, "epsilon": float(op.epsilon)}
+        return [replace(launch, args=args, defines={**launch.defines, **defines})]
+
+
+def _parameters(p: FewProblem) -> tuple[Value | None, Value | None]:
+    return p.node.get(2), p.node.get(3)
+
+
+def _rounds(p: FewProblem, params: Params) -> int:
+    """Rounds of the loads of a group that go over a whole row."""
+    return ceil_div(p.packed.steps * 16, round_of(params))
+
+
+def _vector(p: FewProblem) -> int:
+    """Halves of a row that are read at once."""
+    return 4 if p.sizes.k % 8 else 8
+
+
+def _by_column(v: Value, k: int) -> Weight:
+    """A scale or bias with one element for each of `k` terms."""
+
+    def spread(data: Array) -> Array:
+        return np.ascontiguousarray(np.broadcast_to(data.reshape(-1), (k,)).astype(np.float16))
+
+    return Weight(v, f"halves spread to {k}", spread)

@@ -1,0 +1,129 @@
+// The rows of a product of few rows, normalised on their way to local memory (matmul/few.cl, after mma/units.cl): as Normalize
+// stores them, (x - mean) / sqrt(variance + epsilon) * scale + bias rounded to halves, without a launch of their own. Each
+// work-group does it for its MR rows: work-item i has vectors i, i + GROUP, ... of every row, which stay in registers between
+// the statistics and the result. K is a multiple of VECTOR. ROW_TERMS terms of a row are filled, with zeros from K on.
+//   NORMALIZED        0: nothing here is used; 1: by mean and variance, the mean of squared differences; 2: by the mean of squares
+//   VECTOR            4 or 8: halves that are read at once
+//   HAS_SCALE, HAS_BIAS   one for each term, constants, which are asked for before other launches are awaited
+#ifndef NORMALIZED
+#define NORMALIZED 0
+#define VECTOR 8
+#define HAS_SCALE 0
+#define HAS_BIAS 0
+#endif
+#if NORMALIZED
+#include "include/scale_bias.cl"
+#define EPSILON_PARAM , float epsilon
+#define HELD ((ROW_TERMS + GROUP * VECTOR - 1) / (GROUP * VECTOR)) // vectors of a row that a work-item has
+#define VECTOR_AT(u) (((u) * GROUP + (int)get_local_id(0)) * VECTOR)
+#if VECTOR == 8
+typedef uint4 Halves;
+#else
+typedef uint2 Halves;
+#endif
+typedef struct {
+    Halves vectors[HELD];
+} RowPart;
+
+// What lies at `from` of the work-item's part of a row of K halves; the last vector again in place of what is past it.
+static inline void read_part(RowPart *part, global const REAL *from, int K) {
+    #pragma unroll
+    for (int u = 0; u < HELD; ++u) part->vectors[u] = *(global const Halves *)(from + min(VECTOR_AT(u), K - VECTOR));
+}
+
+// Pair p of the halves of vector u.
+#define PAIR(part, u, p) (((const uint *)&(part).vectors[u])[p])
+#if defined(__x86_64__) || defined(__aarch64__)
+static inline float2 pair_floats(uint v) {
+    return (float2)(vload_half(0, (const half *)&v), vload_half(1, (const half *)&v));
+}
+#else
+static inline float2 pair_floats(uint v) {
+    float low, high;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+        : "=f"(low), "=f"(high) : "r"(v));
+    return (float2)(low, high);
+}
+#endif
+
+// sums[i] becomes the sum of those of all work-items. `parts`: MR * PARTS floats that nobody reads any more.
+static inline void fold_rows(float *sums, local float *parts, UNITS_PARAM) {
+    UNROLLED
+    for (int i = 0; i < MR; ++i) {
+        UNROLLED
+        for (int d = 16; d > 0; d /= 2) sums[i] += SWAPPED(sums[i], d);
+        if (LANE == 0) parts[i * PARTS + WARP] = sums[i];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) {
+        float sum = parts[i * PARTS];
+        #pragma unroll
+        for (int w = 1; w < PARTS; ++w) sum += parts[i * PARTS + w];
+        sums[i] = sum;
+    }
+}
+
+// Sums over the work-item's part of each row of x - means, squared if so.
+static inline void add_rows(float *sums, const RowPart *parts, const float *means, int K, bool squared) {
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) {
+        float sum = ZERO;
+        #pragma unroll
+        for (int u = 0; u < HELD; ++u) {
+            #pragma unroll
+            for (int p = 0; p < VECTOR / 2; ++p) {
+                const float2 d = pair_floats(PAIR(parts[i], u, p)) - means[i];
+                const float2 term = squared ? d * d : d;
+                if (VECTOR_AT(u) < K) sum += term.x + term.y;
+            }
+        }
+        sums[i] = sum;
+    }
+}
+
+// Normal row i goes by put_quad to rows + i * ROW; `parts`: twice MR * PARTS floats.
+static inline void put_normal_rows(local uint2 *rows, const RowPart *held, const RowPart *scale, const RowPart *bias,
+                                   local float *parts, int K, float epsilon, UNITS_PARAM) {
+    float means[MR], norms[MR];
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) means[i] = ZERO;
+#if NORMALIZED == 1
+    add_rows(norms, held, means, K, false);
+    fold_rows(norms, parts, units_);
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) means[i] = norms[i] / K;
+#endif
+    add_rows(norms, held, means, K, true);
+    fold_rows(norms, parts + MR * PARTS, units_);
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) norms[i] = 1.0f / sqrt(norms[i] / K + epsilon);
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) {
+        #pragma unroll
+        for (int u = 0; u < HELD; ++u) {
+            const int k = VECTOR_AT(u);
+            uint pairs[VECTOR / 2];
+            #pragma unroll
+            for (int p = 0; p < VECTOR / 2; ++p) {
+                float2 v = (pair_floats(PAIR(held[i], u, p)) - means[i]) * norms[i];
+#if HAS_SCALE
+                v *= pair_floats(PAIR(*scale, u, p));
+#endif
+#if HAS_BIAS
+                v += pair_floats(PAIR(*bias, u, p));
+#endif
+                pairs[p] = k < K ? HALVES(v.x, v.y) : 0;
+            }
+            #pragma unroll
+            for (int q = 0; q < VECTOR / 4; ++q)
+                if (k < ROW_TERMS)
+                    put_quad((local uint *)(rows + i * ROW), k / 4 + q, (uint2)(pairs[2 * q], pairs[2 * q + 1]));
+        }
+    }
+}
+#else
+#define SCALE_PARAM
+#define BIAS_PARAM
+#define EPSILON_PARAM
+#endif
