@@ -80,6 +80,10 @@ def _products() -> Iterator[Sample]:
     normal = {**plain, "epsilon": 1e-5, **added}
     yield "NormalizedMatMul", normal, [a, b, noise(96)], (1, 2)
     yield "NormalizedMatMul", normal, [noise(1576, 768), noise(768, 2304), noise(2304)], (1, 2)
+    for rows, kind, given in ((1, "rms", (noise(128), None)), (4, "layer", (noise(128), noise(128)))):
+        few = [noise(rows, 128), b, *given, noise(96)]
+        const = [i for i in range(1, 5) if few[i] is not None]
+        yield "RowNormMatMul", {**plain, "kind": kind, "epsilon": 1e-5, **added}, few, const
     ints = [_RNG.integers(0, 255, (8, 32)).astype(np.uint8), _RNG.integers(-9, 9, (32, 24)).astype(np.int8)]
     zeros = [np.asarray(3, np.uint8), np.zeros(24, np.int8)]
     for given in ((), (1,), (1, 2, 3)):

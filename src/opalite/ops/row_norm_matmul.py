@@ -17,8 +17,8 @@ class RowNormMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of r[..., m, k] * b[k, n], r being what Normalize makes of the rows of a.
 
     Inputs a[..., M, K] of floats, b[K, N], scale or none, bias or none, as Normalize over the last axis has them; r is
-    rounded to the type of a. Attributes: kind, "layer" or "rms"; epsilon; trans_a, False; trans_b (bool): b is stored as
-    [N, K]. Unlike NormalizedMatMul's, b is the product's own matrix, which other products may share.
+    rounded to the type of a. Attributes: kind, "layer" or "rms"; epsilon; trans_a, False; trans_b (bool): b is stored
+    as [N, K]. Unlike NormalizedMatMul's, b is the product's own matrix, which other products may share.
     """
 
     kind: str

@@ -21,7 +21,7 @@ from .rewrite import Rule, Sweep, joined_origin
 
 
 class _Rows(NamedTuple):
-    """Normal rows: the nodes that compute them, the last of which gives them, and what they are scaled and shifted by."""
+    """Normal rows: the nodes that compute them, the last of which gives them, and what scales and shifts them."""
 
     nodes: list[Node]
     scale: Value | None
@@ -96,7 +96,7 @@ def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:
 
 
 def _affine(expr: Expr, rows: int) -> tuple[int | None, int | None] | None:
-    """Numbers of the operands by which `expr` multiplies operand `rows` and which it then adds, if it does nothing else."""
+    """Numbers of the operands that `expr` multiplies operand `rows` by and then adds to it, if it does nothing else."""
     value: Ref = In(rows)
     found: dict[str, int] = {}
     for i, instr in enumerate(expr.instrs):

@@ -58,7 +58,7 @@ kernel void matmul_few(global const REAL *restrict a, SCALE_PARAM BIAS_PARAM glo
     local uint2 *const rows = (local uint2 *)shared_;
     const int item = get_local_id(0), lane = LANE, part = WARP, own = lane / 4, pair = lane % 4;
     const int first = get_group_id(0) * blocks, last = min(first + blocks, (N + 15) / 16), m0 = get_group_id(1) * MR;
-    const int rounds = (steps + PARTS * UNROLL - 1) / (PARTS * UNROLL);
+    const int rounds = NORMALIZED ? ROUNDS : (steps + PARTS * UNROLL - 1) / (PARTS * UNROLL);
     weights += lane;
     uint4 ring[UNROLL];
     {

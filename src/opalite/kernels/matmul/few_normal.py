@@ -14,7 +14,8 @@ from ..base import Array, Launch, Params, Weight, ceil_div
 from ..registry import register
 from .few import FewProblem, MatmulFew, fits, round_of, rows_of
 
-_MOST_HELD = 4  # vectors of a row that a work-item keeps
+_MOST_HELD = 8  # vectors that a work-item keeps of all rows, where it has more than one of each
+_MOST_OF_ROW = 4
 
 
 @register
@@ -28,18 +29,23 @@ class MatmulFewNormal(MatmulFew):
         for what, v in zip(("scale", "bias"), _parameters(p), strict=True):
             if v is not None and not v.is_const:
                 return f"{what} {v.type} is not constant"
-        return super().refuse(p) or (None if k else "rows without terms have no mean")
+        if why := super().refuse(p):
+            return why
+        if next(self.points(p), None) is None:
+            return f"{rows_of(p)} rows of {k} terms are more than a work-group holds as a whole"
+        return None
 
     def illegal(self, p: FewProblem, params: Params) -> str | None:
         if why := super().illegal(p, params):
             return why
-        if params["MR"] < rows_of(p):
+        rows, rounds = params["MR"], _rounds(p, params)
+        if rows < rows_of(p):
             return "groups of fewer rows would read the matrix several times"
-        rounds = _rounds(p, params)
-        if not fits(params, rounds, p.device):
+        if not rounds or not fits(params, rounds, p.device):
             return f"rows of {p.sizes.k} terms do not fit the local memory as a whole"
-        if rounds * round_of(params) > _MOST_HELD * params["PARTS"] * 32 * _vector(p):
-            return f"a work-item would keep more than {_MOST_HELD} vectors of a row of {p.sizes.k} terms"
+        held = ceil_div(rounds * round_of(params), params["PARTS"] * 32 * _vector(p))
+        if held > 1 and (held > _MOST_OF_ROW or held * rows > _MOST_HELD):
+            return f"a work-item would keep {held} vectors of each of {rows} rows"
         return None
 
     def seconds(self, p: FewProblem, cost: Cost) -> float:
@@ -64,8 +70,8 @@ def _parameters(p: FewProblem) -> tuple[Value | None, Value | None]:
 
 
 def _rounds(p: FewProblem, params: Params) -> int:
-    """Rounds of the loads of a group that go over a whole row."""
-    return ceil_div(p.packed.steps * 16, round_of(params))
+    """Rounds of the loads of a group that go over a whole row; what the matrix has behind it is zeros."""
+    return ceil_div(p.sizes.k, round_of(params))
 
 
 def _vector(p: FewProblem) -> int:
