@@ -11,6 +11,7 @@ from ..kernels.base import Tier
 from ..place.casts import insert_casts
 from ..place.options import Measured
 from ..place.pick import pick_kernels
+from .attention_rows import join_attention_inputs, join_attention_output
 from .attention_views import order_attention_output, view_attention_inputs
 from .channels_last import keep_channels_last
 from .composites import recognise_attention, recognise_layer_norm, recognise_rms_norm
@@ -59,6 +60,10 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("order_attention_output", order_attention_output),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
+    ("join_attention_inputs", join_attention_inputs),
+    ("join_attention_output", join_attention_output),
+    ("join_movement", join_movement),
+    ("remove_noop", remove_noop),
     ("sink_transpose", sink_transpose),
     ("fold_pad", fold_pad),
     ("fold_affine", fold_affine),
@@ -81,6 +86,8 @@ _SPECIAL = {
     "share_heads",
     "view_attention_inputs",
     "order_attention_output",
+    "join_attention_inputs",
+    "join_attention_output",
     "sink_transpose",
 }
 """Of those, what general kernels have no use for: they compute the parts."""

@@ -6,8 +6,7 @@ back and adds what it began with. Rows moved before that stay in windows until t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +14,13 @@ import numpy as np
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.symbols import is_symbolic
-from ..ir.types import Shape, TensorType
+from ..ir.types import TensorType
 from ..ops.base import Array
 from ..ops.elementwise import Elementwise
-from ..ops.matmul import MatMul
 from ..ops.move_rows import NONE, MoveRows, Steps, table_of
 from ..ops.movement import Reshape
-from ..ops.normalize import TRAILING, Normalize
+from ..ops.normalize import Normalize
+from .by_row import along_rows, is_by_row, on_rows, rows_before, rows_from
 from .join_rows import does_nothing
 from .rewrite import Sweep
 
@@ -35,7 +34,7 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     if table is None:
         return None
     maker = node.x.producer
-    if maker is None or not _is_by_row(maker, {maker.x: maker}) or sweep.only_use(node.x) is not node:
+    if maker is None or not is_by_row(maker, {maker.x: maker}) or sweep.only_use(node.x) is not node:
         return None
     if len(table) * node.as_(MoveRows).row > node.x.type.count:
         return "it would compute rows several times"
@@ -53,14 +52,14 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     shape = (*lead, x.shape[-1])
     op = replace(node.as_(MoveRows), shape=shape, row=x.shape[-1])
     moved = node.with_(op=op, inputs=[x], outputs=[fresh_value(x.name, TensorType(x.dtype, shape))])
-    made = _on_rows(maker, {x: moved.y}, lead, added)
+    made = on_rows(maker, {x: moved.y}, lead, added)
     made.y.name = node.y.name
     return Patch.replacing(node, moved, *added, made, also=[maker])
 
 
 def _follows_movement(node: Node, sweep: Sweep) -> bool:
     """Whether rows come to `node` from another MoveRows, and go nowhere else on the way."""
-    while _is_by_row(node, {node.x: node}) and sweep.only_use(node.x) is node and node.x.producer is not None:
+    while is_by_row(node, {node.x: node}) and sweep.only_use(node.x) is node and node.x.producer is not None:
         node = node.x.producer
         if isinstance(node.op, MoveRows):
             return True
@@ -97,7 +96,7 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
     if v is mover.y:
         return mover.x
     if v.shape != node.y.shape:
-        return _along_rows(v, mover, added)
+        return along_rows(v, mover, added)
     found: Value | None = None
     maker = v.producer
     if maker is not None and _same(_table(maker), _table(mover)):
@@ -112,25 +111,12 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
     return added[-1].y
 
 
-def _along_rows(v: Value, node: Node, added: list[Node]) -> Value | None:
-    """`v`, which is the same for every row or no operand of rows (None), with no axes before the last."""
-    if any(n != 1 for n in v.shape[:-1]):
-        return None
-    if len(v.shape) < 2:
-        return v
-    added.append(node.beside(Reshape(v.shape[-1:]), [v]))
-    return added[-1].y
-
-
 def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     """Moved rows that are only computed on row by row, until they are moved again, are moved once, then."""
     table = _table(node)
     if table is None or not _is_permutation(table):
         return None
-    inside: dict[Value, Node] = {node.y: node}
-    for reader in sweep.graph.nodes[sweep.position[node] + 1 :]:
-        if any(v in inside for v in reader.inputs) and _is_by_row(reader, inside):
-            inside[reader.y] = reader
+    inside = rows_from(node, sweep)
     leaving: list[Node] = []
     for v in inside:
         if v in sweep.exposed:
@@ -146,18 +132,8 @@ def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
 
 def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Patch:
     """What computes `inside` on the rows before `mover`, and what `leaving` takes of them."""
-    lead = mover.x.shape[:-1]
-    known: dict[Value, Value] = {mover.y: mover.x}
     added: list[Node] = []
-    for v, node in inside.items():
-        if node is mover:
-            continue
-        if isinstance(node.op, Reshape):
-            known[v] = known[node.x]
-        else:
-            made = _on_rows(node, known, lead, added)
-            known[v] = made.y
-            added.append(made)
+    known = rows_before(inside, mover, added)
     replaced: dict[Value, Value] = {}
     for user in leaving:
         x = known[user.x]
@@ -168,50 +144,6 @@ def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Pa
         added.append(made)
         replaced[user.y] = made.y
     return Patch([*inside.values(), *leaving], added, replaced)
-
-
-def _on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[Node]) -> Node:
-    """What `node` computes of rows, of the same rows elsewhere: `known`, whose shapes begin with `lead`."""
-    op = node.op
-    out = fresh_value(node.y.name, TensorType(node.y.dtype, (*lead, node.y.shape[-1])))
-    inputs = [v if v is None else known.get(v, v) for v in node.inputs]
-    if isinstance(op, Normalize):
-        op = replace(op, axis=len(lead))
-    elif isinstance(op, Elementwise):
-        op = replace(op, shape=None)
-        inputs = [known[v] if v in known else _along_rows(v, node, added) for v in node.inputs if v is not None]
-    return node.with_(op=op, inputs=inputs, outputs=[out])
-
-
-def _is_by_row(node: Node, inside: Mapping[Value, Node]) -> bool:
-    """Whether it makes a row of each row of values `inside`, and of nothing else that differs from row to row."""
-    if len(node.outputs) != 1 or not node.inputs:
-        return False
-    match node.op:
-        case Reshape():
-            return node.x.shape[-1:] == node.y.shape[-1:]
-        case Normalize():
-            return _is_row_norm(node) and not any(v in inside for v in node.inputs[1:])
-        case MatMul(trans_a=trans_a):
-            w = node.input(1)
-            return not trans_a and w not in inside and len(w.shape) == 2 and node.epilogue is None
-        case Elementwise(expr=expr):
-            if expr.uses_coords or len(node.y.shape) == 0:
-                return False
-            rows = [v for v in node.inputs if v in inside]
-            others = [v for v in node.inputs if v is not None and v not in inside]
-            return all(v is not None and v.shape == node.y.shape for v in rows) and all(
-                math.prod(v.shape[:-1]) == 1 for v in others
-            )
-    return False
-
-
-def _is_row_norm(node: Node) -> bool:
-    op = node.op
-    if not isinstance(op, Normalize) or op.kind not in TRAILING or node.epilogue is not None:
-        return False
-    parameters = [v for v in node.inputs[1:] if v is not None]
-    return op.axis == len(node.x.shape) - 1 and all(len(v.shape) <= 1 for v in parameters)
 
 
 def _table(node: Node) -> Array | None:
