@@ -10,6 +10,7 @@ import numpy as np
 
 from ...cost.tables import MatrixUnits, WarpgroupTile
 from ...ir.graph import Node
+from ...ir.hinted import hinted_record
 from ...ops.base import Cost
 from ...ops.normalized_matmul import NormalizedMatMul
 from ..base import Arg, Array, Params, Weight, ceil_div
@@ -66,7 +67,7 @@ class MatmulNormalizedWarpgroup(MatmulWarpgroup):
     def refuse(self, p: MatmulProblem) -> str | None:
         if why := super().refuse(p):
             return why
-        share = warpgroup_share(self.work(p), p.device, paired=True)
+        share = warpgroup_share(hinted_record(self.work(p)), p.device, paired=True)  # what pays at the sizes at hand
         if share > WarpgroupTile.of(p.device).ahead:
             return (
                 f"products by other matrix units, which normalise rows in passing, take {1 / share:.1f} times as long"

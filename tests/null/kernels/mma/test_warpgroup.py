@@ -13,6 +13,8 @@ from opalite.ir.device_family import PTX_WGMMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
+from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.ir.symbols import Trace
 from opalite.kernels.base import Binding, Kernel
 from opalite.kernels.mma.warpgroup import (
     Work,
@@ -24,10 +26,15 @@ from opalite.kernels.mma.warpgroup import (
     tile_illegal,
 )
 from opalite.kernels.registry import kernels_for
+from opalite.plan.planner import Knowledge, PlanOptions, plan
+from opalite.plan.program import LaunchStep
 from opalite.run.execute.node import make_node
+
+from ....helpers.graphs import GraphMaker
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 WARPGROUPS = replace(H200, quirks=tuple({*H200.quirks, PTX_WGMMA}))
+NORM = {"axis": 2, "epsilon": 1e-5}
 PLAIN = replace(H200, quirks=tuple(q for q in H200.quirks if q != PTX_WGMMA))
 
 
@@ -129,6 +136,17 @@ def test_they_normalise_rows_where_they_are_far_ahead(sizes: tuple[int, int, int
     why = kernel.refuse(kernel.problem(node, WARPGROUPS))
     assert (why is None) == wanted
     assert wanted or "times as long" in str(why)
+
+
+def test_an_open_batch_is_judged_at_the_size_at_hand() -> None:
+    trace, g = Trace(), GraphMaker()
+    n = g.add("n", "Normalize", g.input("x", trace.symbol(8, "n"), 197, 768), None, None, kind="layer", **NORM)
+    graph = g.done(g.add("y", "MatMul", n, g.noise("w", 768, 2304), trans_a=False, trans_b=False))
+    graph.trace = trace
+    planned = plan(graph, PlanOptions(PrecisionPolicy(Precision.FP16)), Knowledge(WARPGROUPS))
+    assert "MatmulNormalizedWarpgroup" in {s.kernel for s in planned.program.steps if isinstance(s, LaunchStep)}
+    assert planned.template is not None
+    assert planned.template.holds((32,))
 
 
 def convolution(channels: int, filters: int, size: int, kernel: int, batch: int) -> Node:
