@@ -6,11 +6,14 @@ heads of the result. A kernel that steps through memory needs none of these copi
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
-from ..ir.types import TensorType
+from ..ir.symbols import always_equal
+from ..ir.types import Shape, TensorType
 from ..ops.attention import OPERANDS, Attention, operand_view
 from ..ops.gather import Gather
 from ..ops.movement import Reshape, Slice, Transpose
@@ -43,7 +46,24 @@ def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
 
 def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
     """(tensor, view of it, factor) of the farthest tensor whose elements `view` of `v` shows in whole rows."""
-    found, factor = (v, view, 1.0), 1.0
+    found = v, view, 1.0
+    for source, moved, factor in followed(v, may_scale=may_scale):
+        shown = None if moved is None else moved.view
+        if shown is None or shown.strides[-1] not in (0, 1) or source.is_const:
+            continue
+        if view == View.whole(shown.shape):
+            found = source, shown, factor
+    return found
+
+
+def followed(
+    v: Value, *, may_scale: bool, of: Callable[[Shape], Movement] = Movement.of
+) -> Iterator[tuple[Value, Movement | None, float]]:
+    """(tensor, movement that makes `v` of it, factor) of the tensors before `v`, from near to far.
+
+    may_scale: past products with a number. of: how the elements of a tensor that is not moved yet lie.
+    """
+    factor = 1.0
     chain: list[Node] = []
     for _ in range(_LONGEST):
         node = v.producer
@@ -56,10 +76,7 @@ def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float
             v, factor = scaled[0], factor * scaled[1]
         else:
             break
-        moved = _replay(v, chain)
-        if moved is not None and moved.strides[-1] in (0, 1) and not v.is_const and view == View.whole(moved.shape):
-            found = (v, moved, factor)
-    return found
+        yield v, _replay(of(v.shape), chain), factor
 
 
 def _is_movement(node: Node) -> bool:
@@ -87,9 +104,8 @@ def _scaled(v: Value) -> tuple[Value, float] | None:
     return a, b if call[0] == "mul" else 1 / b
 
 
-def _replay(v: Value, chain: list[Node]) -> View | None:
-    """What the movements of `chain`, the first one last, make of `v`."""
-    moved: Movement | None = Movement.of(v.shape)
+def _replay(moved: Movement | None, chain: list[Node]) -> Movement | None:
+    """What the movements of `chain`, the first one last, make of what was `moved` so far."""
     for node in reversed(chain):
         if moved is None:
             return None
@@ -102,7 +118,7 @@ def _replay(v: Value, chain: list[Node]) -> View | None:
                 moved = moved.slice(cut.starts, cut.steps, cut.sizes)
             case _:
                 moved = _gather(moved, node)
-    return None if moved is None else moved.view
+    return moved
 
 
 def _gather(moved: Movement, node: Node) -> Movement | None:
@@ -123,7 +139,7 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     perm = node.op.perm
     writer, held = found
-    if held[perm[-1]] != (3,):
+    if held[perm[-1]][-1:] != (3,):
         return "the transpose takes the rows of attention apart"
     before = writer.as_(Attention)
     named = tuple(axis for p in perm for axis in held[p])
@@ -147,14 +163,14 @@ def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[
         return None
     if writer.y is v:
         return writer, [(i,) for i in range(4)]
-    # Through a reshape that only adds or drops axes of one element.
+    # Through a reshape that adds or drops axes of one element, or joins axes.
     held: list[tuple[int, ...]] = []
-    own = [i for i in range(4) if writer.y.shape[i] != 1]
+    own = [i for i in range(4) if not always_equal(writer.y.shape[i], 1)]
     for size in v.shape:
-        if size == 1:
-            held.append(())
-        elif own and writer.y.shape[own[0]] == size:
-            held.append((own.pop(0),))
-        else:
+        joined: list[int] = []
+        while own and not always_equal(math.prod(writer.y.shape[i] for i in joined), size):
+            joined.append(own.pop(0))
+        if not always_equal(math.prod(writer.y.shape[i] for i in joined), size):
             return None
+        held.append(tuple(joined))
     return (writer, held) if not own else None

@@ -27,6 +27,7 @@ from .join_transposes import join_transposes
 from .keep_levels import keep_levels
 from .link import link_epilogues
 from .narrow_weights import narrow_weights
+from .part_heads import part_heads
 from .patch_rows import patch_rows
 from .read_bytes import read_bytes
 from .requantise import requantise
@@ -52,6 +53,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("recognise_rms_norm", recognise_rms_norm),
     ("recognise_rotation", recognise_rotation),
     ("recognise_attention", recognise_attention),
+    ("part_heads", part_heads),
     ("join_movement", join_movement),
     ("remove_noop", remove_noop),
     ("slice_early", slice_early),
@@ -83,6 +85,7 @@ _SPECIAL = {
     "recognise_rms_norm",
     "recognise_rotation",
     "recognise_attention",
+    "part_heads",
     "share_heads",
     "view_attention_inputs",
     "order_attention_output",

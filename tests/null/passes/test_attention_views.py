@@ -30,6 +30,26 @@ CASES = (
     ),
     Case(
         "order_attention_output",
+        "through a reshape that joins batches and heads",
+        order_attention_output,
+        """
+        graph g(%q: f32[2,3,5,4], %k: f32[2,3,7,4], %v: f32[2,3,7,4]) {
+            %a = Attention(%q, %k, %v, -) {causal=false, scale=0.5, softcap=0.0}
+            %r = Reshape(%a) {shape=[6, 5, 4]}
+            %y = Transpose(%r) {perm=[1, 0, 2]}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[2,3,5,4], %k: f32[2,3,7,4], %v: f32[2,3,7,4]) {
+            %a = Attention(%q, %k, %v, -) {causal=false, out_axes=[2, 0, 1, 3], scale=0.5, softcap=0.0}
+            %y = Reshape(%a) {shape=[5, 6, 4]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "order_attention_output",
         "rows would be taken apart",
         order_attention_output,
         """

@@ -31,7 +31,13 @@ def load(name: str) -> DeviceInfo:
 
 H200 = replace(load("nvidia_h200"), quirks=tuple({*load("nvidia_h200").quirks, PTX_MMA, PTX_WGMMA}))
 DEVICES = [pytest.param(H200, id="h200"), pytest.param(load("pocl_avx512"), id="cpu")]
-FORMS: dict[str, dict[str, Any]] = {"plain": {}, "mask": {"mask": True}, "memory": {"memory": 30}}
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "mask": {"mask": True},
+    "memory": {"memory": 30},
+    "stacks": {"stacks": True, "mask": True},
+    "stacks and memory": {"stacks": True, "memory": 30},
+}
 
 
 def kernels(batch: int, device: DeviceInfo, *, is_open: bool, **form: Any) -> Counter[str]:
@@ -50,9 +56,10 @@ def test_a_batch_takes_the_launches_of_one(device: DeviceInfo, form: str, is_ope
     assert not [k for k in many if "Transpose" in k or "MoveRows" in k or "Elementwise" in k]
 
 
+@pytest.mark.parametrize("stacks", [False, True])
 @pytest.mark.parametrize("device", DEVICES)
-def test_an_open_batch_and_length(device: DeviceInfo) -> None:
-    source = ImportedModel(encoder("N", "L").SerializeToString())
+def test_an_open_batch_and_length(device: DeviceInfo, stacks: bool) -> None:
+    source = ImportedModel(encoder("N", "L", stacks=stacks).SerializeToString())
     types = {a.name: TensorType(a.dtype, (3, 9, 64)) for a in source.inputs if a.dtype is not None}
     graph = source.only_segment(types).graph
     traced = Traced(graph.copy(), device)

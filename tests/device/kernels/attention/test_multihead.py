@@ -21,6 +21,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "mask": {"mask": True},
     "memory": {"memory": MEMORY},
     "sequence first": {"batch_first": False},
+    "stacks": {"stacks": True, "mask": True},
+    "stacks and memory": {"stacks": True, "memory": MEMORY},
 }
 
 
@@ -59,7 +61,7 @@ def test_an_open_batch(rt: Runtime, form: str) -> None:
         check(session, model, feeds_of(batch, **FORMS[form]))
 
 
-@pytest.mark.parametrize("form", ["plain", "mask"])
+@pytest.mark.parametrize("form", ["plain", "mask", "stacks"])
 def test_open_batch_and_length(rt: Runtime, form: str) -> None:
     model = model_of("N", "L", **FORMS[form])
     session = opalite.InferenceSession(model.SerializeToString(), device=rt.info.id)
