@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from ..errors import OpaliteError
 
-_ENTRY = r"^(?:\.visible )?\.entry {}\((?P<params>[^)]*)\)(?P<directives>[^{{]*)\{{(?P<body>.*?)^\}}"
+_ENTRY = r"^(?:\.visible )?\.entry {}\((?P<params>[^)]*)\)(?P<directives>[^{{]*)\{{"
+_BRACE = re.compile(r"[{}]")
 _PARAM = re.compile(r"^\.param \.(\w+)( \.ptr \.(\w+))?( \.align \d+)? (\w+)$")
 _SHARED = re.compile(r"^\t\.shared \.align (\d+) \.b8 (\S+)\[(\d+)\];$", re.MULTILINE)
 _OUTSIDE = re.compile(r"^(?:\.(?:visible|extern|weak) )?\.(const|global|shared|func|tex|local|callprototype)\b", re.M)
@@ -98,7 +99,7 @@ def find_entry(text: str, name: str) -> Entry:
     outside = _OUTSIDE.search(text)
     if outside is not None:
         raise EntryError(f"its program has a {outside[1]} beside kernels")
-    found = re.search(_ENTRY.format(re.escape(name)), text, re.MULTILINE | re.DOTALL)
+    found = re.search(_ENTRY.format(re.escape(name)), text, re.MULTILINE)
     if found is None:
         raise EntryError(f"kernel {name} is not in its program")
     params = []
@@ -107,7 +108,7 @@ def find_entry(text: str, name: str) -> Entry:
         if match is None:
             raise EntryError(f"its parameter '{line}' is not understood")
         params.append(Param(match[5], match[1], match[3] or ""))
-    body = _COMMENT.sub("", found["body"].replace(AWAIT, AWAITS))
+    body = _COMMENT.sub("", _up_to_its_end(text[found.end() :]).replace(AWAIT, AWAITS))
     for pattern, reason in _FOREIGN:
         if pattern.search(body):
             raise EntryError(reason)
@@ -118,3 +119,13 @@ def find_entry(text: str, name: str) -> Entry:
         assert begin is not None
         body = f"{begin[0]}\t{AWAITS}\n{body[begin.end() :]}"
     return Entry(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))
+
+
+def _up_to_its_end(text: str) -> str:
+    """What stands before the brace that closes one which was open before `text`."""
+    depth = 1
+    for brace in _BRACE.finditer(text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return text[: brace.start()]
+    raise EntryError("its program ends within it")

@@ -61,3 +61,15 @@ def test_what_stands_beside_kernels(outside: str) -> None:
 def test_instructions_of_a_warp() -> None:
     warped = SCALE.replace("\tret;", "\tshfl.sync.bfly.b32 %r1, %r2, 1, 31, -1;\n\tret;")
     assert find_entry(warped, "scale").is_warped
+
+
+def test_inline_assembly_with_braces_of_its_own() -> None:
+    block = "{\n.reg .b16 low, high;\nmov.b32 {low, high}, %r1;\n}"
+    entry = find_entry(SCALE.replace("\tret;", f"\t{block}\n\tret;"), "scale")
+    assert block in entry.body
+    assert "ret;" in entry.body, "a brace at the beginning of a line does not end the kernel"
+
+
+def test_a_kernel_without_its_end() -> None:
+    with pytest.raises(EntryError, match="ends within it"):
+        find_entry(SCALE[: SCALE.rindex("}")], "scale")
