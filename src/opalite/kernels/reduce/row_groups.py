@@ -56,11 +56,11 @@ def row_prelude(device: DeviceInfo) -> str:
     and read rows in blocks where it has an instruction for that.
     """
     text = read_source("include/reduce_lanes.cl") + read_source("reduce/row_groups.cl")
-    if PTX_MMA in device.quirks:
+    if device.sub_groups:
+        text += read_source("reduce/sub_groups.cl")
+    elif PTX_MMA in device.quirks:
         text += read_source("reduce/warps.cl")
         text += f"#if FOLDS_BY_WARPS\n{read_source('reduce/sub_groups.cl')}#endif\n"
-    elif device.sub_groups:
-        text += read_source("reduce/sub_groups.cl")
     return text + read_source("reduce/block_loads.cl") if device.block_loads else text
 
 
