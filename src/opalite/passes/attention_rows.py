@@ -16,7 +16,7 @@ from ..ir.types import Shape, TensorType
 from ..ops.attention import OPERANDS, Attention, operand_view
 from ..ops.movement import Reshape, Transpose
 from ..ops.view import View
-from .by_row import is_by_row, on_rows, rows_before, rows_from
+from .by_row import is_by_row, on_rows, readers_behind, rows_before, rows_from
 from .rewrite import Sweep
 
 
@@ -26,20 +26,18 @@ def join_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     inside = rows_from(node, sweep)
     views: dict[tuple[Node, int], View] = {}
-    for v in inside:
-        if v in sweep.exposed:
-            return "the rows are an output of the graph"
-        for user in sweep.uses.get(v, ()):
-            if user.outputs[0] in inside:
-                continue
-            if not isinstance(user.op, Attention) or v in user.inputs[len(OPERANDS) :]:
-                return f"{user.label} reads the rows in their new order"
-            for i in range(len(OPERANDS)):
-                if user.input(i) is v:
-                    view = _view_before(operand_view(user.op, v.shape, i), node, v.shape[-1])
-                    if view is None:
-                        return f"{user.label} does not read rows along the axes that are transposed"
-                    views[user, i] = view
+    behind = readers_behind(inside, sweep)
+    if behind is None:
+        return "the rows are an output of the graph"
+    for v, user in behind:
+        if not isinstance(user.op, Attention) or v in user.inputs[len(OPERANDS) :]:
+            return f"{user.label} reads the rows in their new order"
+        for i in range(len(OPERANDS)):
+            if user.input(i) is v:
+                view = _view_before(operand_view(user.op, v.shape, i), node, v.shape[-1])
+                if view is None:
+                    return f"{user.label} does not read rows along the axes that are transposed"
+                views[user, i] = view
     added: list[Node] = []
     known = rows_before(inside, node, added)
     readers = dict.fromkeys(user for user, _ in views)

@@ -25,6 +25,14 @@ def rows_from(node: Node, sweep: Sweep) -> dict[Value, Node]:
     return inside
 
 
+def readers_behind(inside: Mapping[Value, Node], sweep: Sweep) -> list[tuple[Value, Node]] | None:
+    """Values of `inside` (`rows_from`) with each node that reads them and is none of those; None where one of them is
+    an output of the graph."""
+    if any(v in sweep.exposed for v in inside):
+        return None
+    return [(v, user) for v in inside for user in sweep.uses.get(v, ()) if user.outputs[0] not in inside]
+
+
 def rows_before(inside: Mapping[Value, Node], mover: Node, added: list[Node]) -> dict[Value, Value]:
     """What the nodes of `inside` (`rows_from`), which are `added` anew, make of the rows that `mover` reads."""
     known: dict[Value, Value] = {mover.y: mover.x}

@@ -20,7 +20,7 @@ from ..ops.elementwise import Elementwise
 from ..ops.move_rows import NONE, MoveRows, Steps, table_of
 from ..ops.movement import Reshape
 from ..ops.normalize import Normalize
-from .by_row import along_rows, is_by_row, on_rows, rows_before, rows_from
+from .by_row import along_rows, is_by_row, on_rows, readers_behind, rows_before, rows_from
 from .join_rows import does_nothing
 from .rewrite import Sweep
 
@@ -117,17 +117,13 @@ def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     if table is None or not _is_permutation(table):
         return None
     inside = rows_from(node, sweep)
-    leaving: list[Node] = []
-    for v in inside:
-        if v in sweep.exposed:
-            return "the rows are an output of the graph"
-        for user in sweep.uses.get(v, ()):
-            if user.outputs[0] in inside:
-                continue
-            if not isinstance(user.op, MoveRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
-                return f"{user.label} reads the rows in their new order"
-            leaving.append(user)
-    return _sunk(node, inside, leaving)
+    behind = readers_behind(inside, sweep)
+    if behind is None:
+        return "the rows are an output of the graph"
+    for v, user in behind:
+        if not isinstance(user.op, MoveRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
+            return f"{user.label} reads the rows in their new order"
+    return _sunk(node, inside, [user for _, user in behind])
 
 
 def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Patch:
