@@ -215,6 +215,11 @@ class Crossing:
         )
         return None
 
+    def copy_from(self, source: Crossing, nbytes: int) -> None:
+        """Have the first `nbytes` bytes of `source` here, copied on the queue."""
+        self._content = None
+        self._rt.copy(source.buffer, self.buffer, nbytes)
+
     def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
         """The memory as a row-major array, which is not empty, where host and device share it."""
         nbytes = math.prod(shape) * dtype.itemsize

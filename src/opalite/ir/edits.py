@@ -19,7 +19,9 @@ class ModelEdits:
     dims: sizes by symbol. dims_by_denotation: sizes by what a dimension is denoted as ('DATA_BATCH').
     initializers: arrays by name, in place of the model's own. external: arrays in place of initializers that refer to
     a data file. files: contents of data files by location. folder: where data files lie, if not beside the model.
-    last: outputs [batch, positions, ...] that give their last position only, [batch, 1, ...].
+    last: outputs [batch, positions, ...] that give their last position only, [batch, 1, ...]. likeliest: outputs
+    [batch, positions, n] beside which two others, [batch, 1] each, tell where the largest number of the last position
+    is, and what it is.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -29,17 +31,18 @@ class ModelEdits:
     files: Mapping[str, bytes] = field(default_factory=dict)
     folder: str = ""
     last: tuple[str, ...] = ()
+    likeliest: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         given = (self.dims, self.dims_by_denotation, self.initializers, self.external, self.files)
-        return any((*given, self.folder, self.last))
+        return any((*given, self.folder, self.last, self.likeliest))
 
     def digest(self) -> str:
         """Changes with everything that the edits change; '' where there are none."""
         if not self:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
-        found.update(repr((self.folder, self.last)).encode())
+        found.update(repr((self.folder, self.last, self.likeliest)).encode())
         for group in (self.initializers, self.external):
             for name, array in sorted(group.items()):
                 found.update(repr((name, str(array.dtype), array.shape)).encode())
@@ -48,3 +51,13 @@ class ModelEdits:
             found.update(repr((name, len(contents))).encode())
             found.update(contents)
         return found.hexdigest()
+
+
+def likeliest_name(output: str) -> str:
+    """Of the output that tells where the largest number of `output` is."""
+    return f"{output}/likeliest"
+
+
+def largest_name(output: str) -> str:
+    """Of the output that tells the largest number of `output`."""
+    return f"{output}/largest"

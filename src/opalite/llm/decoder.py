@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
+from ..run.api.session_options import likeliest_name
 from .folder import ModelFolder
 from .head import vocabulary_of
 from .ports import BRANCH, Ports, find_ports
@@ -138,6 +139,33 @@ class Decoder:
             if self._fixed is None and not self._gives_last:
                 self._chunk = _chunk(vocabulary_of(logits))
         return logits
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether `follow` serves this model."""
+        names, tokens = (a.name for a in self.session.get_outputs()), self.ports.roles["tokens"]
+        return self._state is not None and likeliest_name(self.ports.logits) in names and tokens.type == "tensor(int64)"
+
+    def follow(self, token: int, count: int) -> list[int]:
+        """Read `token` and, but for the last, the `count` tokens behind it, each the likeliest after those before.
+
+        On a device with memory of its own none of them is waited for before the next (`ran_ahead`). Those that are not
+        wanted `begin` goes back before. Once others have been read, and if `may_follow`.
+        """
+        assert self._state is not None
+        taken, made = self.ports.roles["tokens"].name, likeliest_name(self.ports.logits)
+        held, begin = self._held(self.session), len(self._tokens)
+        feeds = [{**self.ports.feeds([token], begin + i), **held} for i in range(count)]
+        for later in feeds[1:]:
+            del later[taken]
+        found = [int(f[0].item()) for f in self._state.chain(feeds, {taken: made}, [made])]
+        self._tokens += [token, *found[:-1]]
+        return found
+
+    @property
+    def ran_ahead(self) -> bool:
+        """Whether the device went on from token to token by itself when `follow` was called last."""
+        return self._state is not None and self._state.ran_ahead
 
     def _read_first(self, tokens: Sequence[int]) -> Any:
         """By the model without a cache, which gives what the other takes."""

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError, OptionError
 from ..run.api.ortvalue import OrtValue
 from ..run.api.session import InferenceSession
-from ..run.api.session_options import LAST_POSITION, check_session_options
+from ..run.api.session_options import LAST_POSITION, LIKELIEST, check_session_options
 from ..run.report.peaks import measure_bandwidth
 from .decoder import Decoder
 from .encoder import Encoder
@@ -70,9 +70,9 @@ class Generator:
         self.words = Words(self.folder)
 
         session_options = check_session_options(options.pop("sess_options", None))
-        session_options.add_session_config_entry(
-            LAST_POSITION, ",".join(logits_names(self.folder.told.get("decoder", {})))
-        )
+        logits = ",".join(logits_names(self.folder.told.get("decoder", {})))
+        session_options.add_session_config_entry(LAST_POSITION, logits)
+        session_options.add_session_config_entry(LIKELIEST, logits)
 
         def open_session(path: Path) -> InferenceSession:
             return InferenceSession(path, session_options, **options)

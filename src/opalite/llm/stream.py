@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from .head import LogitsHead
 from .sampling import Candidates, Sampling, pick
 from .stops import Stops
 from .words import Pieces, Words
+
+AT_ONCE, MOMENT_S = 16, 0.03
+"""Tokens that come at once at most, and the time that they may take: somebody reads them."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,11 @@ class Stream:
         self._prompt, self._rest = list(prompt), list(rest)
         self._sampling, self._limits = sampling, limits
         self._weight_bytes, self._started = weight_bytes, started
+        # Tokens that follow from logits alone, the device can take without the host.
+        plain = sampling.is_greedy and sampling.repetition_penalty == 1 and not limits.banned
+        self._follows = plain and decoder.may_follow
+        self._ahead: deque[int] = deque()
+        self._at_once = 1
         self._random = np.random.default_rng(sampling.seed)
         self._pieces = self._write()
 
@@ -98,10 +107,13 @@ class Stream:
         """Read what is new, and choose the token after it."""
         started = time.perf_counter()
         figures, is_first = self.figures, not self.tokens
-        logits = self._decoder.read(self._rest if is_first else self.tokens[-1:])
-        if is_first:
-            figures.prefill_s = time.perf_counter() - started
-        token = self._choose(logits, is_first)
+        if self._follows and not is_first:
+            token = self._follow()
+        else:
+            logits = self._decoder.read(self._rest if is_first else self.tokens[-1:])
+            if is_first:
+                figures.prefill_s = time.perf_counter() - started
+            token = self._choose(logits, is_first)
         self.tokens.append(token)
         figures.tokens += 1
         if is_first:
@@ -109,6 +121,20 @@ class Stream:
         else:
             figures.decode_s += time.perf_counter() - started
         return token
+
+    def _follow(self) -> int:
+        """The likeliest token, of those that the device has written on its own where it does that: as many at once as
+        take a moment."""
+        if not self._ahead:
+            started = time.perf_counter()
+            count = min(self._at_once, self._limits.count - len(self.tokens))
+            self._ahead.extend(self._decoder.follow(self.tokens[-1], count))
+            spent = time.perf_counter() - started
+            if not self._decoder.ran_ahead or spent > MOMENT_S:
+                self._at_once = max(1, count // 2) if self._decoder.ran_ahead else 1
+            elif spent < MOMENT_S / 2:
+                self._at_once = min(2 * self._at_once, AT_ONCE)
+        return self._ahead.popleft()
 
     def _choose(self, logits: Any, is_first: bool) -> int:
         sampling, penalty = self._sampling, self._sampling.repetition_penalty

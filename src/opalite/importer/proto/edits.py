@@ -16,6 +16,7 @@ from ...ir.edits import ModelEdits
 from .bodies import inside
 from .decode import Array, elem_dtype
 from .last_position import keep_last
+from .likeliest import add_likeliest
 
 _log = logging.getLogger(__name__)
 W = TypeVar("W")
@@ -42,6 +43,7 @@ def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[
         old.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
         left.pop(number, None)
     keep_last(proto, edits.last)
+    add_likeliest(proto, edits.likeliest)
     return left
 
 

@@ -63,6 +63,7 @@ from .stats_file import tell_at_exit, write_stats
 if TYPE_CHECKING:
     from ...tune.report import GraphTuning
     from ..model.appending import AppendingRuns
+    from ..model.following import Following
 
 
 class InferenceSession(RunsBeside, SessionTools):
@@ -288,7 +289,7 @@ class InferenceSession(RunsBeside, SessionTools):
         self._forget_steady()  # until runs of the usual way have found them
 
     def _execute(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | None = None
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
     ) -> tuple[list[Any], RunTrace, Ran]:
         """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
         check_fork()
@@ -317,7 +318,7 @@ class InferenceSession(RunsBeside, SessionTools):
             ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
-            self._others[trace.tier] += 1
+            self._others[trace.tier] += trace.runs
             if self._age == age:
                 self._take_up(ran, request)
             if self._profiler is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import InputTypeError, OptionError, UnsupportedApiError
 from ...ir.edits import ModelEdits
+from ...ir.edits import likeliest_name as likeliest_name
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .logs import SessionLog, notice
 from .ortvalue import OrtValue
@@ -32,7 +33,19 @@ DATA_FILE_FROM = "session.optimized_model_external_initializers_min_size_in_byte
 FORMAT = "session.load_model_format"
 LAST_POSITION = "opalite.last_position"
 """Outputs [batch, positions, ...], separated by commas, of which only the last position is wanted."""
-_KNOWN_ENTRIES = (NO_FALLBACK, RECORD_ASSIGNMENT, DATA_FOLDER, DATA_FILE, DATA_FILE_FROM, FORMAT, LAST_POSITION)
+LIKELIEST = "opalite.likeliest"
+"""Outputs [batch, positions, n], separated by commas, of which it is wanted where the last position's largest number is
+(output NAME/likeliest, int64) and what it is (NAME/largest), [batch, 1] each."""
+_KNOWN_ENTRIES = (
+    NO_FALLBACK,
+    RECORD_ASSIGNMENT,
+    DATA_FOLDER,
+    DATA_FILE,
+    DATA_FILE_FROM,
+    FORMAT,
+    LAST_POSITION,
+    LIKELIEST,
+)
 
 
 class SessionOptions:
@@ -205,8 +218,11 @@ def tell_no_effect(options: SessionOptions, log: SessionLog) -> None:
 def edits_of(options: SessionOptions) -> ModelEdits:
     """What the options change in the model."""
     entries = options._config.entries
-    last = tuple(n for name in entries.get(LAST_POSITION, "").split(",") if (n := name.strip()))
-    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last)
+    last, likeliest = (
+        tuple(n for name in entries.get(key, "").split(",") if (n := name.strip()))
+        for key in (LAST_POSITION, LIKELIEST)
+    )
+    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last, likeliest=likeliest)
 
 
 def _text(what: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import numpy as np
 from ...cl.reserved_tensor import ReservedTensor
 from ...errors import InputError, InputTypeError, OptionError
 from ...ir.byte_rows import CACHES
+from ..execute.number_table import AHEAD
 from ..model.appending import NotAppendedError
+from ..model.following import Following, NotAheadError
 from ..model.ports import NodeArg
 from .binding import BoundOutput
 from .caches import Caches, as_array, constant, cut
+from .empty_state import EmptyState
 from .ortvalue import OrtValue
 from .state_pairs import Pair, find_pairs
 
@@ -39,7 +43,8 @@ class State:
     thread-safe; states of one session may be used by different threads.
 
     pairs: what is state. input_names, output_names: what the caller gives and gets. copies: why caches are copied in
-    each run; '' where what is new is appended to them in place.
+    each run; '' where what is new is appended to them in place. ran_ahead: whether runs of the last `chain` went on
+    without the host.
     """
 
     def __init__(
@@ -65,13 +70,12 @@ class State:
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
         self._places = {a.name: i for i, a in enumerate(session.get_outputs())}
         self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
-        self._max_length = max_length
         self._is_narrow = cache == "int8"
         self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
         self.copies = ""
+        self.ran_ahead = False
         self._copy(self._caches.refusal)
-        self._sizes = dict(sizes or {})
-        self._computed: dict[tuple[str, int], int] = {}
+        self._empty = EmptyState(session, self.pairs, sizes or {}, max_length)
         self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
         self._bound: dict[str, BoundOutput] = {}
@@ -87,20 +91,101 @@ class State:
         feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
         InputError says what misfits, and leaves the state as it was.
         """
+        wanted = self._wanted(output_names)
+        given = self._complete(feeds)
+        past = self._values or self._empty.values(given)
+        bound = {name: self._output(name) for name in wanted} if on_device else {}
+        unread = frozenset(self.output_names).difference(wanted)
+        found = self._appended(given, past, bound, unread) or self._fed_back(given, past, unread)
+        self._runs += 1
+        return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
+
+    def _complete(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """With what is fed in every run. InputError for what is fed by the state itself."""
         if not isinstance(feeds, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
         for name in feeds:
             if name in self._taken:
                 raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
-        wanted = self._wanted(output_names)
         given = {**self._held, **feeds}
         if BRANCH in self._inputs and BRANCH not in given:
             given[BRANCH] = np.array([self._runs > 0])
-        past = self._values or self._initial(given)
-        bound = {name: self._output(name) for name in wanted} if on_device else {}
-        found = self._appended(given, past, bound) or self._fed_back(given, past)
+        return given
+
+    def chain(
+        self,
+        feeds: Sequence[Mapping[str, Any]],
+        links: Mapping[str, str],
+        output_names: Sequence[str] | None = None,
+    ) -> list[list[Any]]:
+        """What `run` gives on each of `feeds` in turn, where from the second on inputs are outputs of the run before.
+
+        links: by input, that output, of the same type and shape; later feeds lack these inputs. A decoder writes so, a
+        token being the next run's input (docs/state.md):
+
+        state.chain([{"input_ids": token, **masks[0]}, *masks[1:]], {"input_ids": "token"}, ["token"])
+
+        On devices with memory of their own, once runs go on like those before, the next run is on the queue before the
+        last one has ended: `ran_ahead` tells whether any did. InputError as in `run`; what ran before it stays.
+        """
+        wanted = self._wanted(output_names)
+        self._check_links(links)
+        self.ran_ahead = False
+        names = [*wanted, *(n for n in dict.fromkeys(links.values()) if n not in wanted)]
+        unread = frozenset(self.output_names).difference(names)
+        found: list[list[Any]] = []
+        carried: dict[str, Any] = {}
+        while len(found) < len(feeds):
+            rest = [{**f, **carried} for f in feeds[len(found) :][:AHEAD]]
+            if not found:  # whatever it is, later runs have another
+                first = {n: rest[0][n] for n in links if n in rest[0]}
+                rest = [rest[0], *({**f, **first} for f in rest[1:])]
+            found += self._run_ahead(rest, links, names, unread) or [self._run(rest[0], names, unread)]
+            carried = {n: found[-1][names.index(output)] for n, output in links.items()}
+        return [outputs[: len(wanted)] for outputs in found]
+
+    def _check_links(self, links: Mapping[str, str]) -> None:
+        for name, output in links.items():
+            if name not in self._inputs or name in self._taken:
+                raise InputError(f"no input besides the state is named {name!r}; there are {self.input_names}")
+            if output not in self.output_names:
+                raise InputError(f"no output besides the state is named {output!r}; there are {self.output_names}")
+
+    def _run(self, feeds: Mapping[str, Any], names: Sequence[str], unread: frozenset[str]) -> list[Any]:
+        """Outputs of one run as arrays."""
+        given = self._complete(feeds)
+        past = self._values or self._empty.values(given)
+        found = self._appended(given, past, {}, unread) or self._fed_back(given, past, unread)
         self._runs += 1
-        return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
+        return [found[name] for name in names]
+
+    def _run_ahead(
+        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
+    ) -> list[list[Any]]:
+        """Outputs of as many runs as go before one is waited for; none where the next one is to be run by itself."""
+        if self.copies or not self._values or not self._caches.runs.goes_on:
+            return []
+        given = [self._complete(f) for f in feeds]
+        caches, others = self._caches.reserve(given[0], self._values)
+        if others:
+            return []
+        before = len(self)
+        runs = self._caches.runs
+        runs.caches = caches
+        try:
+            found = self._session._execute(
+                given[0], replace(self._session._request(), unread=unread), Following(runs, given, links)
+            )
+        except NotAheadError:
+            return []
+        self.ran_ahead = True
+        count = len(found[0])
+        if not self._caches.are(caches, self._values):
+            self._values = dict(caches)
+        for fed in given[:count]:
+            self._caches.learn(fed, (len(self) - before) // count, caches, self._values)
+        self._runs += count
+        return [[outputs[self._places[n]] for n in names] for outputs in found[0]]
 
     def _output(self, name: str) -> BoundOutput:
         """Memory of the device for an output."""
@@ -110,7 +195,11 @@ class State:
         return self._bound[name]
 
     def _appended(
-        self, given: Mapping[str, Any], past: Mapping[str, Any], bound: Mapping[str, BoundOutput]
+        self,
+        given: Mapping[str, Any],
+        past: Mapping[str, Any],
+        bound: Mapping[str, BoundOutput],
+        unread: frozenset[str],
     ) -> dict[str, Any] | None:
         """Outputs by name of a run that appends to the caches where they lie; None where the model is not made so."""
         if self.copies:
@@ -120,11 +209,12 @@ class State:
             before = len(self)
             runs = self._caches.runs
             runs.caches = caches
-            request = self._session._request(targets={n: b.target for n, b in bound.items()})
+            targets = {n: b.target for n, b in bound.items()}
+            request = replace(self._session._request(targets=targets), unread=unread)
             outputs = self._session._execute({**given, **others}, request, runs)[0]
         except NotAppendedError as e:
             if self._caches.narrow():
-                return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound)
+                return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound, unread)
             self._copy(str(e))
             return None
         places = self._places
@@ -141,10 +231,10 @@ class State:
             raise OptionError(f'cache="int8" keeps caches where runs append to them, but {why}: leave it out')
         self.copies = why
 
-    def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any]) -> dict[str, Any]:
+    def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Any]:
         """The same where outputs are fed back as arrays."""
         past = {n: as_array(v) for n, v in past.items()}
-        names = [*self.output_names, *(p.present for p in self.pairs)]
+        names = [*(n for n in self.output_names if n not in unread), *(p.present for p in self.pairs)]
         found = dict(zip(names, self._session.run(names, {**given, **past}), strict=True))
         self._values = {p.past: self._next(p, past[p.past], found[p.present]) for p in self.pairs}
         return found
@@ -164,60 +254,6 @@ class State:
         """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
         kept = before if after.size == 0 and before.size else after
         return constant(kept) if pair.is_cross and isinstance(kept, np.ndarray) else kept
-
-    def _initial(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Empty caches and states of zeros, of the sizes that `feeds` have."""
-        sizes = dict(self._sizes)
-        for name, value in feeds.items():
-            info = self._inputs.get(name)
-            for dim, size in zip(info.shape if info is not None else (), np.shape(value), strict=False):
-                if isinstance(dim, str):
-                    sizes[dim] = int(size)
-        shapes = {p.past: self._shape(p, sizes, feeds) for p in self.pairs}
-        if any(None in shape for shape in shapes.values()):
-            if not self._computed:
-                tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
-                from .cache_sizes import computed_sizes  # brings the importer, which a session with plans does without
-
-                self._computed = computed_sizes(self._session, feeds, tried, self.pairs)
-            shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
-        return {n: self._zeros(n, shape) for n, shape in shapes.items()}
-
-    def _zeros(self, name: str, shape: Sequence[Any]) -> Array:
-        dtype = self._inputs[name].dtype
-        assert dtype is not None
-        return np.zeros(shape, dtype.np)
-
-    def _size(self, name: str, axis: int, known: int | None) -> int:
-        """The size of an axis of a state. OptionError where it follows from nothing."""
-        found = self._computed.get((name, axis)) if known is None else known
-        if found is not None:
-            return found
-        info = self._inputs[name]
-        raise OptionError(
-            f"the size of axis {axis} ({info.shape[axis]}) of the state '{name}' {info.shape} follows from no input: "
-            f"say what it is by session.state(sizes={{{info.shape[axis]!r}: ...}}), or, of positions, by max_length=..."
-        )
-
-    def _shape(self, pair: Pair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> list[int | None]:
-        """Of an empty cache, or another state at first; None for a last axis whose size no input tells."""
-        info = self._inputs[pair.past]
-        shape: list[int | None] = []
-        for axis, dim in enumerate(info.shape):
-            if isinstance(dim, int):
-                shape.append(dim)
-            elif axis == pair.time:
-                shape.append(0)
-            elif dim is not None and dim in sizes:
-                shape.append(sizes[dim])
-            elif axis == pair.batch:
-                first = next((np.shape(v) for v in feeds.values() if np.ndim(v)), (1,))
-                shape.append(int(first[0]))
-            elif pair.time is not None and axis == len(info.shape) - 1:
-                shape.append(None)
-            else:
-                shape.append(self._size(pair.past, axis, self._max_length))
-        return shape
 
     def hold(self, values: Mapping[str, Any]) -> None:
         """Feed these inputs in every run, until others are given for them: what an encoder gave, for example.

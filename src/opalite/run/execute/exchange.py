@@ -20,6 +20,9 @@ from .outline import Outline
 
 Target = Callable[[Port], DeviceTensor]
 """Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
+COPIED = 1 << 20
+"""Bytes of an output that are rather copied to where it stays than that launches are given its memory, where those are
+linked and know their memory by its address."""
 
 
 class Exchange:
@@ -54,6 +57,7 @@ class Exchange:
         self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in outline.uploads}
         self._copies: list[tuple[int, DeviceTensor]] = []
         self.is_bound = False  # whether something else than the program's own memory may be bound, or must be copied
+        self.is_moved = False  # whether something else may be bound
         self.has_bound = False  # whether launches may have been given something else
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
@@ -63,7 +67,7 @@ class Exchange:
         own, crossing = self._own[step.slot], self._crossing_of(step, value)
         self._bind(step.slot, crossing)
         if crossing is not own:
-            self.is_bound = True
+            self.is_bound = self.is_moved = True
             return None
         self.bytes_up += self._nbytes[step.slot]
         return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
@@ -74,9 +78,13 @@ class Exchange:
             return value.crossing
         return self._own[step.slot]
 
-    def download(self, step: DownloadStep) -> tuple[np.ndarray[Any, Any], Any]:
-        """A new array that takes the slot's content, and what must be kept until the queue has finished."""
-        array: np.ndarray[Any, Any] = np.empty(step.shape, step.dtype.np)
+    def download(
+        self, step: DownloadStep, array: np.ndarray[Any, Any] | None = None
+    ) -> tuple[np.ndarray[Any, Any], Any]:
+        """An array, by default a new one, that takes the slot's content, and what must be kept until the queue has
+        finished."""
+        if array is None:
+            array = np.empty(step.shape, step.dtype.np)
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
@@ -126,9 +134,24 @@ class Exchange:
             for s in self._crossed
         )
 
-    def keep(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> dict[int, DeviceTensor]:
+    def relays(self, source: Port, target: Port) -> bool:
+        """Whether a run can hand its output `source` on to the input `target` of the next one by `relay`."""
+        made, taken = self._keepable.get(source.host), self._uploads.get(target.host)
+        if made is None or taken is None or self._rt.shares_memory:
+            return False
+        return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
+
+    def relay(self, source: int, target: int) -> None:
+        """On the queue, make the output that is slot `source` on the host the input that is slot `target` there."""
+        made, taken = self._keepable[source], self._uploads[target]
+        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot])
+
+    def keep(
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False
+    ) -> dict[int, DeviceTensor]:
         """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
 
+        copies: small ones stay in the program's own memory, and are copied behind the launches.
         An output that no launch writes alone is left out: it comes as an array or as the tensor that was fed.
         """
         fed = {id(f.crossing) for f in feeds if isinstance(f, DeviceTensor)}
@@ -140,7 +163,8 @@ class Exchange:
             if step is None or port.host in kept or 0 in port.shape:
                 continue
             tensor = kept[port.host] = target(port)
-            if id(tensor.crossing) in fed:  # a launch may read the input after the output is written
+            # A launch may read an input that was fed after the output is written.
+            if id(tensor.crossing) in fed or (copies and tensor.nbytes <= COPIED):
                 self._copies.append((step.slot, tensor))
                 self._bind(step.slot, self._own[step.slot])
             else:
@@ -148,7 +172,8 @@ class Exchange:
         for host, step in self._keepable.items():
             if host not in kept:
                 self._bind(step.slot, self._own[step.slot])
-        self.is_bound = bool(kept) or any(self._bound[s.slot] is not self._own[s.slot] for s in self._crossed)
+        self.is_moved = any(self._bound[s.slot] is not self._own[s.slot] for s in self._crossed)
+        self.is_bound = bool(kept) or self.is_moved
         return kept
 
     def copy_kept(self) -> bool:

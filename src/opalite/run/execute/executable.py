@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -224,10 +224,6 @@ class Executable:
         """What belongs to the present size."""
         return self._now
 
-    def bind(self, targets: Mapping[int, Target], feeds: Sequence[Any]) -> Mapping[int, DeviceTensor]:
-        """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host."""
-        return self._bind(targets, feeds, ())
-
     def own_launches(self, owner: Any) -> bool:
         """Have `owner` set arguments of launches, of which all others are the present size's: whoever else comes sets
         all. Whether those that it has set before are still there."""
@@ -367,7 +363,7 @@ class Executable:
                 is_plain = False
         kept: Mapping[int, DeviceTensor] = _NOTHING_KEPT
         if not is_plain or exchange.is_bound:
-            kept = self._bind(targets or {}, feeds, lent)
+            kept = self.bind(targets or {}, feeds, lent)
         strategy = self.last = self._choose(hosts, is_plain, recorder) if joins else self.plain
         trace = strategy.run(hosts, kept) if room is None else self._run_beside(strategy, hosts, kept, room)
         trace.tier = self.tier
@@ -388,11 +384,14 @@ class Executable:
         self._set_launches()
         return sized.sliced.run(hosts, kept)
 
-    def _bind(
-        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Sequence[int]
+    def bind(
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int] = ()
     ) -> Mapping[int, DeviceTensor]:
-        """Outputs by slot on the host that stay on the device, bound."""
-        kept = self.exchange.keep(targets, feeds)
+        """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host.
+
+        lent: those that stay where they are.
+        """
+        kept = self.exchange.keep(targets, feeds, copies=self.may_link)
         for number in lent:
             port = self.program.outputs[number]
             if port.host not in kept and (tensor := self.exchange.lend(port)) is not None:
@@ -400,7 +399,7 @@ class Executable:
         return kept
 
     def _choose(self, hosts: Sequence[Any], is_plain: bool, recorder: Recorder | None) -> Strategy:
-        """How this run goes; after `_bind`. is_plain: arrays come and arrays are wanted.
+        """How this run goes; after `bind`. is_plain: arrays come and arrays are wanted.
 
         A profile takes launches one by one. Programs that have run often are joined in the background; the loop is
         taken where inputs and outputs lie as when it was made, and repeated without a look at phases if all are arrays.
@@ -413,7 +412,7 @@ class Executable:
             builder = self._loop_builder
             if builder.is_idle or not self._join():
                 found = None if self.program.reserved else self._now.persistent  # those of MovingRuns read its table
-                return self.plain if found is None else found.pick(hosts, is_plain and not self.exchange.is_bound)
+                return self.plain if found is None else found.pick(hosts)
         assert self._loop is not None
         if is_plain and self._repeat is not None:
             return self._repeat
@@ -430,7 +429,7 @@ class Executable:
         if self._loop is None and not self._loop_builder.is_idle:
             self._join()
         if self.exchange.is_bound:
-            self._bind({}, (), ())
+            self.bind({}, ())
         if self._repeat is not None and not isinstance(found := self._repeat.trips(plan), str):
             self.last = self._repeat
             return found

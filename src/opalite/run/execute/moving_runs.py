@@ -5,7 +5,7 @@ Between two runs only numbers are set (plan/moving.py): in the tables of a step 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ...cl.transfer import Crossing
 from ...plan.moving import Moving, Values, packed
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...pocl.loop.step_rows import StepRows
+from .ahead import Ahead, Pinned
 from .exchange import Target
 from .loop import Loop
 from .number_table import NumberTable
@@ -53,6 +54,7 @@ class MovingRuns:
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
         self._texts: dict[str, Any] = {}  # linked programs
+        self._pinned: Pinned | None = None  # for outputs of runs that go ahead
 
     def run(
         self,
@@ -60,30 +62,27 @@ class MovingRuns:
         feeds: Sequence[Any],
         targets: Mapping[int, Target] | None = None,
         meanwhile: Callable[[], None] | None = None,
+        lent: Iterable[int] = (),
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order, and what the run did; `values` are `moving.at` of the sizes of `feeds`.
 
-        targets: outputs, by number, that should stay on the device, as far as their shapes do not move: they go launch
-        by launch. meanwhile: what the host may do while the device computes.
+        targets: outputs, by number, that should stay on the device, as far as their shapes do not move. meanwhile: what
+        the host may do while the device computes. lent: outputs that nobody reads after the next run, likewise.
         """
         executable, moving = self._executable, self.moving
         if executable.program is not moving.program:
             executable.resize(moving.program, self.tables)
         sized = executable.now
         self._follow(sized)
-        for slot, made in moving.tables.items():
-            array = made(values)
-            self.tables[slot].write(array, array.dtype)
+        self._write_tables(values)
         kept: Mapping[int, DeviceTensor] = {}
-        if targets or executable.exchange.is_bound:
-            still = {k: t for k, t in (targets or {}).items() if k not in self._changing}
-            kept = executable.bind(still, feeds)
-        if not kept and self._loop is None and (joined := executable.poll_loop()) is not None:
+        exchange = executable.exchange
+        if targets or lent or exchange.is_bound:
+            kept = self._bind(targets or {}, feeds, lent)
+        if not exchange.is_moved and self._loop is None and (joined := executable.poll_loop()) is not None:
             self._loop = _LoopRuns(executable, moving, joined)
-        hosts = sized.blank.copy()
-        for number, value in zip(sized.inputs, feeds, strict=True):
-            hosts[number] = value
-        runs = None if kept else self._loop
+        hosts = sized.filled(feeds)
+        runs = None if exchange.is_moved else self._loop
         if runs is not None:
             runs.set(values)
             trace = runs.queue.run(hosts, kept)
@@ -91,6 +90,41 @@ class MovingRuns:
             trace = self._run_apart(values, hosts, kept, meanwhile)
         trace.tier = executable.tier
         return [hosts[n] for n in sized.outputs], trace
+
+    def ahead(self, links: Mapping[int, int], lent: Iterable[int]) -> Ahead | None:
+        """What runs go through that are on the queue at once; None where these do not, or not yet.
+
+        links: by number of an input, that of the output of the run before which it is. lent: as `run` has it.
+        """
+        executable, program = self._executable, self.moving.program
+        if executable.program is not program or self._made_for != (executable.now, executable.moves):
+            return None
+        exchange, launches, linked = executable.exchange, self._launches, self._linked
+        if self._loop is not None or launches is None or exchange.is_moved:
+            return None
+        if not all(exchange.relays(program.outputs[o], program.inputs[i]) for i, o in links.items()):
+            return None
+        found = launches if linked is None else linked.decided
+        if found is None:
+            return None
+        if self._pinned is None:
+            still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
+            self._pinned = Pinned(executable.rt.pinned, still)
+        hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
+        kept = self._bind({}, (), lent)
+        return Ahead(executable.now, found, hosts, kept, self._write_tables, self._pinned)
+
+    def _bind(
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int]
+    ) -> Mapping[int, DeviceTensor]:
+        changing = self._changing
+        still = {k: t for k, t in targets.items() if k not in changing}
+        return self._executable.bind(still, feeds, [k for k in lent if k not in changing])
+
+    def _write_tables(self, values: Values) -> list[Any]:
+        """Write constants that depend on sizes; what must be kept until the queue has finished."""
+        arrays = ((slot, made(values)) for slot, made in self.moving.tables.items())
+        return [self.tables[slot].write(array, array.dtype) for slot, array in arrays]
 
     def _run_apart(
         self,
@@ -103,9 +137,9 @@ class MovingRuns:
         executable = self._executable
         runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
         runs.queue.meanwhile = meanwhile
-        if executable.may_link and not kept and not executable.exchange.is_bound:
+        if executable.may_link and not executable.exchange.is_moved:
             linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts)
-            return linked.run(values, hosts, meanwhile)
+            return linked.run(values, hosts, kept, meanwhile)
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
 
@@ -146,8 +180,12 @@ class _LaunchRuns:
         self.queue = _NumberedQueue(executable.now.prepared, self._give)
         self._phases = _Phases(self.queue, moving)
 
-    def _give(self, values: Values) -> None:
+    def begin(self, values: Values, ahead: int) -> bool:
         """Have the next run use `values`."""
+        self._give(values)
+        return True
+
+    def _give(self, values: Values) -> None:
         executable, moving = self._executable, self._moving
         launches, last, numbers = executable.launches, self._last, self._numbers
         if not executable.own_launches(self):
@@ -186,19 +224,53 @@ class _LinkedRuns:
         self._launches.queue.values = self._values
         return self._launches.queue
 
-    def run(self, values: Values, hosts: list[Any], meanwhile: Callable[[], None] | None) -> RunTrace:
-        """A run with `values`, on arrays and for arrays."""
+    @property
+    def queue(self) -> Queue:
+        """That of linked kernels, once those are taken."""
+        persistent = self._runs.persistent
+        assert persistent is not None
+        return persistent
+
+    @property
+    def decided(self) -> _LaunchRuns | _LinkedRuns | None:
+        """What runs go through from now on; None while that is not known."""
+        runs = self._runs
+        if not runs.is_decided:
+            return None
+        return self if runs.best is runs.persistent else self._launches
+
+    def begin(self, values: Values, ahead: int) -> bool:
+        """Have the next run use `values`, behind so many others on the queue; whether it can."""
+        if not self._table.write(values, ahead):
+            return False
+        self._shape(values)
+        return True
+
+    def run(
+        self,
+        values: Values,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        meanwhile: Callable[[], None] | None,
+    ) -> RunTrace:
+        """A run with `values`, on arrays."""
         self._values = values
         if not self._table.write(values):
-            return self._plain().run(hosts, {})
-        strategy = self._runs.pick(hosts, True)
-        persistent = self._runs.persistent
-        if persistent is not None:
-            if self._phases is None:
-                self._phases = _Phases(persistent, self._moving)
-            self._phases.shape(values)
+            return self._plain().run(hosts, kept)
+        strategy = self._runs.pick(hosts)
+        if (persistent := self._shape(values)) is not None:
             persistent.meanwhile = meanwhile
-        return strategy.run(hosts, {})
+        return strategy.run(hosts, kept)
+
+    def _shape(self, values: Values) -> Queue | None:
+        """Give what linked kernels compute its shapes, once there are such; their queue."""
+        persistent = self._runs.persistent
+        if persistent is None:
+            return None
+        if self._phases is None:
+            self._phases = _Phases(persistent, self._moving)
+        self._phases.shape(values)
+        return persistent
 
 
 class _LoopRuns:

@@ -12,6 +12,8 @@ from ...plan.program import LaunchStep
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
+AHEAD = 16
+"""Runs that may be on the queue at once."""
 
 
 class NumberTable:
@@ -38,21 +40,25 @@ class NumberTable:
             assert isinstance(step, LaunchStep)
             groups[made] = step.group
         self._groups = [groups[made] for made in self._items]
-        self._bytes = rt.pinned(max(begin + _COUNTS * len(self._items), _CELL))
-        self.buffer = rt.allocate(self._bytes.nbytes)
-        self._event: Any = None  # of the last transfer: to let go of one is to wait for it
+        nbytes = max(begin + _COUNTS * len(self._items), _CELL)
+        self._bytes = rt.pinned(AHEAD * nbytes).reshape(AHEAD, nbytes)
+        self.buffer = rt.allocate(nbytes)
+        self._events: list[Any] = [None] * AHEAD  # of the last transfers: to let go of one is to wait for it
         # The numbers as fields of one record, which one assignment converts and packs.
         names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
         formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
         offsets = [i * _CELL for i in range(len(self._kinds))]
         offsets += [begin + 4 * i for i in range(3 * len(self._items))]
-        layout = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": self._bytes.nbytes})
-        self._record = self._bytes.view(layout)
+        layout = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
+        self._records = self._bytes.view(layout)[:, 0]
         self._numbers = [number for number, _ in self._kinds]
 
-    def write(self, values: Values) -> bool:
+    def write(self, values: Values, ahead: int = 0) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
-        work-groups have one size. What was launched before must have finished."""
+        work-groups have one size.
+
+        ahead: how many runs are on the queue already, below AHEAD; those before them must have finished.
+        """
         numbers = [values[n] for n in self._numbers]
         for made, group in zip(self._items, self._groups, strict=True):
             grid, own = made(values)
@@ -60,6 +66,6 @@ class NumberTable:
                 return False
             numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
         if numbers:
-            self._record[0] = tuple(numbers)
-        self._event = self._rt.write(self.buffer, self._bytes, wait=False)
+            self._records[ahead] = tuple(numbers)
+        self._events[ahead] = self._rt.write(self.buffer, self._bytes[ahead], wait=False)
         return True

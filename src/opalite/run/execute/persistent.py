@@ -82,6 +82,11 @@ class Persistent(Queue):
         # hands nothing out and does not ask: that somebody waited in vain stays known until the next run.
         self.kernels.ask()
 
+    def finish(self) -> bool:
+        """See Queue.finish."""
+        self.kernels.ask()
+        return super().finish() and not self._gives_up()
+
     def _gives_up(self) -> bool:
         if not self.kernels.has_failed():
             return False
@@ -110,15 +115,18 @@ class PersistentRuns:
         self._is_chosen = False
         self.why = ""
 
-    def pick(self, hosts: Sequence[Any], is_plain: bool) -> Strategy:
-        """How this run goes. is_plain: arrays come, arrays are wanted, and nothing else is bound."""
+    def pick(self, hosts: Sequence[Any]) -> Strategy:
+        """How this run goes, with inputs filled in. The runs that decide it are those on arrays whose outputs are, or
+        stay in the program's own memory."""
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
             elif self._prepared.exchange.is_held(hosts):
                 return self._persistent
         plain = self._plain()
-        if self.why or self._is_chosen or not is_plain:
+        if self.is_decided or self._prepared.exchange.is_moved:
+            return plain
+        if any(isinstance(hosts[p.host], DeviceTensor) for p in self._prepared.program.inputs):
             return plain
         if not self._is_made():
             is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
@@ -133,6 +141,11 @@ class PersistentRuns:
     def persistent(self) -> Persistent | None:
         """The strategy of linked kernels, once they are made and until they are given up."""
         return self._persistent
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known how runs go from now on."""
+        return self._is_chosen or bool(self.why)
 
     @property
     def best(self) -> Strategy:
@@ -230,26 +243,37 @@ class _Trial:
         before = kernels.lasting()
         trace = self._plain.run(hosts, kept)
         after = kernels.lasting()
+        outputs = [p.host for p in self._plain.prepared.program.outputs]
+        wanted = [_bytes(hosts[i]) for i in outputs]
+        why = ""
         try:
             kernels.put_back(before)
             kernels.spoil()
             self._persistent.run(again, kept)
         except OpaliteError as e:
+            why = f"the linked kernel does not run: {e}"
+        else:
+            now = [_bytes(again[i]) for i in outputs]
+            lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.lasting(), strict=True))
+            if now != wanted or not all(lasts):
+                why = "linked kernels gave results of other bits than plain launches"
+        if why and kept:  # what stays on the device is that of the linked kernels
+            kernels.put_back(before)
+            self._plain.run(hosts, kept)
+        elif why:
             kernels.put_back(after)
-            self._runs.tried(f"the linked kernel does not run: {e}")
-            return trace
-        outputs = [p.host for p in self._plain.prepared.program.outputs]
-        now = [again[i] for i in outputs] + kernels.lasting()
-        differ = any(a.tobytes() != b.tobytes() for a, b in zip([hosts[i] for i in outputs] + after, now, strict=True))
-        if differ:
-            kernels.put_back(after)
-        why = "linked kernels gave results of other bits than plain launches" if differ else ""
         self._runs.tried(self._persistent.failure or why)
         return trace
 
     def replay(self) -> None:
         """See Strategy.replay."""
         self._plain.replay()
+
+
+def _bytes(output: Any) -> bytes:
+    """Of an array, or a tensor that is one until the next run."""
+    array = output.numpy() if isinstance(output, DeviceTensor) else output
+    return bytes(array.tobytes())
 
 
 class _Timed:

@@ -138,6 +138,44 @@ class Queue:
             waits=waits,
         )
 
+    def enqueue(
+        self,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        relayed: Mapping[int, int],
+        arrays: Mapping[int, Any],
+    ) -> list[Any]:
+        """Put a run, which leaves nothing to operators on the host, on the queue behind others: what must be kept until
+        the queue has finished.
+
+        hosts, kept: as `run` has them. relayed: by slot on the host of an input, that of the output of the run before
+        which takes its place. arrays: by slot on the host, what takes outputs.
+        """
+        exchange = self.prepared.exchange
+        pending: list[Any] = []
+        for phase in self.phases:
+            if isinstance(phase, Recording):
+                self._enqueue(phase)
+            elif isinstance(phase, UploadStep):
+                if phase.host in relayed:
+                    exchange.relay(relayed[phase.host], phase.host)
+                else:
+                    pending.append(exchange.upload(phase, hosts[phase.host]))
+            elif isinstance(phase, DownloadStep):
+                if phase.host in kept:
+                    hosts[phase.host] = kept[phase.host]
+                else:
+                    hosts[phase.host], event = exchange.download(phase, arrays.get(phase.host))
+                    pending.append(event)
+            else:
+                raise OpaliteError(f"{phase.node if not isinstance(phase, HostLoop) else 'a loop'} runs on the host")
+        return pending
+
+    def finish(self) -> bool:
+        """Wait for what was enqueued; whether it is to be believed."""
+        self.prepared.rt.finish()
+        return True
+
     def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
         """Whether the launches were replayed."""
         replayed = self._enqueue(recording)

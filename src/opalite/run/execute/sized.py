@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -44,6 +44,13 @@ class Sized:
             self.blank[number] = array
         self.inputs = [p.host for p in program.inputs]
         self.outputs = [p.host for p in program.outputs]
+
+    def filled(self, feeds: Sequence[Any]) -> list[Any]:
+        """Values by slot on the host, of which inputs and constants are there."""
+        hosts = self.blank.copy()
+        for number, value in zip(self.inputs, feeds, strict=True):
+            hosts[number] = value
+        return hosts
 
     def move(self, moved: Mapping[int, Any]) -> None:
         """Let go of what knows where slots lay that lie in `moved` now, memory by slot."""

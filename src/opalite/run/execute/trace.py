@@ -89,7 +89,8 @@ class RunTrace(Timing):
         (docs/tiers.md); joined likewise.
     launches: kernels of the programs that ran, however they reached the device.
     bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
-    overflowed: whether half could not hold a value of this run, so that float32 took over.
+    runs: how many runs these are. overflowed: whether half could not hold a value of this run, so that float32 took
+        over.
     """
 
     strategy: str = ""
@@ -99,6 +100,7 @@ class RunTrace(Timing):
     bytes_down: int = 0
     waits: int = 0
     overflowed: bool = False
+    runs: int = 1
     ran: Ran | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -66,6 +66,11 @@ class AppendingRuns:
         self._found: tuple[StatePlan, tuple[int, ...]] | None = None  # for feeds that were checked
         self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # what ran, with its sizes, and length
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether runs like the last one are known to go on from it."""
+        return self._growing is not None
+
     def twin(self) -> AppendingRuns:
         """The same for another state."""
         other = AppendingRuns(self._model, self.presents, self.filled)
@@ -102,7 +107,7 @@ class AppendingRuns:
         if growing is not None:
             with Turn(request.lock) as turn:
                 turn.take()
-                found = growing.run(feeds, self.caches, request.targets)
+                found = growing.run(feeds, self.caches, request.targets, request.unread)
             if found is not None:
                 return found
             self._growing = None
@@ -115,6 +120,17 @@ class AppendingRuns:
         from .appending_import import run_imported  # with onnx, which plans do without
 
         return run_imported(self, feeds, request)
+
+    def run_ahead(
+        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], request: RunRequest
+    ) -> tuple[list[list[Any]], RunTrace] | None:
+        """Outputs of several runs of which none is waited for before the next (Growing.run_ahead)."""
+        growing = self._growing
+        if growing is None:
+            return None
+        with Turn(request.lock) as turn:
+            turn.take()
+            return growing.run_ahead(feeds, self.caches, links, request.unread)
 
     def _run_kept(
         self, plan: StatePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -15,6 +15,7 @@ from ...cl.reserved_tensor import ReservedTensor
 from ...ir.symbols import compile_numbers
 from ...plan.appending import Appending
 from ...plan.moving import Moving
+from ..execute.ahead import Ahead
 from ..execute.exchange import Target
 from ..execute.moving_runs import MovingRuns
 from ..execute.trace import Ran, RunTrace
@@ -97,6 +98,7 @@ class Growing:
         self._computed = [(i, self._places[s]) for i, s in sources if isinstance(s, int) and s in self._places]
         self._others = [(i, s) for i, s in sources if not isinstance(s, int)]
         self._sizes: tuple[int, ...] = ()
+        self._unread: tuple[Collection[str], list[int]] | None = None  # outputs that nobody reads, and their numbers
 
     def twin(self) -> Growing:
         """The same for another state, perhaps another thread's. What is noted of runs is only ever assigned anew."""
@@ -186,16 +188,21 @@ class Growing:
         return True
 
     def run(
-        self, feeds: Mapping[str, Any], caches: Mapping[str, ReservedTensor], targets: Mapping[str, Target]
+        self,
+        feeds: Mapping[str, Any],
+        caches: Mapping[str, ReservedTensor],
+        targets: Mapping[str, Target],
+        unread: Collection[str] = (),
     ) -> tuple[list[Any], RunTrace] | None:
         """The model's outputs in order, None for caches, which have grown, and what the run did; by whoever has the
         session's turn. None where this is no such run after all. targets: outputs that should stay on the device.
+        unread: those that nobody reads.
         """
         sizes, executable = self._sizes, self._compiled.executable
         values = self._runs.moving.at(sizes)
         if values is None:
             return None
-        given = {} if self._way.given is None else self._way.given.at(sizes)
+        given = self._given(sizes)
         arrays = [given[n] if n in given else feeds[n] for n in self._read]
         wanted = kept_numbers(self._record, targets) if targets else {}
         kept = {self._places[o]: target for o, target in wanted.items() if o in self._places}
@@ -205,21 +212,121 @@ class Growing:
             if executable.moves != self._moves:  # another state has run, or these caches never did
                 executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
                 self._moves = executable.moves
-            found, trace = self._runs.run(values, arrays, kept, partial(self._look_ahead, sizes))
+            look_ahead = partial(self._look_ahead, sizes)
+            found, trace = self._runs.run(values, arrays, kept, look_ahead, self._lent(unread))
         if self._compiled.may_overflow and not is_finite(found):
             return None  # lengths are as before, and what it appended is written again
-        trace.ran = Ran()
-        trace.ran.add(executable)
-        trace.ran.note(*self._compiled.notes, *self._compiled.lasting)
-        for grown, length in zip(self._lists, self._lengths(*sizes) or (), strict=True):
+        self._tell(trace)
+        self._grow(self._lengths(*sizes) or ())
+        return self._outputs(found, feeds, given), trace
+
+    def run_ahead(
+        self,
+        feeds: Sequence[Mapping[str, Any]],
+        caches: Mapping[str, ReservedTensor],
+        links: Mapping[str, str],
+        unread: Collection[str],
+    ) -> tuple[list[list[Any]], RunTrace] | None:
+        """As `run`, for the first of several runs on `feeds`, of which none is waited for before the next is on the
+        queue: as many as go so; None where none does, and caches are as before.
+
+        links: by input, the output of the run before that it is, whatever is fed. May be asked without `serves`.
+        """
+        executable = self._compiled.executable
+        linked = self._link(links)
+        if linked is None or not self.serves(feeds[0], caches):
+            return None
+        before = [c.length for c in caches.values()]
+        with executable.lock:
+            if executable.is_released or executable.moves != self._moves:
+                return None
+            ahead = self._runs.ahead(linked, self._lent(unread))
+            if ahead is None:
+                return None
+            found = None
+            try:
+                given = self._add(ahead, feeds, caches)
+                found = ahead.finish() if given else None
+                if found is not None and self._compiled.may_overflow and not all(map(is_finite, found[0])):
+                    found = None
+            except BaseException:
+                ahead.drop()
+                raise
+            finally:
+                if found is None:  # what was appended is written again
+                    for cache, length in zip(caches.values(), before, strict=True):
+                        cache.length = length
+        if found is None:
+            return None
+        self._tell(found[1])
+        each = zip(found[0], feeds, given, strict=False)
+        return [self._outputs(outputs, fed, own) for outputs, fed, own in each], found[1]
+
+    def _add(
+        self, ahead: Ahead, feeds: Sequence[Mapping[str, Any]], caches: Mapping[str, ReservedTensor]
+    ) -> list[Mapping[str, Any]]:
+        """Put the runs on the queue that go, and have caches grow by them; what sizes decide of each."""
+        made: list[Mapping[str, Any]] = []
+        for number, fed in enumerate(feeds):
+            if number and not self.serves(fed, caches):
+                break
+            sizes = self._sizes
+            values, lengths = self._runs.moving.at(sizes), self._lengths(*sizes)
+            if values is None or lengths is None:
+                break
+            if any(n >= c.capacity for n, grown in zip(lengths, self._lists, strict=True) for c in grown[:1]):
+                break
+            given = self._given(sizes)
+            if not ahead.add(values, [given[n] if n in given else fed[n] for n in self._read]):
+                break
+            made.append(given)
+            self._grow(lengths)
+            self._look_ahead(sizes)
+        return made
+
+    def _link(self, links: Mapping[str, str]) -> dict[int, int] | None:
+        """The program's outputs by its inputs, by number; None where it reads or computes one not by itself."""
+        found = {}
+        for name, output in links.items():
+            source = self._record.outputs.get(output)
+            if name not in self._read or not isinstance(source, int) or source not in self._places:
+                return None
+            found[self._read.index(name)] = self._places[source]
+        return found
+
+    def _lent(self, unread: Collection[str]) -> list[int]:
+        """The program's outputs, by number, that nobody reads."""
+        if not unread:
+            return []
+        if self._unread is None or self._unread[0] != unread:
+            sources: dict[int, bool] = {}  # whether somebody reads it
+            for name, source in self._record.outputs.items():
+                if isinstance(source, int) and source in self._places:
+                    sources[source] = sources.get(source, False) or name not in unread
+            self._unread = unread, [self._places[s] for s, is_read in sources.items() if not is_read]
+        return self._unread[1]
+
+    def _given(self, sizes: tuple[int, ...]) -> Mapping[str, Any]:
+        return {} if self._way.given is None else self._way.given.at(sizes)
+
+    def _grow(self, lengths: Sequence[int]) -> None:
+        for grown, length in zip(self._lists, lengths, strict=True):
             for cache in grown:
                 cache.length = length
+
+    def _tell(self, trace: RunTrace) -> None:
+        trace.ran = Ran()
+        trace.ran.add(self._compiled.executable)
+        trace.ran.note(*self._compiled.notes, *self._compiled.lasting)
+
+    def _outputs(self, found: Sequence[Any], feeds: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
+        """The model's, of those that the program has."""
         outputs: list[Any] = [None] * len(self._record.outputs)
         for i, place in self._computed:
             outputs[i] = found[place]
         for i, source in self._others:
             outputs[i] = output_of(source, {}, feeds, given)
-        return outputs, trace
+        return outputs
 
 
 def kept_numbers(record: Appending, targets: Mapping[str, Target]) -> dict[int, Target]:

@@ -38,7 +38,8 @@ class RunRequest:
     """targets: outputs by name that should stay on the device, and what gives their tensors. recorder: told of the
     times of every launch. check: asked between segments, raises if the run is called off. is_trial: what is computed is
     only to be compared, so that overflow is no news. waits: go through specialised programs, however long they take to
-    build. lock: what runs of the session take in turn; None where there are no others.
+    build. lock: what runs of the session take in turn; None where there are no others. unread: outputs by name that
+    nobody reads, which may come as whatever stands for them.
     """
 
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class RunRequest:
     is_trial: bool = False
     waits: bool = False
     lock: RunLock | None = None
+    unread: frozenset[str] = frozenset()
 
 
 PLAIN = RunRequest()
