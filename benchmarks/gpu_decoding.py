@@ -5,9 +5,12 @@
 
 The weights are random, the same for both (benchmarks/models/llama.py); PyTorch has those of 4 bits widened. Opalite
 decodes by a state that grows in place, in precision `--precision`, PyTorch in halves on caches of a fixed length. A
-step is wall clock from the token to its logits on the host; the prefill leaves its logits on the device. `error` is
+step is wall clock from the token to its logits on the host; the prefill leaves its logits on the device. `written` is
+a token of a text that is written greedily, AT_ONCE tokens on the device between two that the host waits for, by both;
+`alike` how many of them are those that steps one by one choose. `error` is
 the largest difference of a step's logits to PyTorch's in float32, over the largest of them. `share` is that of the
-device's measured bandwidth that the bytes of weights and cache took, by the time of a token. Every figure is printed,
+device's measured bandwidth that the bytes of weights and cache took, by the time of a token, `written_gb_s` what a
+written token reads. Every figure is printed,
 and written, when it is known. Random numbers repeat after a million, and rows of 4 bits after 512.
 """
 
@@ -41,6 +44,8 @@ DRAWN = (1 << 20) + 7
 """Random numbers of the weights; an odd number, so that no two columns are the same."""
 WARM = 90
 """Steps that do not count: plans and kernels are made, and launches settle, in these."""
+AT_ONCE = 16
+TOKEN = "logits/likeliest"
 
 
 def parse_options() -> argparse.Namespace:
@@ -53,6 +58,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--steps", type=int, default=128, help="tokens that are decoded one by one")
+    parser.add_argument("--written", type=int, default=160, help="tokens that are written greedily after those")
     parser.add_argument("--prefill", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=9, help="of the prefill")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="list the N dearest launches of a step")
@@ -74,8 +80,10 @@ Tell = Callable[..., None]
 def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: Any, tell: Tell) -> list[Any]:
     """The logits of every counted step."""
     begun = time.perf_counter()
-    session = opalite.InferenceSession(str(path), device=options.device, precision=options.precision)
-    state = session.state(reserve=options.prompt + WARM + options.steps + 8)
+    told = opalite.SessionOptions()
+    told.add_session_config_entry("opalite.likeliest", "logits")
+    session = opalite.InferenceSession(str(path), told, device=options.device, precision=options.precision)
+    state = session.state(reserve=options.prompt + WARM + options.steps + options.written + 40)
     state.run(feeds_of(tokens[:, : options.prompt], 0))
     tell(first_s=time.perf_counter() - begun)
     times, launch_times, logits = [], [], []
@@ -84,7 +92,7 @@ def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens:
             session.settle()
         at = options.prompt + i
         started = time.perf_counter()
-        found = state.run(feeds_of(tokens[:, at : at + 1], at))[0]
+        found = state.run(feeds_of(tokens[:, at : at + 1], at), ["logits"])[0]
         times.append(1e3 * (time.perf_counter() - started))
         launch_times.append(1e3 * session.last_timing.compute_s)
         logits.append(found[0, -1].astype(np.float32))
@@ -100,6 +108,7 @@ def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens:
         launches=next(line.strip() for line in str(session.explain()).splitlines() if "launches:" in line),
         bandwidth_gb_s=measure_bandwidth(session.runtime) / 1e9,
     )
+    write(state, tokens[:, -1:], options.written, tell)
     if options.prefill:
         ids = np.resize(tokens, (1, options.prefill))
         times = []
@@ -117,6 +126,31 @@ def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens:
         if options.prefill:
             tell(prefill_profile=dearest(session, step_feeds(shape, 0, options.prefill), options.profile))
     return logits[WARM:]
+
+
+def write(state: Any, token: Any, count: int, tell: Tell) -> None:
+    """Write so many tokens greedily, and the first of them once more one by one."""
+    begin, times, found = len(state), [], []
+    for at in range(begin, begin + count - AT_ONCE + 1, AT_ONCE):
+        started = time.perf_counter()
+        feeds = [feeds_of(token, at + i) for i in range(AT_ONCE)]
+        for later in feeds[1:]:
+            del later["input_ids"]
+        written = [f[0] for f in state.chain(feeds, {"input_ids": TOKEN}, [TOKEN])]
+        times.append(1e3 * (time.perf_counter() - started) / AT_ONCE)
+        if not found:
+            first = token
+        found += [int(t.item()) for t in written]
+        token = written[-1]
+    if not found:
+        return
+    tell(written_ms=median(times[1:] or times), went_ahead=state.ran_ahead, longest_written_ms=max(times))
+    state.truncate(begin)
+    token, alike = first, 0
+    for want in found[: 2 * AT_ONCE]:
+        token = state.run(feeds_of(token, len(state)), [TOKEN])[0]
+        alike += int(token.item()) == want
+    tell(alike=f"{alike} of {min(len(found), 2 * AT_ONCE)}")
 
 
 def dearest(session: Any, feeds: Any, count: int) -> list[str]:
@@ -157,12 +191,13 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
     from .torch_llama import Llama, capture
 
     weights = Weights(path, shape)
-    length = options.prompt + WARM + options.steps
+    length = options.prompt + WARM + options.steps + options.written
     given = torch.as_tensor(tokens, device="cuda")
     torch.backends.cuda.matmul.allow_tf32 = False
     with torch.inference_mode():
         wide = Llama(weights, shape, length, torch.float32)
-        logits = wide(given[:, :length], torch.arange(length, device="cuda"), True)[0].float().cpu().numpy()
+        seen = length - options.written
+        logits = wide(given[:, :seen], torch.arange(seen, device="cuda"), True)[0].float().cpu().numpy()
         wanted = list(logits[options.prompt + WARM :])
         del wide
         torch.cuda.empty_cache()
@@ -180,6 +215,8 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
             found.cpu()
             times.append(1e3 * (time.perf_counter() - started))
         tell(torch_token_ms=median(times[WARM:]))
+        if options.written:
+            tell(torch_written_ms=torch_written(net, length - options.written, options.written))
         if options.prefill:
             del net
             torch.cuda.empty_cache()
@@ -189,6 +226,33 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
             run, _ = capture(lambda: net(ids, positions, True))
             tell(torch_prefill_ms=timed(run, torch.cuda.synchronize, options.repeats))
     return wanted
+
+
+def torch_written(net: Any, begin: int, count: int) -> float:
+    """Milliseconds for a token that follows from the last one on the GPU; the host waits for each AT_ONCE."""
+    import torch
+
+    from .torch_llama import capture
+
+    ids, position = torch.zeros((1, 1), dtype=torch.long, device="cuda"), torch.tensor([begin], device="cuda")
+    history = torch.zeros(begin + count + 8, dtype=torch.long, device="cuda")
+
+    def step() -> Any:
+        ids.copy_(net(ids, position, False)[:, -1:].argmax(-1))
+        history.index_copy_(0, position, ids[0])
+        position.add_(1)
+        return ids
+
+    run, _ = capture(step)
+    position.fill_(begin)
+    times: list[float] = []
+    for _ in range(count // AT_ONCE):
+        started = time.perf_counter()
+        for _ in range(AT_ONCE):
+            run()
+        history.cpu()
+        times.append(1e3 * (time.perf_counter() - started) / AT_ONCE)
+    return median(times[1:] or times)
 
 
 def timed(run: Callable[[], Any], finish: Callable[[], Any], repeats: int) -> float:
@@ -223,10 +287,14 @@ def measure(bits: int, options: argparse.Namespace, folder: Path, tell: Tell) ->
     read = weight_bytes(shape, bits, BLOCK) * (1.0 if bits else halves)
     read += cache_bytes(shape, options.prompt + WARM + options.steps // 2) * halves
     tell(read_mb=read / 1e6, share=read / (1e6 * figures["token_ms"]) / figures["bandwidth_gb_s"])
+    if options.written:
+        tell(written_gb_s=read / (1e6 * figures["written_ms"]))
     if find_spec("torch") is not None and options.device != "cpu":
         wanted = torch_times(path, shape, options, tokens, tell_and_keep)
         error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, wanted, strict=True))
         tell(error=error, ratio=figures["token_ms"] / figures["torch_token_ms"])
+        if options.written:
+            tell(written_ratio=figures["written_ms"] / figures["torch_written_ms"])
 
 
 def main() -> None:

@@ -74,6 +74,7 @@ class State:
         self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
         self.copies = ""
         self.ran_ahead = False
+        self._may_run_ahead = not session.runtime.shares_memory  # or what is fed would change under runs
         self._copy(self._caches.refusal)
         self._empty = EmptyState(session, self.pairs, sizes or {}, max_length)
         self._values: dict[str, Any] = {}
@@ -136,7 +137,7 @@ class State:
         found: list[list[Any]] = []
         carried: dict[str, Any] = {}
         while len(found) < len(feeds):
-            rest = [{**f, **carried} for f in feeds[len(found) :][:AHEAD]]
+            rest = [{**f, **carried} for f in feeds[len(found) :][: AHEAD if self._may_run_ahead else 1]]
             if not found:  # whatever it is, later runs have another
                 first = {n: rest[0][n] for n in links if n in rest[0]}
                 rest = [rest[0], *({**f, **first} for f in rest[1:])]
@@ -163,7 +164,7 @@ class State:
         self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
     ) -> list[list[Any]]:
         """Outputs of as many runs as go before one is waited for; none where the next one is to be run by itself."""
-        if self.copies or not self._values or not self._caches.runs.goes_on:
+        if not (self._may_run_ahead and self._values) or self.copies or not self._caches.runs.goes_on:
             return []
         given = [self._complete(f) for f in feeds]
         caches, others = self._caches.reserve(given[0], self._values)

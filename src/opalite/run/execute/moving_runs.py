@@ -21,7 +21,7 @@ from .ahead import Ahead, Pinned
 from .exchange import Target
 from .loop import Loop
 from .number_table import NumberTable
-from .persistent import PersistentRuns
+from .persistent import PersistentRuns, Times
 from .phases import Phase, Prepared
 from .queue import Queue
 from .trace import RunTrace
@@ -53,6 +53,7 @@ class MovingRuns:
         self._loop: _LoopRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
+        self._like: Times | None = None  # by which linked kernels were taken where caches lay before
         self._texts: dict[str, Any] = {}  # linked programs
         self._pinned: Pinned | None = None  # for outputs of runs that go ahead
 
@@ -138,7 +139,7 @@ class MovingRuns:
         runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
         runs.queue.meanwhile = meanwhile
         if executable.may_link and not executable.exchange.is_moved:
-            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts)
+            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts, self._like)
             return linked.run(values, hosts, kept, meanwhile)
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
@@ -152,6 +153,8 @@ class MovingRuns:
             self._loop = None
         elif self._loop is not None:
             self._loop.lie_anew()
+        if self._linked is not None:
+            self._like = self._linked.runs.taken_by or self._like
         self._made_for, self._launches, self._linked = now, None, None
 
 
@@ -210,14 +213,21 @@ class _LinkedRuns:
     """Launches linked into kernels that read what moves from a table; one by one until there are any, or where they are
     not faster."""
 
-    def __init__(self, executable: Executable, moving: Moving, launches: _LaunchRuns, texts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        moving: Moving,
+        launches: _LaunchRuns,
+        texts: dict[str, Any],
+        like: Times | None,
+    ) -> None:
         self._moving, self._launches = moving, launches
         self._table = NumberTable(executable.rt, moving)
         self._values: Values = ()
         self._phases: _Phases | None = None  # of linked kernels
         sized = executable.now
-        self._runs = sized.persistent = PersistentRuns(
-            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, texts)
+        self.runs = sized.persistent = PersistentRuns(
+            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, texts), like
         )
 
     def _plain(self) -> Queue:
@@ -227,14 +237,14 @@ class _LinkedRuns:
     @property
     def queue(self) -> Queue:
         """That of linked kernels, once those are taken."""
-        persistent = self._runs.persistent
+        persistent = self.runs.persistent
         assert persistent is not None
         return persistent
 
     @property
     def decided(self) -> _LaunchRuns | _LinkedRuns | None:
         """What runs go through from now on; None while that is not known."""
-        runs = self._runs
+        runs = self.runs
         if not runs.is_decided:
             return None
         return self if runs.best is runs.persistent else self._launches
@@ -257,14 +267,14 @@ class _LinkedRuns:
         self._values = values
         if not self._table.write(values):
             return self._plain().run(hosts, kept)
-        strategy = self._runs.pick(hosts)
+        strategy = self.runs.pick(hosts)
         if (persistent := self._shape(values)) is not None:
             persistent.meanwhile = meanwhile
         return strategy.run(hosts, kept)
 
     def _shape(self, values: Values) -> Queue | None:
         """Give what linked kernels compute its shapes, once there are such; their queue."""
-        persistent = self._runs.persistent
+        persistent = self.runs.persistent
         if persistent is None:
             return None
         if self._phases is None:

@@ -32,6 +32,8 @@ TIMED_BEFORE = 3  # of these, the last ones
 LONG_S = 25e-6  # of a launch: the way from one to the next, some 4 us, is then not worth the seconds that linking takes
 PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
 GAIN = 0.97  # of the time that launches take one by one, which the linked ones must stay below
+Times = tuple[list[float], list[float]]
+"""Seconds of plain runs, and of linked ones."""
 
 
 class Kernels(Protocol):
@@ -102,16 +104,27 @@ class PersistentRuns:
     why: what keeps launches apart, once that is known; '' otherwise.
     """
 
-    def __init__(self, prepared: Prepared, plain: Callable[[], Queue], link: Callable[[], Kernels]) -> None:
-        """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own."""
+    def __init__(
+        self,
+        prepared: Prepared,
+        plain: Callable[[], Queue],
+        link: Callable[[], Kernels],
+        like: Times | None = None,
+    ) -> None:
+        """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
+
+        like: times by which linked kernels were taken for the same program in other memory: they are here, too, once
+            they have been tried.
+        """
         self._prepared, self._plain, self._link = prepared, plain, link
+        self._is_known = like is not None
         self._runs = 0
         self._thread: threading.Thread | None = None
         self._kernels: Kernels | None = None
         self._persistent: Persistent | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels
-        self._times: tuple[list[float], list[float]] = ([], [])  # of plain runs, and of linked ones
+        self._times: Times = like or ([], [])
         self._is_chosen = False
         self.why = ""
 
@@ -141,6 +154,11 @@ class PersistentRuns:
     def persistent(self) -> Persistent | None:
         """The strategy of linked kernels, once they are made and until they are given up."""
         return self._persistent
+
+    @property
+    def taken_by(self) -> Times | None:
+        """The times by which linked kernels are taken; None where they are not."""
+        return self._times if self._is_chosen else None
 
     @property
     def is_decided(self) -> bool:
@@ -177,7 +195,7 @@ class PersistentRuns:
         if self._persistent is not None:
             return True
         self._runs += 1
-        if self._runs < WORTH_RUNS:
+        if self._runs < WORTH_RUNS and not self._is_known:
             return False
         launches = self._prepared.launch_count
         # The shortest: others on the machine make runs longer, for a moment, and what is found here stays.
@@ -208,6 +226,8 @@ class PersistentRuns:
         self._is_tried = True
         if reason:
             self._give_up(reason)
+        else:
+            self._is_chosen = self._is_known
 
     def timed(self) -> None:
         """A run was timed: decide, once they are enough."""

@@ -30,6 +30,7 @@ LINKS = {"input_ids": TOKEN}
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device whose memory the host does not reach."""
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     monkeypatch.setattr(tensor, "shares_memory", lambda *_: False)
     monkeypatch.setattr(Runtime, "shares_memory", property(lambda _: False))
 
