@@ -385,13 +385,13 @@ class Executable:
         return sized.sliced.run(hosts, kept)
 
     def bind(
-        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int] = ()
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int] = (), copies: bool = False
     ) -> Mapping[int, DeviceTensor]:
         """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host.
 
-        lent: those that stay where they are.
+        lent: those that stay where they are. copies: small ones are copied, so that launches know their memory still.
         """
-        kept = self.exchange.keep(targets, feeds, copies=self.may_link)
+        kept = self.exchange.keep(targets, feeds, copies)
         for number in lent:
             port = self.program.outputs[number]
             if port.host not in kept and (tensor := self.exchange.lend(port)) is not None:

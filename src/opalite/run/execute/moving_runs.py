@@ -120,7 +120,8 @@ class MovingRuns:
     ) -> Mapping[int, DeviceTensor]:
         changing = self._changing
         still = {k: t for k, t in targets.items() if k not in changing}
-        return self._executable.bind(still, feeds, [k for k in lent if k not in changing])
+        executable = self._executable
+        return executable.bind(still, feeds, [k for k in lent if k not in changing], copies=executable.may_link)
 
     def _write_tables(self, values: Values) -> list[Any]:
         """Write constants that depend on sizes; what must be kept until the queue has finished."""

@@ -259,42 +259,23 @@ def test_bound_values_go_by_plain_launches(open_session: Open, double: type[Doub
     np.testing.assert_array_equal(session.run(None, X)[0], want)
 
 
-def on_device(session: opalite.InferenceSession, feeds: Mapping[str, Any]) -> Any:
-    """The outputs of a run, which stay on the device."""
-    binding = session.io_binding()
-    binding.bind_cpu_input("x", feeds["x"])
-    name = session.get_outputs()[0].name
-    binding.bind_output(name, "opencl")
-    session.run_with_iobinding(binding)
-    return binding.get_outputs()[0].numpy()
-
-
-def test_small_outputs_that_stay_are_copied(rt: Runtime, open_session: Open, double: type[Double]) -> None:
-    if not rt.info.on_host:
-        pytest.skip("inputs that are bound there lie in memory of the device")
-    session = open_session()
-    want = settled(session)
-    other = open_session().run(None, OTHER)[0]
-    np.testing.assert_array_equal(on_device(session, X), want)
-    assert session.last_trace.strategy == "persistent"
-    np.testing.assert_array_equal(on_device(session, OTHER), other)
-    np.testing.assert_array_equal(session.run(None, X)[0], want)
-
-
-def test_outputs_that_stay_do_not_keep_launches_apart(rt: Runtime, open_session: Open, double: type[Double]) -> None:
-    """Runs with such outputs alone decide as others do, and a trial leaves the plain run's values."""
-    if not rt.info.on_host:
-        pytest.skip("inputs that are bound there lie in memory of the device")
-    for double.forgets in (False, True):
-        session = open_session()
-        want = open_session().run(None, X)[0]
-        for _ in range(4):
-            np.testing.assert_array_equal(on_device(session, X), want)
-        assert session.settle(60)
-        for _ in range(ENOUGH):
-            np.testing.assert_array_equal(on_device(session, X), want)
-        on_device(session, X)
-        assert session.last_trace.strategy == ("queue" if double.forgets else "persistent")
+@pytest.mark.parametrize("forgets", [False, True])
+def test_small_outputs_that_stay_do_not_keep_launches_apart(
+    rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    """They are copied behind the launches; a trial that fails leaves the plain run's values."""
+    double.forgets = forgets
+    tokens = [7 * i % 97 for i in range(ENOUGH + 10)]
+    with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
+        wanted = session.state(reserve=80)
+        want = [wanted.run(feeds_of("llama", np.array([[t]]), i))[0] for i, t in enumerate(tokens)]
+    with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
+        state = session.state(reserve=80)
+        for i, token in enumerate(tokens):
+            found = state.run(feeds_of("llama", np.array([[token]]), i), ["logits"], on_device=True)[0]
+            np.testing.assert_array_equal(found.numpy(), want[i])
+            session.settle(60)
+        assert session.last_trace.strategy == ("queue" if forgets else "persistent")
 
 
 def test_what_was_faster_is_taken_where_caches_lie_elsewhere(rt: Runtime, double: type[Double]) -> None:
