@@ -19,7 +19,7 @@ from opalite.run.execute import ahead
 from opalite.run.execute.number_table import AHEAD
 
 from ....helpers.decoders import KINDS, feeds_of
-from ..execute.test_persistent import Double, double
+from ....helpers.linked_double import Double, double
 
 __all__ = ["double"]
 TOKEN = "logits/likeliest"

@@ -1,0 +1,114 @@
+"""What stands in the place of linked kernels, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.launch import PreparedLaunch
+from opalite.cl.runtime import Runtime
+from opalite.plan.program import Storage
+from opalite.run.execute import executable, linked, persistent
+from opalite.run.execute.linked import LinkError, Place
+from opalite.run.execute.number_table import NumberTable
+
+
+class Double:
+    """In the place of `Linked`: the launches themselves, without the last where it `forgets` that.
+
+    fails: of the runs to come, whether a group waits in vain; no more than these are asked about.
+    """
+
+    forgets = False
+    made: list[Double]
+    refuses = ""
+
+    def __init__(
+        self,
+        rt: Runtime,
+        program: Any,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Any,
+        places: Any,
+        table: NumberTable | None = None,
+        linked: Any = None,
+    ) -> None:
+        if self.refuses:
+            raise LinkError(self.refuses)
+        self.program, self.prepared, self.table = program, prepared, table
+        self.launches = {i: [launch] for i, launch in prepared.items()}
+        if self.forgets:
+            self.launches[max(self.launches)] = []
+        self.kernels, self.steps = 1, len(prepared)
+        self.fails: list[bool] = []
+        self.asked = 0
+        self.made.append(self)
+
+        self._rt = rt
+        buffers = [s for s in program.slots if s.image is None]
+        lasting = [s for s in buffers if s.storage is Storage.RESERVED]
+        kept = [places[s.id] for s in lasting]
+        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in lasting]
+
+    def read_table(self) -> None:
+        """Do as kernels do that read their numbers from the table."""
+        table = self.table
+        if table is None:
+            return
+        cells = np.empty(table.buffer.size, np.uint8)
+        self._rt.read(table.buffer, cells)
+        for (step, arg), number in table.args.items():
+            dtype = self.program.steps[step].args[arg].value.dtype
+            assert number.nbytes == dtype.itemsize
+            self.prepared[step].set_arg(arg, cells[number.at : number.at + number.nbytes].view(dtype)[0])
+        for step, at in table.counts.items():
+            launch = self.prepared[step]
+            counts = cells[at : at + 12].view(np.uint32).tolist()
+            launch.group = self.program.steps[step].group
+            launch.grid = tuple(n * g for n, g in zip(counts, launch.group, strict=False))  # type: ignore[arg-type]
+
+    def lasting(self) -> list[Any]:
+        found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
+        for p, array in zip(self._lasting, found, strict=True):
+            self._rt.read(p.whole, array, p.first)
+        return found
+
+    def put_back(self, lasting: list[Any]) -> None:
+        for p, array in zip(self._lasting, lasting, strict=True):
+            self._rt.write(p.whole, array, p.first)
+
+    def spoil(self) -> None:
+        for place in self._memory:
+            self._rt.fill(place.whole, 0x5A, place.last - place.first, place.first)
+        self._rt.finish()
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def has_failed(self) -> bool:
+        return bool(self.fails) and self.fails.pop(0)
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
+    """Linking is possible, and what is linked counts as faster."""
+    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setattr(executable, "may_link", lambda rt: True)
+    monkeypatch.setattr(persistent, "WORTH_RUNS", 2)
+    monkeypatch.setattr(persistent, "GAIN", 1e9)
+    monkeypatch.setattr(persistent, "LONG_S", 1e9)
+    own = type("OfThisTest", (Double,), {"made": []})
+    monkeypatch.setattr(linked, "Linked", own)
+    enqueue = persistent.Persistent._enqueue
+
+    def read_and_enqueue(self: Any, recording: Any) -> bool:
+        self.kernels.read_table()
+        return enqueue(self, self.prepared.rt.record(recording.launches))
+
+    monkeypatch.setattr(persistent.Persistent, "_enqueue", read_and_enqueue)
+    return own
