@@ -274,6 +274,7 @@ class InferenceSession(RunsBeside, SessionTools):
         recorder: Recorder | None = None,
         tuning: TuneRequest | None = None,
         waits: bool = False,
+        unread: frozenset[str] = frozenset(),
     ) -> RunRequest:
         """What a run of this session is asked beside its inputs."""
         return RunRequest(
@@ -283,6 +284,7 @@ class InferenceSession(RunsBeside, SessionTools):
             tuning or TuneRequest(tell=self._tunings.append),
             waits=waits,
             lock=self._lock,
+            unread=unread,
         )
 
     def _stop_recording(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,7 +174,7 @@ class State:
         runs.caches = caches
         try:
             found = self._session._execute(
-                given[0], replace(self._session._request(), unread=unread), Following(runs, given, links)
+                given[0], self._session._request(unread=unread), Following(runs, given, links)
             )
         except NotAheadError:
             return []
@@ -211,7 +210,7 @@ class State:
             runs = self._caches.runs
             runs.caches = caches
             targets = {n: b.target for n, b in bound.items()}
-            request = replace(self._session._request(targets=targets), unread=unread)
+            request = self._session._request(targets=targets, unread=unread)
             outputs = self._session._execute({**given, **others}, request, runs)[0]
         except NotAppendedError as e:
             if self._caches.narrow():
