@@ -29,6 +29,7 @@ Array = np.ndarray[Any, Any]
 BRANCH = "use_cache_branch"
 """The input of merged decoders that chooses the branch with a cache."""
 _RUNS = "__runs__"
+_NONE: frozenset[str] = frozenset()
 
 
 class State:
@@ -95,7 +96,7 @@ class State:
         given = self._complete(feeds)
         past = self._values or self._empty.values(given)
         bound = {name: self._output(name) for name in wanted} if on_device else {}
-        unread = frozenset(self.output_names).difference(wanted)
+        unread = _NONE if output_names is None else frozenset(self.output_names).difference(wanted)
         found = self._appended(given, past, bound, unread) or self._fed_back(given, past, unread)
         self._runs += 1
         return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
