@@ -11,6 +11,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from .bodies import inside
+from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)
 _SINCE = 11
@@ -23,7 +24,7 @@ def keep_last(proto: Any, names: Iterable[str]) -> None:
     Left as they are: outputs that the model does not have, whose number of axes it does not tell, or that have one
     position anyway.
     """
-    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    opset = read_opsets(proto.opset_import).get("", 0)
     for name in dict.fromkeys(names):
         output = next((o for o in proto.graph.output if o.name == name), None)
         maker = next((n for n in proto.graph.node if name in n.output), None)

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ...ir.edits import largest_name, likeliest_name
+from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)
 _SINCE = 13
@@ -23,7 +24,7 @@ def add_likeliest(proto: Any, names: Iterable[str]) -> None:
 
     Nothing is added for outputs that the model does not have, or that have another number of axes or no type.
     """
-    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    opset = read_opsets(proto.opset_import).get("", 0)
     for name in dict.fromkeys(names):
         output = next((o for o in proto.graph.output if o.name == name), None)
         found = None if output is None else output.type.tensor_type
