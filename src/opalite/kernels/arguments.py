@@ -60,6 +60,12 @@ def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local 
         raise KernelError(f"kernel {kernel.name}, {launch.entry} of {source}: {e}") from None
 
 
+def names_of(kernel: Kernel, launch: Launch) -> list[str]:
+    """Names of the arguments that `lower` gives, in order."""
+    source = launch.source or kernel.source
+    return [p.name for p in find_signature(source, launch.prelude, launch.defines, launch.entry)]
+
+
 def _pairs(parameters: tuple[Parameter, ...], args: Mapping[str, Arg]) -> list[tuple[Parameter, Arg]]:
     """Each parameter with its argument, in order."""
     declared = [p.name for p in parameters]

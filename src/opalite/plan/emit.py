@@ -55,6 +55,7 @@ from .template import Template
 from .terms import TypeText
 from .trace_template import make_template
 from .verify_memory import verify_contents
+from .walks import find_walk
 
 Array = np.ndarray[Any, Any]
 
@@ -81,6 +82,7 @@ class Emitter:
     lifetimes: list[Lifetime] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
+    walks: dict[tuple[str, ...], int] = field(default_factory=dict)
     counts: list[int] = field(default_factory=list)  # launches by number of the node
     tables: dict[int, SizedTable | MadeTable] = field(default_factory=dict)  # contents of slots that depend on sizes
     now: int = 0
@@ -410,6 +412,7 @@ def add_launches(
                 cost.flops / len(launches),
                 cost.bytes / len(launches),
                 launch.group is None,
+                *find_walk(node, kernel, launch, args, e.walks),
             )
         )
         count += 1

@@ -110,6 +110,9 @@ class LaunchStep:
     """Enqueue `entry` of source number `source`. `grid` is already a multiple of `group`, if there is one.
 
     open_group: the kernel runs with any work-group, so that one too large for its registers may shrink.
+    walk: launches of one walk give the same parts of their results, which are of one shape, to work-groups of the same
+        number; -1 where that is not known.
+    own: arguments, by number, of which a work-group reads or writes the part that is its own; the result is the first.
     """
 
     source: int
@@ -122,6 +125,8 @@ class LaunchStep:
     flops: float = 0.0
     nbytes: float = 0.0
     open_group: bool = False
+    walk: int = -1
+    own: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

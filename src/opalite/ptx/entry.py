@@ -53,6 +53,7 @@ AWAITS = "ONE_AWAITS;"
 _NUMBERS = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + "|".join(_ELSEWHERE) + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
 _BEGIN = re.compile(rf"(?:[ \t]*(?:{_NUMBERS})?[ \t]*\n)*")
 """Lines that compute numbers from where a work-item is, and from what its launch is given."""
+_ATOMIC = re.compile(r"\b(?:atom|red)\.(?!shared)")
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
 _WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
 
@@ -91,6 +92,11 @@ class Entry:
     body: str
     meets: bool
     is_warped: bool
+
+    @property
+    def is_shared_out(self) -> bool:
+        """Whether which work-group does what may be another in each run."""
+        return _ATOMIC.search(self.body) is not None
 
 
 @lru_cache(maxsize=256)

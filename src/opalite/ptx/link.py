@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .body import SYNC, TABLE, barrier, body_text, place_in_block, pointer_text, pointers_of
-from .steps import SHARED, WARP, LinkedStep, begins_early, memory_of, shape_of, shared_bytes
+from .steps import SHARED, WARP, LinkedStep, Turn, begins_early, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
 """That a group has, the first for all of it."""
@@ -62,11 +62,11 @@ def seats_of(step: LinkedStep, shape: Shape) -> int:
 
 
 def link(
-    steps: Sequence[LinkedStep], params: int, shape: Shape, waits: Sequence[bool], head: str, streams: bool = False
+    steps: Sequence[LinkedStep], params: int, shape: Shape, turns: Sequence[Turn], head: str, streams: bool = False
 ) -> str:
     """The program of kernel NAME, whose one argument is the addresses of `pointers_of` with `params` memories.
 
-    waits: of each step, whether it needs one since the last that waited. head: what a program's text begins with.
+    turns: of each step. head: what a program's text begins with.
     streams: constants are more than the second level keeps, so that large ones pass by, and code stays there.
     """
     parts: list[str] = []
@@ -74,12 +74,16 @@ def link(
     for i, step in enumerate(steps):
         uses.setdefault(shape_of(step), []).append(i)
     met = begun = held = 0
+    began: list[int] = []  # of each step: number of the group that takes its first work-group
     for i, step in enumerate(steps):
-        meets, users = i > 0 and waits[i], uses[shape_of(step)]
-        early = begins_early(step) and any(waits[j] for j in users if j)
+        meets, users = i > 0 and turns[i].waits, uses[shape_of(step)]
+        early = begins_early(step) and any(turns[j].waits for j in users if j)
         if meets:
             met += 1
             begun = 0
+        elif turns[i].follows >= 0:
+            begun = began[turns[i].follows]
+        began.append(begun)
         if early:
             parts.append(f"\tmov.u32 %one_wanted, {met * shape.groups if meets else 0};\n")
         if meets:

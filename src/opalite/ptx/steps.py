@@ -37,7 +37,8 @@ class Moving:
 class Memory:
     """An argument that is bytes `first` to `last` of memory `whole`, parameter number `param` of the linked kernel.
 
-    is_constant: no launch writes to it.
+    is_constant: no launch writes to it. is_own: each work-group reads or writes its own part of it, the same in all
+    steps of one walk.
     """
 
     param: int
@@ -45,18 +46,21 @@ class Memory:
     first: int
     last: int
     is_constant: bool = False
+    is_own: bool = False
 
 
 @dataclass(frozen=True)
 class LinkedStep:
     """groups, group: work-groups and work-items of one along x, y and z. counts: byte of the table of numbers that move
-    where those of the work-groups stand, three of 32 bits; -1 where they are always `groups`."""
+    where those of the work-groups stand, three of 32 bits; -1 where they are always `groups`. walk: which work-group
+    has what part of memory that is_own; -1 where that is not known."""
 
     entry: Entry
     args: tuple[Number | Moving | Memory, ...]
     groups: tuple[int, int, int]
     group: tuple[int, int, int]
     counts: int = -1
+    walk: int = -1
 
     @property
     def moves(self) -> bool:
@@ -117,24 +121,43 @@ def begins_early(step: LinkedStep) -> bool:
     return names is not None and all(isinstance(a := given[n], Memory) and a.is_constant for n in names)
 
 
-def find_waits(steps: Sequence[LinkedStep]) -> list[bool]:
-    """Of each step, whether all before it must be done: it and one since the last that waited use the same memory, and
-    one of them writes to it."""
-    found: list[bool] = []
-    read: list[Memory] = []
-    wrote: list[Memory] = []
-    for step in steps:
+@dataclass(frozen=True)
+class Turn:
+    """When a step may begin. waits: all before it must be done. follows: number of the step before it whose work-groups
+    its own go to the same groups of the linked kernel as, for they read what those wrote; -1 for none."""
+
+    waits: bool
+    follows: int = -1
+
+
+def find_turns(steps: Sequence[LinkedStep]) -> list[Turn]:
+    """Of each step: it waits if it and one since the last that waited use the same memory, and one of them writes to
+    it, but for what a work-group has to itself in both."""
+    found: list[Turn] = []
+    used: list[tuple[int, Memory, bool]] = []  # since the last that waited: by which step, and whether it writes
+    for i, step in enumerate(steps):
         names = written(step.entry)
         mine = [
-            (a, p.name in names) for p, a in zip(step.entry.params, step.args, strict=True) if isinstance(a, Memory)
+            (i, a, p.name in names) for p, a in zip(step.entry.params, step.args, strict=True) if isinstance(a, Memory)
         ]
-        waits = any(_meet(a, b) for a, writes in mine for b in (read + wrote if writes else wrote))
-        if waits:
-            read, wrote = [], []
-        for a, writes in mine:
-            (wrote if writes else read).append(a)
-        found.append(waits)
+        met = {
+            j if _is_apart(step, a, steps[j], b) else -1
+            for _, a, writes in mine
+            for j, b, wrote in used
+            if (writes or wrote) and _meet(a, b)
+        }
+        first = {j if j < 0 or found[j].follows < 0 else found[j].follows for j in met}
+        waits = len(first) > 1 or -1 in first
+        found.append(Turn(waits, -1 if waits or not first else first.pop()))
+        used = mine if waits else used + mine
     return found
+
+
+def _is_apart(step: LinkedStep, a: Memory, before: LinkedStep, b: Memory) -> bool:
+    """Whether work-groups of one number use the same part of the memory in both steps, and others none of it."""
+    same = step.walk == before.walk >= 0 and (step.groups, step.group) == (before.groups, before.group)
+    own = a.is_own and b.is_own and (a.first, a.last) == (b.first, b.last)
+    return same and own and not step.entry.is_shared_out and not before.entry.is_shared_out
 
 
 def _meet(a: Memory, b: Memory) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from opalite.ptx.body import place_in_block, pointers_of
 from opalite.ptx.entry import EntryError, find_entry
 from opalite.ptx.link import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
-from opalite.ptx.steps import STREAMED, LinkedStep, Memory, Moving, Number, begins_early, find_waits, misfit
+from opalite.ptx.steps import STREAMED, LinkedStep, Memory, Moving, Number, Turn, begins_early, find_turns, misfit
 
 from ...helpers.ptx_kernels import HEAD, SCALE, WEIGH, turn
 from ...helpers.ptx_machine import Machine
@@ -59,7 +59,7 @@ def given(memory: Sequence[int], table: int = 0) -> dict[str, int]:
 
 def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, missing: int = 0) -> tuple[Buffers, Any]:
     """What `buffers` hold after the linked kernel has run, and its words."""
-    text = link(steps, len(buffers), shape, find_waits(steps), HEAD)
+    text = link(steps, len(buffers), shape, find_turns(steps), HEAD)
     memory: dict[Any, Any] = {}
     for b, array in buffers.items():
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
@@ -69,6 +69,10 @@ def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, mis
         b: np.array([memory[BASE * (b + 1) + 4 * i] for i in range(len(a))], np.float32) for b, a in buffers.items()
     }
     return after, {word: memory.get(SYNC + 4 * word, 0) for word in (FAILED, COME, LEFT)}
+
+
+def waits(steps: Sequence[LinkedStep]) -> list[bool]:
+    return [turn.waits for turn in find_turns(steps)]
 
 
 def noise(n: int = N) -> Any:
@@ -113,7 +117,7 @@ def test_a_place_in_shared_memory_that_is_always_the_same(items: int) -> None:
 def test_steps_of_equal_shape_share_their_code() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 32), scale(1, 2, 3.0)]
-    text = link(steps, 3, SHAPE, find_waits(steps), HEAD)
+    text = link(steps, 3, SHAPE, find_turns(steps), HEAD)
     assert text.count("// step") == 2
     after, _ = run(steps, {0: x, 1: x * 0, 2: x * 0})
     turns = np.concatenate([x[:640].reshape(-1, 32)[:, ::-1].ravel()])
@@ -124,11 +128,51 @@ def test_steps_of_equal_shape_share_their_code() -> None:
 def test_independent_steps_run_beside_each_other() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), scale(0, 2, 5.0), turned(0, 3, 32), scale(2, 0, 7.0)]
-    assert find_waits(steps) == [False, False, False, True], "x is read by those before the one that writes it"
+    assert waits(steps) == [False, False, False, True], "x is read by those before the one that writes it"
     after, _ = run(steps, {0: x, 1: x * 0, 2: x * 0, 3: x * 0})
     np.testing.assert_array_equal(after[1], x * np.float32(3))
     np.testing.assert_array_equal(after[0], x * np.float32(5) * np.float32(7))
     np.testing.assert_array_equal(after[3][:640].reshape(-1, 32), x[:640].reshape(-1, 32)[:, ::-1])
+
+
+def gated(source: int, target: int, walk: int, groups: int = 20, **more: Any) -> LinkedStep:
+    """A step whose work-groups have their own part of x and y."""
+    step = replace(weighed(source, 1, target, 32, groups), walk=walk, **more)
+    own = tuple(replace(a, is_own=not a.is_constant) if isinstance(a, Memory) else a for a in step.args)
+    return replace(step, args=own)
+
+
+@pytest.mark.parametrize("groups", [20, 4, 2, 1])
+def test_a_group_goes_on_with_what_it_wrote(groups: int) -> None:
+    n = 32 * groups
+    x, w = noise(n), noise(n + 1)[:n]
+    steps = [scale(0, 2, 3.0, n=n), gated(0, 3, 7, groups), gated(3, 4, 7, groups), gated(4, 5, 7, groups)]
+    steps += [scale(2, 6, 5.0, n=n), scale(5, 0, 1.0, n=n)]
+    found = find_turns(steps)
+    assert [t.waits for t in found] == [False, False, False, False, True, False], "scale reads what all have written"
+    assert [t.follows for t in found] == [-1, -1, 1, 1, -1, -1]
+    text = link(steps, 7, SHAPE, found, HEAD)
+    assert text.count("// meeting") == 1
+    after, words = run(steps, {0: x, 1: w, **dict.fromkeys(range(2, 7), x * 0)})
+    np.testing.assert_array_equal(after[5], x * w * w * w)
+    np.testing.assert_array_equal(after[0], after[5])
+    np.testing.assert_array_equal(after[6], x * np.float32(3) * np.float32(5))
+    assert set(words.values()) == {0}
+
+
+def test_what_is_not_a_groups_own_is_waited_for() -> None:
+    before, after = gated(0, 2, 7), gated(2, 3, 7)
+    assert waits([before, after]) == [False, False]
+    plain = replace(after, args=tuple(replace(a, is_own=False) for a in after.args if isinstance(a, Memory)))
+    part = replace(after, args=tuple(replace(a, last=a.last - 4) for a in after.args if isinstance(a, Memory)))
+    others = [plain, part, replace(after, walk=8), replace(after, walk=-1), replace(after, groups=(19, 1, 1))]
+    changed = after.entry.body.replace("ret;", "red.global.add.u32 [%rd1], 1;\n\tret;")
+    others.append(replace(after, entry=replace(after.entry, body=changed)))
+    for other in others:
+        assert waits([before, other]) == [False, True]
+    assert waits([replace(before, walk=-1), replace(after, walk=-1)]) == [False, True]
+    steps = [gated(0, 2, 7, 2), gated(0, 3, 7, 2), gated(2, 3, 7, 2)]
+    assert waits(steps) == [False, False, True], "of two steps, which begin with different groups"
 
 
 @pytest.mark.parametrize("items, groups", [(32, 20), (96, 2), (64, 7), (32, 1), (16, 20)])
@@ -138,8 +182,8 @@ def test_steps_that_begin_early(items: int, groups: int) -> None:
     x, w = noise(n), noise(n + 1)[:n]
     steps = [scale(0, 2, 3.0, n=n), weighed(2, 1, 3, items, groups), weighed(3, 1, 4, items, groups)]
     steps += [weighed(3, 1, 5, items, groups), scale(4, 2, 0.5, n=n)]
-    assert find_waits(steps) == [False, True, True, False, True]
-    text = link(steps, 6, SHAPE, find_waits(steps), HEAD)
+    assert waits(steps) == [False, True, True, False, True]
+    text = link(steps, 6, SHAPE, find_turns(steps), HEAD)
     assert text.count("// step") == 3, "those of equal shape share code beside each other, too"
     own = [part for part in text.split("// step") if "linked-await" not in part and "ONE_GO_1" in part]
     assert len(own) == (items % 32 == 0), "where they are whole warps"
@@ -160,10 +204,10 @@ def test_parts_of_one_buffer() -> None:
         mine, its = Memory(0, whole, first, first + 40), Memory(1, whole, target, target + 40)
         return LinkedStep(entry, (mine, its, *numbers), (1, 1, 1), (32, 1, 1))
 
-    assert find_waits([part(0, 40), part(80, 120)]) == [False, False]
-    assert find_waits([part(0, 40), part(0, 80)]) == [False, False], "what is only read"
-    assert find_waits([part(0, 40), part(76, 120)]) == [False, True], "reads four bytes of what was written"
-    assert find_waits([part(0, 40), part(120, 79)]) == [False, True]
+    assert waits([part(0, 40), part(80, 120)]) == [False, False]
+    assert waits([part(0, 40), part(0, 80)]) == [False, False], "what is only read"
+    assert waits([part(0, 40), part(76, 120)]) == [False, True], "reads four bytes of what was written"
+    assert waits([part(0, 40), part(120, 79)]) == [False, True]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -194,7 +238,7 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     numbers = (Moving(8, 4), Moving(0, 4))
     steps = [LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), counts=16) for a, b in ((0, 1), (1, 2))]
     assert all(s.moves for s in steps)
-    text = link(steps, 3, shape, find_waits(steps), HEAD)
+    text = link(steps, 3, shape, find_turns(steps), HEAD)
     assert text.count("// step") == 1, "steps that differ in their memory alone share code"
     memory: dict[Any, Any] = {TABLE: n, TABLE + 8: factor}
     memory |= {TABLE + 16 + 4 * k: count for k, count in enumerate((math.ceil(n / items), 1, 1))}
@@ -211,7 +255,7 @@ def test_a_number_that_is_read_as_something_else() -> None:
     entry = find_entry(SCALE, "scale")
     step = LinkedStep(entry, (*_memory(0, 1), Moving(0, 8), Moving(8, 4)), (1, 1, 1), (32, 1, 1))
     with pytest.raises(EntryError, match="8 bytes is read as f32"):
-        link([step], 2, SHAPE, [False], HEAD)
+        link([step], 2, SHAPE, [Turn(False)], HEAD)
 
 
 def test_a_group_that_does_not_come() -> None:
@@ -238,7 +282,7 @@ def test_only_constants_are_read_early() -> None:
 
 
 def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:
-    text = link([scale(0, 1, 3.0)], 2, SHAPE, [False], HEAD)
+    text = link([scale(0, 1, 3.0)], 2, SHAPE, [Turn(False)], HEAD)
     assert "ld.global.nc" in SCALE
     assert "ld.global.nc" not in text
 
@@ -250,9 +294,9 @@ def test_large_constants_pass_by() -> None:
     assert isinstance(w, Memory)
     large = replace(step, args=(x, replace(w, last=STREAMED), y))
     for made, streams, want in ((large, True, 1), (large, False, 0), (step, True, 0)):
-        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [False, True], HEAD, streams)
+        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [Turn(False), Turn(True)], HEAD, streams)
         assert text.count("ld.global.cs.f32") == want
-    text = link([step, large], 4, SHAPE, [False, True], HEAD, True)
+    text = link([step, large], 4, SHAPE, [Turn(False), Turn(True)], HEAD, True)
     assert text.count("// step") == 2, "one reads them otherwise"
 
 
@@ -262,20 +306,20 @@ def test_a_group_has_more_shared_memory_on_hopper() -> None:
     small, large = Shape(2, 1024), Shape(2, 1024, shared=200 << 10)
     assert (seats_of(step, small), seats_of(step, large)) == (1, 5)
     head = ".version 9.0\n.target sm_90, texmode_independent\n.address_size 64"
-    assert ".target sm_90," in link([step], 2, small, [False], head)
-    text = link([step], 2, large, [False], head)
+    assert ".target sm_90," in link([step], 2, small, [Turn(False)], head)
+    text = link([step], 2, large, [Turn(False)], head)
     assert ".target sm_90a," in text, "the driver gives that target alone more than 48 KiB"
     assert "linked_pool[200320]" in text
 
 
 def test_addresses_are_one_argument() -> None:
-    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [False, True], HEAD)
+    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [Turn(False), Turn(True)], HEAD)
     assert text.count(".param") == 1 + text.count("ld.param")
     assert f".param .align 8 .b8 linked_memory[{8 * len(pointers_of(1, 2, [3, 4, 5]))}]" in text
 
 
 def test_groups_tell_that_they_have_come_before_they_begin() -> None:
-    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [False, True], HEAD)
+    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [Turn(False), Turn(True)], HEAD)
     assert text.index("red.release.gpu") < text.index("ld.global.f32 \t%f1") < text.index("ld.acquire.gpu")
 
 
@@ -305,7 +349,7 @@ def test_arguments_that_do_not_fit() -> None:
     assert "global memory" in misfit(LinkedStep(entry, (*numbers, *numbers), (1, 1, 1), (1, 1, 1)))
     wrong = LinkedStep(entry, (*_memory(0, 1), Number(b"\0" * 4), Number(b"\0" * 8)), (1, 1, 1), (1, 1, 1))
     with pytest.raises(EntryError, match="a number of 8 bytes is read as u32"):
-        link([wrong], 2, SHAPE, [False], HEAD)
+        link([wrong], 2, SHAPE, [Turn(False)], HEAD)
 
 
 def test_heads() -> None:
@@ -319,7 +363,7 @@ def test_the_assembler_takes_it(tmp_path: Path) -> None:
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 4), turned(0, 2, 96), scale(1, 2, 3.0)]
     third = turn(32).replace("ld.shared.f32 \t%f2, [%rd9]", "ld.shared.f32 \t%f2, [turn_$_seen+8]")
     steps.append(replace(turned(2, 0, 32), entry=find_entry(third, "turn")))
-    text = link(steps, 3, Shape(132, 384), find_waits(steps), HEAD)
+    text = link(steps, 3, Shape(132, 384), find_turns(steps), HEAD)
     path = tmp_path / "linked.ptx"
     path.write_text(text)
     command = ["ptxas", "-arch=sm_90", str(path), "-o", str(tmp_path / "linked.cubin")]

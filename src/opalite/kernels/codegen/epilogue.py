@@ -17,6 +17,7 @@ A vector call must lie wholly inside the tensor. Lanes past C are masked by the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -46,6 +47,9 @@ _COORDS = {
 
 _RESULTS = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT8, DType.UINT8)
 """What epilogues may turn integer sums into."""
+
+
+_OPERAND = re.compile(r"e\d+(_\d+)?")
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,16 @@ def epilogue_refusal(node: Node, kind: str, columns: int | None = None, source: 
         if kind == "image" and not v.is_const and not (v.dtype.is_float and _same_texels(v.shape, node.y.shape)):
             return f"its epilogue operand ${i} {v.type} cannot be held as an image like that of {node.y.type}"
     return None
+
+
+def is_operand(name: str) -> bool:
+    """Whether a kernel's argument of that name belongs to its epilogue."""
+    return _OPERAND.fullmatch(name) is not None
+
+
+def is_elementwise(v: Value, y: Value) -> bool:
+    """Whether an operand that is no constant is read element by element as the result is written."""
+    return not v.is_const and agree(v.shape, y.shape) and v.type.layout == y.type.layout
 
 
 def keeps_zeros(node: Node) -> bool:

@@ -23,7 +23,7 @@ from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, S
 from ...ptx.body import pointers_of
 from ...ptx.entry import EntryError, find_entry
 from ...ptx.link import NAME, SYNC_BYTES, Shape, head_of, link, refusal
-from ...ptx.steps import SHARED, LinkedStep, Memory, Moving, Number, find_waits, misfit
+from ...ptx.steps import SHARED, LinkedStep, Memory, Moving, Number, find_turns, misfit
 from ...ptx.writes import written
 from .number_table import NumberTable
 from .outline import steps_outside
@@ -158,7 +158,7 @@ class Linked:
                 raise EntryError("the driver chooses its work-group")
             group = (*sized.group, 1, 1)[:3]
             groups = tuple(n // g for n, g in zip((*sized.grid, 1, 1)[:3], group, strict=True))
-            found = LinkedStep(entry, args, groups, group, counts)  # type: ignore[arg-type]
+            found = LinkedStep(entry, args, groups, group, counts, step.walk)  # type: ignore[arg-type]
             reason = misfit(found) or refusal(found, self.shape)
             if not reason:
                 return found
@@ -182,13 +182,13 @@ class Linked:
                     place = places[a.slot]
                     memory.setdefault(id(place.whole), place.whole)
                     param = list(memory).index(id(place.whole))
-                    known = replace(known, param=param, is_constant=a.slot in constants)
+                    known = replace(known, param=param, is_constant=a.slot in constants, is_own=len(args) in given.own)
                     if step.entry.params[len(args)].name in written(step.entry):
                         self._written[a.slot] = place
                 args.append(known)
-            steps.append(LinkedStep(step.entry, tuple(args), step.groups, step.group, step.counts))
+            steps.append(replace(step, args=tuple(args)))
         try:
-            text = link(steps, len(memory), self.shape, find_waits(steps), head, self._streams)
+            text = link(steps, len(memory), self.shape, find_turns(steps), head, self._streams)
         except EntryError as e:
             raise LinkError(str(e)) from e
         items, threads = self.shape.groups * self.shape.threads, self.shape.threads
