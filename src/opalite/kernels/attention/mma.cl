@@ -44,6 +44,8 @@
 #define VALUE_AT(row, chunk) ((row) * CHUNKS + ((chunk) ^ ((row) / 2 % 4)))
 #endif
 
+#define EARLY (MASK && KEYS == 16) // of few keys the mask is on its way with them, for which registers are left
+
 #if LOOK
 #define KINDS_PARAM \
     , global const uchar *restrict kinds, global const uint *restrict seen, int turns, int looks, int looks_b, int looks_h
@@ -113,6 +115,16 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         next = NEXT(t0 + TURN, keys);
         if (next < keys) copy_turn(held + (side ^ 1) * (2 * SIDE), k, v, k_s, v_s, next, T, units_);
         COPY_DONE;
+        const bool is_plain = t0 + TURN <= (CAUSAL ? min(T, s0 + 1) : T) && KIND(t0) == LEAVES;  // all is seen as it is
+#if EARLY
+        float added[KEYS / 8][4];
+        UNROLLED
+        for (int i = 0; i < KEYS / 8 * 4; ++i) {
+            const int s = min(s0 + WARP_Q * 16 + i / 2 % 2 * 8 + row, S - 1);
+            const int t = min(t0 + WARP_K * KEYS + i / 4 * 8 + t4 * 2 + i % 2, T - 1);
+            added[i / 4][i % 4] = is_plain ? 0.0f : LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0));
+        }
+#endif
         COPY_WAIT(1);
         barrier(CLK_LOCAL_MEM_FENCE);
         local const uint4 *ks = held + side * (2 * SIDE), *vs = ks + SIDE;
@@ -128,7 +140,6 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
             }
         }
         largest[0] = most[0], largest[1] = most[1];
-        const bool is_plain = t0 + TURN <= (CAUSAL ? min(T, s0 + 1) : T) && KIND(t0) == LEAVES;  // all is seen as it is
         UNROLLED
         for (int i = 0; i < KEYS / 8 * 4; ++i) score[i / 4][i % 4] *= scale;
         if (!is_plain) {
@@ -137,7 +148,9 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
                 const int s = min(s0 + WARP_Q * 16 + i / 2 % 2 * 8 + row, S - 1);
                 const int t = t0 + WARP_K * KEYS + i / 4 * 8 + t4 * 2 + i % 2;
                 float x = score[i / 4][i % 4];
-#if MASK
+#if EARLY
+                if (t < T) x += FINITE(added[i / 4][i % 4]) * LOG2_E;
+#elif MASK
                 if (t < T) x += FINITE(LOAD_MASK(mask, (size_t)s * mask_s + (MASK == 1 ? t : 0))) * LOG2_E;
 #endif
                 score[i / 4][i % 4] = t < (CAUSAL ? min(T, s + 1) : T) ? x : -INFINITY;
