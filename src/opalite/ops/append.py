@@ -29,6 +29,7 @@ class Append(Op):
     circular: bool = False
 
     arity = 3
+    in_place = True
 
     def check_shape(self, ins: Types) -> None:
         x, new = tensor(ins, 0, "x"), tensor(ins, 1, "new")

@@ -55,6 +55,7 @@ class Op:
     takes_epilogue: ClassVar[bool] = False
     sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
+    in_place: ClassVar[bool] = False  # output 0 is the memory of input 0, of which a part is written anew
     kept_wide: ClassVar[tuple[int, ...]] = ()  # inputs that are read in float32 where they are not halves already
 
     def check_shape(self, ins: Types) -> None:

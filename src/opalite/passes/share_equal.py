@@ -10,7 +10,6 @@ import numpy as np
 
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
-from ..ops.append import Append
 from ..ops.host import HostOp
 from ..ops.movement import Pad, Reshape, Slice, Transpose
 from .rewrite import Rule, Sweep, joined_origin
@@ -54,7 +53,7 @@ def _classes(nodes: Sequence[Node]) -> _Classes:
     known: dict[Hashable, list[tuple[Node, list[Node]]]] = {}
     found: dict[Node, list[Node]] = {}
     for node in nodes:
-        if isinstance(node.op, Append | HostOp) or node.epilogue is not None:
+        if node.op.in_place or isinstance(node.op, HostOp) or node.epilogue is not None:
             continue
         key = type(node.op), node.precision, len(node.outputs), tuple(_number(v, numbers) for v in node.inputs)
         candidates = known.setdefault(key, [])

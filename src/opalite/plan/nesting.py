@@ -18,7 +18,6 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.place import Target
 from ..ir.symbols import always_equal, hint_of, is_multiple
 from ..kernels.base import Launch, Scratch
-from ..ops.append import Append
 from ..ops.elementwise import PlaceCast
 from ..ops.movement import Concat, Reshape, Slice
 from ..place.pick import is_free_cast
@@ -152,7 +151,7 @@ class _Finder:
         self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step, at the sizes at hand
         reserved = {graph.inputs[i] for i, _ in graph.reserved}
         for i, node in enumerate(graph.nodes):
-            if is_alias(node) or isinstance(node.op, Append):
+            if is_alias(node) or node.op.in_place:
                 self.nesting.within[node.y] = Spot(node.x)
             for v in (*node.inputs, *node.outputs):
                 if v is not None and v.type.place.target is Target.OPENCL:
