@@ -123,6 +123,9 @@ def _rotations() -> Iterator[Sample]:
     yield "Rotate", {}, [x, noise(5, 38), noise(5, 38)], ()
     yield "Rotate", {"perm": (0, 2, 1, 3)}, [packed, noise(2, 1, 5, 32), noise(2, 1, 5, 32)], ()
     yield "Rotate", {"perm": (2, 1, 0, 3)}, [packed, noise(3, 5, 1, 64), noise(3, 5, 1, 64)], ()
+    turned = {"axis": 2, "at": 4, "perm": (0, 2, 1, 3)}
+    yield "RotateAppend", turned, [noise(2, 3, 16, 64), packed, noise(5, 32), noise(5, 32)], ()
+    yield "RotateAppend", {"axis": 1, "at": 2}, [noise(2, 7, 5, 38), x, noise(5, 19), noise(5, 19)], ()
 
 
 def _movement() -> Iterator[Sample]:

@@ -1,6 +1,6 @@
 // y[b, h, s] = the row x[b, h, s] of two halves of `half_row` elements, pairs of which are turned (ops/rotate.py). Rows of x
-// begin at x_b * b + x_h * h + x_s * s, those of cosines and sines at t_b * b + t_h * h + t_s * s; the second half's columns
-// are `second` behind the first's. y [B, H, S, 2 half_row] is in order.
+// begin at x_b * b + x_h * h + x_s * s, those of y at y_start + y_b * b + y_h * h + y_s * s, and those of cosines and sines
+// at t_b * b + t_h * h + t_s * s; the second half's columns are `second` behind the first's.
 //   PAIRS  1 or PACK: a work-item turns so many pairs, grid (ceil(half_row / PAIRS), B * H * S); PACK divides all that rows
 //          and halves of them are apart; 0: all heads of a position, by vectors, grid (S, B)
 #ifndef PAIRS
@@ -13,13 +13,14 @@
 
 kernel void rotate_rows(global const REAL *restrict x, global const REAL *restrict cosines,
                         global const REAL *restrict sines, global REAL *restrict y, int batches, int heads, int S,
-                        int half_row, int second, int x_b, int x_h, int x_s, int t_b, int t_h, int t_s) {
+                        int half_row, int second, int x_b, int x_h, int x_s, int t_b, int t_h, int t_s,
+                        int y_start, int y_b, int y_h, int y_s) {
 #if PAIRS
     const int d = get_global_id(0) * PAIRS, line = get_global_id(1), s = line % S, h = line / S % heads, b = line / S / heads;
     if (d >= half_row || b >= batches) return;
     x += (size_t)b * x_b + (size_t)h * x_h + (size_t)s * x_s;
     const size_t table = (size_t)b * t_b + (size_t)h * t_h + (size_t)s * t_s;
-    y += (size_t)line * (2 * half_row);
+    y += y_start + (size_t)b * y_b + (size_t)h * y_h + (size_t)s * y_s;
     cosines += table;
     sines += table;
 #if PAIRS > 1
@@ -38,7 +39,7 @@ kernel void rotate_rows(global const REAL *restrict x, global const REAL *restri
         global const REAL *row = x + (size_t)b * x_b + (size_t)h * x_h + (size_t)s * x_s;
         const size_t table = (size_t)b * t_b + (size_t)h * t_h + (size_t)s * t_s;
         global const REAL *c = cosines + table, *n = sines + table;
-        global REAL *out = y + (((size_t)b * heads + h) * S + s) * (2 * half_row);
+        global REAL *out = y + y_start + (size_t)b * y_b + (size_t)h * y_h + (size_t)s * y_s;
         int d = 0;
         for (; d + PACK <= half_row; d += PACK) {
             const ACCV low = LOADV(row, d), high = LOADV(row, d + half_row);
