@@ -18,6 +18,7 @@ from .composites import recognise_attention, recognise_layer_norm, recognise_rms
 from .fold import fold_constants, fold_empty
 from .fold_affine import fold_affine
 from .fold_pad import fold_pad
+from .fuse_append import fuse_append
 from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fuse_norm import fuse_norm
 from .fuse_row_norm import fuse_row_norm
@@ -180,6 +181,7 @@ def place(
     if tier == "special":
         run_rule(graph, "fuse_row_norm", fuse_row_norm(device, memory), ctx)
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
+        run_rule(graph, "fuse_append", fuse_append(device, memory), ctx)
     run_rule(graph, "share_concats", share_concats(device), ctx)
     run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds), ctx)
     pick_kernels(graph, device, strict, memory, measured, tier, builds)

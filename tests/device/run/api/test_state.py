@@ -81,7 +81,9 @@ def test_what_an_exporter_writes_out_is_recognised(rt: Runtime, kind: str) -> No
         feed(state, ids)
         programs = [c.executable.program for cache in session._model.caches for c in cache.all]
         kernels = [step.kernel for step in programs[-1].steps if isinstance(step, LaunchStep)]
-        assert sum(k.startswith("Attention") for k in kernels) == kernels.count("RotateRows") // 2 == decoders.LAYERS
+        assert sum(k.startswith("Attention") for k in kernels) == decoders.LAYERS
+        rotations = [kernels.count(name) for name in ("RotateRows", "RotateAppendRows", "AppendCopy")]
+        assert rotations == [decoders.LAYERS] * 3  # of queries, of keys into the cache, and values beside them
         assert not any(k.startswith(("Softmax", "MoveRows", "Slice", "Concat")) for k in kernels)
 
 
