@@ -11,6 +11,7 @@ import onnx
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.reserved import Reserved
+from opalite.ir.symbols import Trace
 from opalite.passes.fuse_append import fuse_append
 from opalite.passes.rewrite import Context, run_rule
 from opalite.place.precision import set_precision
@@ -19,7 +20,15 @@ from opalite.plan.program import LaunchStep, SlotArg
 from opalite.run.model.imported import ImportedModel
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
+from ...helpers.symbolic import Traced
 from .texts import CPU, GPU, Case, check
+
+DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
+
+
+def load(name: str) -> DeviceInfo:
+    return DeviceInfo.from_json((DEVICES / f"{name}.json").read_text())
+
 
 KEYS = """
     graph g(%m: f32[2,3,9,8], %k: f32[2,2,3,8], %c: f32[2,4], %s: f32[2,4]) {
@@ -102,8 +111,28 @@ def test_it_comes_from_both() -> None:
     assert [o.name for o in graph.nodes[0].origin] == ["r", "y"]
 
 
+@pytest.mark.parametrize("device", ["pocl_avx512", "adreno_640", "nvidia_h200"])
+def test_lengths_are_arguments(device: str) -> None:
+    """Of one plan: those of the cache, of its memory and of what is new."""
+    trace = Trace()
+    held, new, room = (trace.symbol(size) for size in (5, 3, 32))
+    g = GraphMaker()
+    g.graph.trace = trace
+    memory, k = g.input("m", 2, 3, room, 8), g.input("k", 2, new, 3, 8)
+    turned = g.add("r", "Rotate", k, g.input("c", new, 4), g.input("s", new, 4), perm=(0, 2, 1, 3))
+    y = g.add("y", "Append", memory, turned, axis=2, at=held)
+    zeros, ones = (0,) * 4, (1,) * 4
+    cache = g.add("a", "Slice", y, starts=zeros, steps=ones, sizes=(2, 3, held + new, 8))
+    graph = g.done(y, g.map("z", "neg", cache))
+    traced = Traced(graph, load(device))
+    assert operators(traced.graph).count("RotateAppend") == 1
+    for sizes in ((5, 3, 32), (2, 2, 5), (70, 3, 128), (9, 22, 32)):
+        assert traced.check(sizes) is not None
+
+
+@pytest.mark.parametrize("device", ["pocl_avx512", "adreno_640", "nvidia_h200"])
 @pytest.mark.parametrize("cache", ["concat", "grouped"])
-def test_a_decoder_copies_values_alone(cache: str, tmp_path: Path) -> None:
+def test_a_decoder_copies_values_alone(cache: str, device: str, tmp_path: Path) -> None:
     onnx.save(decoder(LLAMA_TINY, cache=cache), tmp_path / "decoder.onnx")
     feeds = step_feeds(LLAMA_TINY, 16, 1, cache=cache)
     for name, past in feeds.items():
@@ -111,7 +140,7 @@ def test_a_decoder_copies_values_alone(cache: str, tmp_path: Path) -> None:
             present = name.replace("past_key_values", "present")
             feeds[name] = Reserved(past.dtype, past.shape, 2, 64, present)
     segment = ImportedModel(tmp_path / "decoder.onnx").fresh().only_segment(feeds)
-    program = plan(segment.graph, PlanOptions(), Knowledge(GPU)).program
+    program = plan(segment.graph, PlanOptions(), Knowledge(load(device))).program
     steps = [s for s in program.steps if isinstance(s, LaunchStep)]
     found = [s.kernel for s in steps]
     assert found.count("RotateRows") == found.count("RotateAppendRows") == found.count("AppendCopy") == 2

@@ -71,6 +71,21 @@ def test_rotate_append(
         assert np.unique(got[~written].view(np.uint32)).size <= 1, "something else was written"
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_random(rt: Runtime, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outer, perm = tuple(rng.integers(1, 9, 3).tolist()), (*rng.permutation(3).tolist(), 3)
+    table = tuple(outer[p] if rng.random() < 0.6 else 1 for p in perm[:3])[rng.integers(3) :]
+    given = drawn(outer, table, int(rng.integers(1, 70)), int(rng.integers(1, 3)))
+    attrs, given, written = appended(given, perm, int(rng.integers(3)))
+    node = make_node("RotateAppend", attrs, given)
+    (wanted,) = node.op.reference(given)
+    (kernel,) = kernels_for("RotateAppend")
+    (got,) = run_node(rt, kernel, node, given)
+    np.testing.assert_allclose(got[written], wanted[written], atol=1e-6)
+    assert np.unique(got[~written].view(np.uint32)).size == 1, "something else was written"
+
+
 @pytest.mark.parametrize("precision", [None, DType.FLOAT16])
 @pytest.mark.parametrize("op", ["Rotate", "RotateAppend"])
 def test_halves(rt: Runtime, op: str, precision: DType | None) -> None:
