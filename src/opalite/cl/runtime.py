@@ -206,6 +206,11 @@ class Runtime:
         """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
         return tensor.pinned_bytes(self, nbytes)
 
+    @property
+    def carries(self) -> bool:
+        """Whether small values are rather carried to the device as arguments of a launch (cl/courier.py)."""
+        return ADDRESSES in self.info.quirks
+
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
         """A read-write image2d of RGBA texels, channels FLOAT32 or FLOAT16."""
         return self.allocator.image(width, height, dtype)

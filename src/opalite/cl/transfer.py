@@ -17,6 +17,7 @@ from .failures import cl_errors, translate
 from .forks import check_fork, keep_in_children
 
 if TYPE_CHECKING:
+    from .courier import Courier
     from .runtime import Runtime
 
 Array = np.ndarray[Any, Any]
@@ -194,10 +195,12 @@ class Crossing:
         """Where the memory lies, where host and device share it."""
         return None if self._host is None else int(self._host.ctypes.data)
 
-    def write(self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None) -> Any:
+    def write(
+        self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None, courier: Courier | None = None
+    ) -> Any:
         """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
 
-        An array that nobody can change is not stored again while it is there.
+        An array that nobody can change is not stored again while it is there. courier: what brings a small one.
         """
         source = np.asarray(array)
         if source.size == 0 or source is self._content:
@@ -208,16 +211,23 @@ class Crossing:
             write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
             return None
         if self._host is None:
-            return self._rt.write(self.buffer, np.ascontiguousarray(source, dtype), wait=False, queue=queue)
+            stored = np.ascontiguousarray(source, dtype)
+            if courier is not None and courier.takes(stored.nbytes):
+                courier.bring(self.buffer, stored)
+                return None
+            return self._rt.write(self.buffer, stored, wait=False, queue=queue)
         self._rt.counters.transfers += 1
         np.copyto(
             self._host[: source.size * dtype.itemsize].view(dtype).reshape(source.shape), source, casting="unsafe"
         )
         return None
 
-    def copy_from(self, source: Crossing, nbytes: int) -> None:
-        """Have the first `nbytes` bytes of `source` here, copied on the queue."""
+    def copy_from(self, source: Crossing, nbytes: int, courier: Courier | None = None) -> None:
+        """Have the first `nbytes` bytes of `source` here, copied on the queue, or by a courier."""
         self._content = None
+        if courier is not None and courier.takes(nbytes):
+            courier.move(source.buffer, self.buffer, nbytes)
+            return
         self._rt.copy(source.buffer, self.buffer, nbytes)
 
     def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.courier import Courier
 from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
@@ -62,15 +63,18 @@ class Exchange:
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
 
-    def upload(self, step: UploadStep, value: Any) -> Any:
-        """Make `value` the slot's content. What is returned must be kept until the queue has finished."""
+    def upload(self, step: UploadStep, value: Any, courier: Courier | None = None) -> Any:
+        """Make `value` the slot's content. What is returned must be kept until the queue has finished.
+
+        courier: what brings small arrays."""
         own, crossing = self._own[step.slot], self._crossing_of(step, value)
         self._bind(step.slot, crossing)
         if crossing is not own:
             self.is_bound = self.is_moved = True
             return None
         self.bytes_up += self._nbytes[step.slot]
-        return own.write(value.numpy() if isinstance(value, DeviceTensor) else value, step.dtype.np)
+        array = value.numpy() if isinstance(value, DeviceTensor) else value
+        return own.write(array, step.dtype.np, courier=courier)
 
     def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
         """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
@@ -87,6 +91,11 @@ class Exchange:
             array = np.empty(step.shape, step.dtype.np)
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
+
+    def carry(self, step: DownloadStep, courier: Courier, target: Any, offset: int, nbytes: int) -> None:
+        """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
+        self.bytes_down += nbytes
+        courier.move(self._bound[step.slot].buffer, target, nbytes, offset)
 
     def memory(self, slot: int) -> Crossing:
         """The slot's own memory."""
@@ -141,10 +150,11 @@ class Exchange:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
-    def relay(self, source: int, target: int) -> None:
-        """On the queue, make the output that is slot `source` on the host the input that is slot `target` there."""
+    def relay(self, source: int, target: int, courier: Courier | None = None) -> None:
+        """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
+        `target` there."""
         made, taken = self._keepable[source], self._uploads[target]
-        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot])
+        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], courier)
 
     def keep(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...cl.courier import Courier
 from ...cl.launch import Recording
 from ...cl.tensor import DeviceTensor
 from ...cl.transfer import Crossing
 from ...plan.moving import Moving, Values, packed
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...pocl.loop.step_rows import StepRows
-from .ahead import Ahead, Pinned
+from .ahead import Ahead
 from .exchange import Target
 from .loop import Loop
 from .number_table import NumberTable
+from .output_rows import OutputRows
 from .persistent import PersistentRuns, Times
 from .phases import Phase, Prepared
 from .queue import Queue
@@ -55,7 +57,7 @@ class MovingRuns:
         self._linked: _LinkedRuns | None = None
         self._like: Times | None = None  # by which linked kernels were taken where caches lay before
         self._texts: dict[str, Any] = {}  # linked programs
-        self._pinned: Pinned | None = None  # for outputs of runs that go ahead
+        self._rows: OutputRows | None = None  # of runs that go ahead
 
     def run(
         self,
@@ -108,12 +110,12 @@ class MovingRuns:
         found = launches if linked is None else linked.decided
         if found is None:
             return None
-        if self._pinned is None:
+        if self._rows is None:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
-            self._pinned = Pinned(executable.rt.pinned, still)
+            self._rows = OutputRows(executable.rt, still)
         hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
         kept = self._bind({}, (), lent)
-        return Ahead(executable.now, found, hosts, kept, self._write_tables, self._pinned)
+        return Ahead(executable.now, found, hosts, kept, self._write_tables, self._rows)
 
     def _bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int]
@@ -123,10 +125,11 @@ class MovingRuns:
         executable = self._executable
         return executable.bind(still, feeds, [k for k in lent if k not in changing], copies=executable.may_link)
 
-    def _write_tables(self, values: Values) -> list[Any]:
-        """Write constants that depend on sizes; what must be kept until the queue has finished."""
+    def _write_tables(self, values: Values, courier: Courier | None = None) -> list[Any]:
+        """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
+        them, if any."""
         arrays = ((slot, made(values)) for slot, made in self.moving.tables.items())
-        return [self.tables[slot].write(array, array.dtype) for slot, array in arrays]
+        return [self.tables[slot].write(array, array.dtype, courier=courier) for slot, array in arrays]
 
     def _run_apart(
         self,
@@ -184,8 +187,8 @@ class _LaunchRuns:
         self.queue = _NumberedQueue(executable.now.prepared, self._give)
         self._phases = _Phases(self.queue, moving)
 
-    def begin(self, values: Values, ahead: int) -> bool:
-        """Have the next run use `values`."""
+    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+        """See Way.begin."""
         self._give(values)
         return True
 
@@ -250,9 +253,9 @@ class _LinkedRuns:
             return None
         return self if runs.best is runs.persistent else self._launches
 
-    def begin(self, values: Values, ahead: int) -> bool:
-        """Have the next run use `values`, behind so many others on the queue; whether it can."""
-        if not self._table.write(values, ahead):
+    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+        """See Way.begin."""
+        if not self._table.write(values, ahead, courier):
             return False
         self._shape(values)
         return True

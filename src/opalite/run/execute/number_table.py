@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.courier import Courier
 from ...cl.runtime import Runtime
 from ...plan.moving import Moving, Values
 from ...plan.program import LaunchStep
@@ -53,11 +54,12 @@ class NumberTable:
         self._records = self._bytes.view(layout)[:, 0]
         self._numbers = [number for number, _ in self._kinds]
 
-    def write(self, values: Values, ahead: int = 0) -> bool:
+    def write(self, values: Values, ahead: int = 0, courier: Courier | None = None) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
         work-groups have one size.
 
-        ahead: how many runs are on the queue already, below AHEAD; those before them must have finished.
+        ahead: how many runs are on the queue already, below AHEAD; those before them must have finished. courier: what
+            brings them.
         """
         numbers = [values[n] for n in self._numbers]
         for made, group in zip(self._items, self._groups, strict=True):
@@ -67,5 +69,8 @@ class NumberTable:
             numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
         if numbers:
             self._records[ahead] = tuple(numbers)
+        if courier is not None:
+            courier.bring(self.buffer, self._bytes[ahead])
+            return True
         self._events[ahead] = self._rt.write(self.buffer, self._bytes[ahead], wait=False)
         return True

@@ -13,6 +13,7 @@ from ...cl.tensor import DeviceTensor
 from ...errors import OpaliteError
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...pocl.loop.host_loop import HostLoop
+from .output_rows import OutputRows
 from .phases import Phase, Prepared, Recorder, make_phases
 from .queued_trips import QueuedTrips, queued_trips_of
 from .trace import RunTrace
@@ -143,29 +144,32 @@ class Queue:
         hosts: list[Any],
         kept: Mapping[int, DeviceTensor],
         relayed: Mapping[int, int],
-        arrays: Mapping[int, Any],
+        rows: OutputRows,
+        run: int,
     ) -> list[Any]:
         """Put a run, which leaves nothing to operators on the host, on the queue behind others: what must be kept until
         the queue has finished.
 
         hosts, kept: as `run` has them. relayed: by slot on the host of an input, that of the output of the run before
-        which takes its place. arrays: by slot on the host, what takes outputs.
+        which takes its place. rows: what takes outputs, in the row of number `run`.
         """
-        exchange = self.prepared.exchange
+        exchange, courier = self.prepared.exchange, rows.courier
         pending: list[Any] = []
         for phase in self.phases:
             if isinstance(phase, Recording):
+                if courier is not None:
+                    courier.send()
                 self._enqueue(phase)
             elif isinstance(phase, UploadStep):
                 if phase.host in relayed:
-                    exchange.relay(relayed[phase.host], phase.host)
+                    exchange.relay(relayed[phase.host], phase.host, courier)
                 else:
-                    pending.append(exchange.upload(phase, hosts[phase.host]))
+                    pending.append(exchange.upload(phase, hosts[phase.host], courier))
             elif isinstance(phase, DownloadStep):
                 if phase.host in kept:
                     hosts[phase.host] = kept[phase.host]
                 else:
-                    hosts[phase.host], event = exchange.download(phase, arrays.get(phase.host))
+                    hosts[phase.host], event = rows.take(exchange, phase, run)
                     pending.append(event)
             else:
                 raise OpaliteError(f"{phase.node if not isinstance(phase, HostLoop) else 'a loop'} runs on the host")

@@ -26,9 +26,10 @@ TOKEN = "logits/likeliest"
 LINKS = {"input_ids": TOKEN}
 
 
-@pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device whose memory the host does not reach."""
+@pytest.fixture(params=[False, True], ids=["written", "carried"])
+def apart(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A device whose memory the host does not reach, and values are written to, or carried by launches."""
+    monkeypatch.setattr(Runtime, "carries", request.param)
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     monkeypatch.setattr(tensor, "shares_memory", lambda *_: False)

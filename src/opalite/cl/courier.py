@@ -1,0 +1,121 @@
+"""Courier: small pieces of memory brought to a device, and about it, as the argument of one launch.
+
+NVIDIA's driver (580.159) has the host wait for the queue in each clEnqueueWriteBuffer and clEnqueueReadBuffer, also of
+pinned memory and where nobody asked to wait: 9 and 13 µs a call on an H200, in which the device stands still, and runs
+cannot go ahead of the host. A launch behind another takes 3.3 µs, and its argument may have 4 KB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl as cl
+
+from .addresses import Region
+from .failures import cl_errors
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+Array = np.ndarray[Any, Any]
+
+PIECES = 16
+"""Of one launch."""
+_MOST = 4096  # bytes of an argument
+_LARGEST = 4  # launches for one piece, for which a write takes as long
+_ITEMS = 256
+_WORD = 4
+_SOURCE = """
+typedef struct { ulong to, from; uint at, nbytes; } Piece;
+typedef struct { Piece pieces[PIECES]; uint load[WORDS]; } Freight;
+
+kernel void carry(const Freight freight, int count) {
+    const uint item = get_local_id(0);
+    for (int p = 0; p < count; ++p) {
+        global uint *to = (global uint *)freight.pieces[p].to;
+        global const uint *from = (global const uint *)freight.pieces[p].from;
+        const uint at = freight.pieces[p].at, nbytes = freight.pieces[p].nbytes, words = nbytes / 4, rest = nbytes % 4;
+        for (uint i = item; i < words; i += ITEMS) to[i] = from ? from[i] : freight.load[at + i];
+        if (item < rest) {
+            const uint last = from ? 0 : freight.load[at + words] >> (8 * item);
+            ((global uchar *)(to + words))[item] = from ? ((global const uchar *)(from + words))[item] : (uchar)last;
+        }
+    }
+}
+"""
+
+
+class Courier:
+    """Pieces are collected by `bring` and `move`, whose targets are all different, and on their way once `send` is
+    called: behind what is on the queue, before what comes on it."""
+
+    def __init__(self, rt: Runtime) -> None:
+        """For devices where memory is known by its address (cl/addresses.py)."""
+        self._rt = rt
+        head = PIECES * 24
+        self._room = (min(_MOST, rt.device.max_parameter_size - 64) - head) // 8 * 8  # bytes of a launch
+        layout = np.dtype(
+            [
+                ("pieces", [("to", "u8"), ("from", "u8"), ("at", "u4"), ("nbytes", "u4")], (PIECES,)),
+                ("load", "u1", (self._room,)),
+            ]
+        )
+        options = f"-DPIECES={PIECES} -DWORDS={self._room // _WORD} -DITEMS={_ITEMS}"
+        with cl_errors("Building what carries small values", rt.info.name):
+            program = cl._Program(rt.context, _SOURCE)
+            program._build(options.encode(), [rt.device])
+            self._kernel = cl.Kernel(program, "carry")
+        self._freight = np.zeros(1, layout)
+        self._pieces, self._load = self._freight["pieces"][0], self._freight["load"][0]
+        self._count = self._used = 0
+        self._known: dict[int, tuple[Any, int]] = {}  # addresses; what lies there is kept
+
+    def takes(self, nbytes: int) -> bool:
+        """Whether that is so little that it is rather carried than written."""
+        return bool(nbytes <= _LARGEST * self._room)
+
+    def bring(self, target: cl.Buffer | Region, data: Array, offset: int = 0) -> None:
+        """The bytes of a C-contiguous array to `target` from byte `offset` on, a multiple of 4."""
+        data = data.reshape(-1).view(np.uint8)
+        at = 0
+        while at < data.size:
+            if self._count == PIECES or self._room - self._used < _WORD:
+                self.send()
+            part = data[at : at + self._room - self._used]
+            self._load[self._used : self._used + part.size] = part
+            self._add(self._address(target) + offset + at, 0, self._used // _WORD, part.size)
+            self._used += -(-part.size // _WORD) * _WORD
+            at += part.size
+
+    def move(self, source: cl.Buffer | Region, target: cl.Buffer | Region, nbytes: int, offset: int = 0) -> None:
+        """The first bytes of `source` to `target` from byte `offset` on."""
+        if nbytes:
+            if self._count == PIECES:
+                self.send()
+            self._add(self._address(target) + offset, self._address(source), 0, nbytes)
+
+    def send(self) -> None:
+        """Enqueue what was collected."""
+        if not self._count:
+            return
+        with cl_errors("Carrying small values", self._rt.info.name):
+            self._kernel.set_args(self._freight[0], np.int32(self._count))
+            cl.enqueue_nd_range_kernel(self._rt.queue, self._kernel, (_ITEMS,), (_ITEMS,))
+        self._rt.counters.enqueues += 1
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what was collected and not sent."""
+        self._count = self._used = 0
+
+    def _add(self, *piece: int) -> None:
+        self._pieces[self._count] = piece
+        self._count += 1
+
+    def _address(self, memory: cl.Buffer | Region) -> int:
+        if isinstance(memory, Region):
+            return memory.address
+        if id(memory) not in self._known:  # what waits for the queue, once
+            self._known[id(memory)] = memory, self._rt.addresses_of([memory])[0]
+        return self._known[id(memory)][1]
