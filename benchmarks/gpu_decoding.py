@@ -44,7 +44,7 @@ DRAWN = (1 << 20) + 7
 """Random numbers of the weights; an odd number, so that no two columns are the same."""
 WARM = 90
 """Steps that do not count: plans and kernels are made, and launches settle, in these."""
-AT_ONCE = 16
+AT_ONCE = 32
 TOKEN = "logits/likeliest"
 
 

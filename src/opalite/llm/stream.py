@@ -17,7 +17,7 @@ from .sampling import Candidates, Sampling, pick
 from .stops import Stops
 from .words import Pieces, Words
 
-AT_ONCE, MOMENT_S = 16, 0.03
+AT_ONCE, MOMENT_S = 32, 0.03
 """Tokens that come at once at most, and the time that they may take: somebody reads them."""
 
 

@@ -13,7 +13,7 @@ from ...plan.program import LaunchStep
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
-AHEAD = 16
+AHEAD = 32
 """Runs that may be on the queue at once."""
 
 
