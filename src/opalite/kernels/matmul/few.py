@@ -145,7 +145,7 @@ class MatmulFew(Kernel):
         return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
 
 
-def rows_of(p: FewProblem) -> int:
+def rows_of(p: MatmulProblem) -> int:
     """Rows of a group at most: a power of two that the product fills."""
     return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 

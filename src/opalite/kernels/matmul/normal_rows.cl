@@ -33,18 +33,6 @@ static inline void read_part(RowPart *part, global const REAL *from, int K) {
 
 // Pair p of the halves of vector u.
 #define PAIR(part, u, p) (((const uint *)&(part).vectors[u])[p])
-#if defined(__x86_64__) || defined(__aarch64__)
-static inline float2 pair_floats(uint v) {
-    return (float2)(vload_half(0, (const half *)&v), vload_half(1, (const half *)&v));
-}
-#else
-static inline float2 pair_floats(uint v) {
-    float low, high;
-    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
-        : "=f"(low), "=f"(high) : "r"(v));
-    return (float2)(low, high);
-}
-#endif
 
 // sums[i] becomes the sum of those of all work-items. `parts`: MR * PARTS floats that nobody reads any more.
 static inline void fold_rows(float *sums, local float *parts, UNITS_PARAM) {

@@ -8,6 +8,8 @@
 //   COPY_DONE                             closes a group of copies
 //   SWAPPED(v, d)                         float v of lane ^ d
 //   HALVES(low, high)                     two floats as halves in a uint
+//   pair_floats(v)                        and back, as a float2
+//   FUSED(a, b, c)                        a b + c of pairs of halves (uint), rounded once
 //   SOME_WARPS(condition)                 before a block that warps without the condition may leave out, but need not
 //   ZERO                                  0 for sums to begin with
 //   UNROLLED                              before a loop whose body uses these
@@ -74,6 +76,15 @@ static inline uint units_halves(Units *u, float low, float high) {
     return mine[0];
 }
 
+static inline float2 pair_floats(uint v) {
+    return (float2)(vload_half(0, (const half *)&v), vload_half(1, (const half *)&v));
+}
+
+static inline uint units_fused(Units *u, uint a, uint b, uint c) {
+    const float2 d = fma(pair_floats(a), pair_floats(b), pair_floats(c));
+    return units_halves(u, d.x, d.y);
+}
+
 static inline void units_copy(Units *u, int bytes, local void *to, global const void *from, bool exists) {
     const int i = u->held++;
     u->to[i] = (local uchar *)to, u->from[i] = (global const uchar *)from;
@@ -106,6 +117,7 @@ static inline void units_wait(Units *u, int left) {
 #define TURNED(r, p) units_turned(units_, r, p)
 #define SWAPPED(v, d) units_swapped(units_, v, d)
 #define HALVES(low, high) units_halves(units_, low, high)
+#define FUSED(a, b, c) units_fused(units_, a, b, c)
 #define SOME_WARPS(condition)
 #define COPY(bytes, to, from, exists) units_copy(units_, bytes, to, from, exists)
 #define COPY_DONE ++units_->groups
@@ -135,8 +147,20 @@ static inline uint units_halves(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
+static inline float2 pair_floats(uint v) {
+    float low, high;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+        : "=f"(low), "=f"(high) : "r"(v));
+    return (float2)(low, high);
+}
+static inline uint units_fused(uint a, uint b, uint c) {
+    uint d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
 #define SWAPPED(v, d) units_swapped(v, d)
 #define HALVES(low, high) units_halves(low, high)
+#define FUSED(a, b, c) units_fused(a, b, c)
 #define SOME_WARPS(condition) if (condition)
 #define COPY_8(to, from, exists) \
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" \

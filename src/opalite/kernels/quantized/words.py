@@ -47,11 +47,27 @@ def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: 
     return None
 
 
+def shared_zero(b: Value, zero: Value | None, bits: int) -> float | None:
+    """The zero point of all numbers as kernels hold them, or None where there are several."""
+    middle = float(_offset(b, bits))
+    if zero is None:
+        return middle
+    if zero.type.count != 1:
+        return None
+    assert zero.data is not None
+    return middle + float(zero.data.reshape(()))
+
+
+def _offset(b: Value, bits: int) -> int:
+    """What is added to the integers, for kernels hold numbers from 0 on."""
+    return 1 << (bits - 1) if b.dtype is DType.INT8 else 0
+
+
 def words_args(
     b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, panels: Panels
 ) -> tuple[dict[str, Arg], dict[str, Any]]:
     """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
-    offset = 1 << (bits - 1) if b.dtype is DType.INT8 else 0  # kernels hold numbers from 0 on
+    offset = _offset(b, bits)
     width, deep = panels
     form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if turned else ''}{offset}"
     n, k = b.shape if turned else b.shape[::-1]
@@ -60,11 +76,10 @@ def words_args(
     args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True, made=made)}
     halves = scale.dtype is DType.FLOAT16
     args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
-    kind, middle = 0, float(offset)
-    if zero is not None and zero.type.count == 1:
-        assert zero.data is not None
-        middle += float(zero.data.reshape(()))
-    elif zero is not None:
+    kind, middle = 0, shared_zero(b, zero, bits)
+    if middle is None:
+        assert zero is not None
+        middle = float(offset)
         kind = 2 if zero.dtype.is_float else 1
         dtype = np.dtype(np.float32 if kind == 2 else np.uint8)
         args["zeros"] = Weight(zero, f"panels{width}+{offset}", to_panels(width, dtype, offset))

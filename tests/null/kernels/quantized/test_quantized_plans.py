@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
-from opalite.ir.device_family import BYTE_PAIRS, NO_ASSEMBLY
+from opalite.ir.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.base import Kernel, Weight
@@ -35,6 +36,10 @@ def product(rows: int, columns: int, terms: int, bits: int = 4, *, rounds: bool 
     return make_node("QuantizedMatMul", attrs, [a, b, scale, zero], const=(1, 2, 3), precision=DType.FLOAT16)
 
 
+def kernel_named(name: str) -> Kernel:
+    return next(k for k in kernels_for("QuantizedMatMul") if k.name == name)
+
+
 def fastest(node: Node, device: DeviceInfo) -> Kernel:
     """The special kernel that is expected to take least."""
     found = [(k, k.problem(node, device)) for k in kernels_for("QuantizedMatMul") if k.tier == "special"]
@@ -45,7 +50,62 @@ def fastest(node: Node, device: DeviceInfo) -> Kernel:
 @pytest.mark.parametrize("name", GPUS)
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_one_row_reads_the_weights_once(name: str, columns: int, terms: int) -> None:
-    assert fastest(product(1, columns, terms), DEVICES[name]).name == "QuantizedSkinny"
+    has_units = PTX_MMA in DEVICES[name].quirks
+    expected = "QuantizedFew" if has_units else "QuantizedSkinny"
+    assert fastest(product(1, columns, terms), DEVICES[name]).name == expected
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16])
+@pytest.mark.parametrize("columns, terms", LAYERS)
+def test_matrix_units_multiply_few_rows(rows: int, columns: int, terms: int, bits: int) -> None:
+    assert fastest(product(rows, columns, terms, bits), DEVICES["nvidia_h200"]).name == "QuantizedFew"
+
+
+@pytest.mark.parametrize(
+    "columns, terms, groups, sixteens, split",
+    [(512, 2048, 32, 1, 1), (2048, 2048, 128, 1, 1), (8192, 2048, 128, 4, 2), (2048, 8192, 128, 1, 1)],
+)
+def test_a_work_group_for_each_unit(columns: int, terms: int, groups: int, sixteens: int, split: int) -> None:
+    """Which goes through several times 16 columns, eight quads of a work-item on their way where there are so many."""
+    kernel, node = kernel_named("QuantizedFew"), product(1, columns, terms)
+    problem = kernel.problem(node, DEVICES["nvidia_h200"])
+    (launch,) = kernel.launch(problem, kernel.defaults(problem))
+    assert launch.group is not None
+    assert (launch.grid[0] // launch.group[0], launch.args["sixteens"], launch.defines["SPLIT"]) == (
+        groups,
+        sixteens,
+        split,
+    )
+    assert launch.defines["UNROLL"] == min(8, sixteens * terms // 512)
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ({"rows": 17}, "at most 16"),
+        ({"precision": None}, "multiplies halves"),
+        ({"zero": np.float32(0.5)}, "a fraction"),
+        ({"zero": np.float32(600)}, "more than 512"),
+        ({"zero": "blocks"}, "floats"),
+        ({"table": tuple(map(float, range(16)))}, "a table"),
+        ({"bits": 8, "block": 4}, "blocks of 4 numbers"),
+        ({"block": 2}, "do not begin at words"),
+    ],
+)
+def test_what_matrix_units_do_not_multiply(change: dict[str, Any], why: str) -> None:
+    given = {"rows": 2, "precision": DType.FLOAT16, "zero": None, "bits": 4, "block": 32, "table": (), **change}
+    a, q = np.zeros((given["rows"], 64), np.float32), np.zeros((32, 64), np.uint8)
+    scale = np.zeros((32, 64 // given["block"]), np.float32)
+    zero = {"blocks": scale}.get(
+        str(given["zero"]), None if given["zero"] is None else np.reshape(given["zero"], (1, 1))
+    )
+    attrs = {"trans_a": False, "trans_b": True, "bits": given["bits"], "block": given["block"], "table": given["table"]}
+    const = [1, 2] if zero is None else [1, 2, 3]
+    node = make_node("QuantizedMatMul", attrs, [a, q, scale, zero], const=const, precision=given["precision"])
+    kernel = kernel_named("QuantizedFew")
+    assert why in (kernel.refuse(kernel.problem(node, DEVICES["nvidia_h200"])) or "")
+    assert "no matrix units" in (kernel.refuse(kernel.problem(node, DEVICES["pocl_avx512"])) or "")
 
 
 @pytest.mark.parametrize("columns, terms", LAYERS)
@@ -80,7 +140,7 @@ def test_all_kernels_round_or_none(name: str, rows: int) -> None:
 def test_groups_suit_the_device(columns: int, terms: int) -> None:
     """Every multiprocessor has some, but for 512 columns, and few numbers are read past the end."""
     node, device = product(1, columns, terms), DEVICES["nvidia_h200"]
-    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    kernel = kernel_named("QuantizedSkinny")
     point = kernel.defaults(kernel.problem(node, device))
     assert point["COLS"] * point["PARTS"] == 256
     assert columns // point["COLS"] >= min(2 * 132 - 8, columns // 8)
@@ -88,7 +148,7 @@ def test_groups_suit_the_device(columns: int, terms: int) -> None:
 
 
 def test_a_plan_for_few_rows_serves_no_prompt() -> None:
-    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    kernel = kernel_named("QuantizedSkinny")
     device = DEVICES["nvidia_h200"]
     assert kernel.refuse(kernel.problem(product(64, 512, 2048), device)) is None
     assert "at most 64" in (kernel.refuse(kernel.problem(product(65, 512, 2048), device)) or "")
