@@ -1,14 +1,17 @@
 // y[m, n] = sum_k a[m, k] (b[k, n] - zero[n, k / block]) scale[n, k / block] for few rows of halves, on matrix units: bound by
 // reading b. Panels are 32 wide and 4 deep (words.cl): half a warp reads 16 bytes, a quad, of each of 16 columns, the other half
 // the next quad of those, UNROLL quads of a work-item on their way at any time.
-// A number becomes a half where it stands: below 1024, whose last bits are those of an integer, a number whose place in half a
-// word is P adds u 2^P. Pairs of them are brought to u - zero by one operation, exactly, and go to the units as they are. Those
-// want in each lane terms of four of one column, where a lane has quads of its own: so a row of a is 8 rows of the left side,
-// row r with zeros but for the terms of the quads of lanes 4 g + r % 4 in half r / 4 of a warp, and half of the sums is wanted.
+// A number becomes a half where it stands: below 1024, bits of half a word are a half that is so many times 2^-24, without an
+// exponent. One operation on a pair of them takes the zero point off and makes it 2^-9 times the number, exactly.
+// Pairs go to the units as they are. Those want in each lane terms of four of one column, where a lane has quads of its own:
+// so a row of a is 8 rows of the left side, row r with zeros but for the terms of the quads of lanes 4 g + r % 4 in half
+// r / 4 of a warp, and half of the sums is wanted. Local memory holds the rows as operands of the units: pairs of two rows
+// side by side, or, of a single row, those of two multiplications, of which one gives the first 8 rows of its result that
+// are wanted, the other the last.
 // Sums of a block begin from 0, and are scaled and added up as floats.
 // A work-group of 32 * PARTS work-items owns `sixteens` times 16 columns and MR rows, its warps share out the quads of a
-// column, and sums of 16 * SPLIT columns meet in local memory while the next quads are read. Grid: ceil(N / 16 / sixteens) *
-// group size, ceil(M / MR).
+// column, and sums of 16 * SPLIT columns meet in local memory while the next quads are read. MR is 1 or even.
+// Grid: ceil(N / 16 / sixteens) * group size, ceil(M / MR).
 //   SPAN      words of a block; 0: one block a column
 //   SPLIT     sixteens of columns that the UNROLL quads of a work-item belong to, each with all of its quads if several
 //   ROUNDS    times UNROLL quads of each lane whose part of the rows is in local memory at once
@@ -35,20 +38,19 @@
 #define PLACES (8 / BITS)             // of numbers in a byte
 #define SCALES (SPAN % 4 == 0 ? 1 : SPAN % 2 == 0 ? 2 : 4) // of a quad
 #define STEPS (UNROLL / SPLIT)        // quads of a lane, of 16 columns
-#define ROUND (2 * PARTS * STEPS)     // quads of a column that are multiplied at once
-#define ROW (ROUNDS * ROUND * VECTORS) // vectors of a row in local memory
+#define SHARES (2 * PARTS)            // lanes that share out a column
+#define ROUND (SHARES * STEPS)        // quads of a column that are multiplied at once
 #define TILES ((MR + 1) / 2)          // of sums, by two rows
+#define OPERANDS (MR > 1 ? 2 * VECTORS : VECTORS) // of the units, for a quad of a tile's rows
+#define TILE (ROUNDS * ROUND * OPERANDS)
 #define CHAINS (TILES == 1 ? 4 : TILES == 2 ? 2 : 1) // of multiplications that do not wait for each other
 #define BUFFERS (MR > 4 ? 1 : 2)
 #define SUMS (SPLIT * MR * PARTS * 16)
 #define DOUBLED 0x00010001u           // times a half: the pair of it
-#define ONE 0x3c00u
-#define KILO 0x6400u                  // 1024
-#define MINUS 0x80008000u
 #define UNIT (LEVELS - 1u)
-// 1 / 2^(BITS p), and 1024 - 1024 / 2^(BITS p).
-#define INVERSE(p) ((ONE - (BITS * (p) << 10)) * DOUBLED)
-#define REST(p) ((BITS == 4 || (p) == 2 ? 0x6380u : (p) == 1 ? 0x6200u : 0x63e0u) * DOUBLED)
+#define UP(p) ((0x7800u - (BITS * (p) << 10)) * DOUBLED) // 2^15 / 2^(BITS p), for numbers that stand so high
+#define DOWN (0xf800u * DOUBLED)      // -2^15
+#define BACK 512.0f
 #if HALF_SCALES
 typedef ushort ScaleBits;
 #else
@@ -65,41 +67,44 @@ typedef struct {
 #endif
 } Held;
 
-// Number of the block to which part s of quad q belongs.
-static inline int block_of(int q, int s, int blocks) {
-#if SPAN
-    return min((int)((uint)(4 * q + s * (4 / SCALES)) / SPAN), blocks - 1);
-#else
+// Number of the block to which part s of quad q + i * SHARES belongs, q being one of the first.
+static inline int block_of(int q, int i, int s, int blocks) {
+#if SPAN == 0
     return 0;
+#elif SPAN % 4 == 0 && SHARES % (SPAN / 4) == 0
+    return (int)((uint)q / (SPAN / 4)) + i * (SHARES / (SPAN / 4));
+#else
+    return min((int)((uint)(4 * (q + i * SHARES) + s * (4 / SCALES)) / SPAN), blocks - 1);
 #endif
 }
 
-// Quad `step` of the lane in 16 columns, nothing where they are not the group's or have no such quad.
+// Quad i of the lane from quad `first` of a column on, in 16 columns; nothing where they are not the group's or have no such
+// quad.
 static inline Held fetch(global const uint4 *restrict b, global const SCALE *restrict scale, ZEROS_PARAM
-                         int sixteen, int last, int step, int quads, int blocks) {
-    const int lane = LANE, own = lane / 4, pair = lane % 4, first = step * (2 * PARTS) + WARP * 2;
-    const int q = first + lane / 16, scaled = first + own / 4; // quads that it reads, and whose sums it gets
+                         int sixteen, int last, int first, int i, int quads, int blocks) {
+    const int lane = LANE, own = lane / 4, pair = lane % 4, from = first + WARP * 2;
+    const int q = from + lane / 16, scaled = from + own / 4; // quads that it reads, and whose sums it gets
     const int panel = sixteen / 2, column = sixteen % 2 * 16;
-    const bool is_there = sixteen < last && q < quads, is_scaled = sixteen < last && scaled < quads;
+    const bool is_there = sixteen < last && q + i * SHARES < quads, is_scaled = sixteen < last && scaled + i * SHARES < quads;
     Held held;
-    held.words = is_there ? b[(panel * quads + q) * WIDTH + column + lane % 16] : (uint4)0;
+    held.words = is_there ? b[(panel * quads + q) * WIDTH + column + lane % 16 + i * (SHARES * WIDTH)] : (uint4)0;
     #pragma unroll
     for (int s = 0; s < SCALES; ++s) {
         global const ScaleBits *at = (global const ScaleBits *)scale + column + pair % 2 * 8 + own % 4;
-        at += (panel * blocks + block_of(scaled, s, blocks)) * WIDTH;
+        at += (panel * blocks + block_of(scaled, i, s, blocks)) * WIDTH;
         held.scales[s][0] = is_scaled ? at[0] : (ScaleBits)0;
         held.scales[s][1] = is_scaled ? at[4] : (ScaleBits)0;
 #if ZEROS
-        const int lies = (panel * blocks + block_of(q, s, blocks)) * WIDTH + column + lane % 16;
+        const int lies = (panel * blocks + block_of(q, i, s, blocks)) * WIDTH + column + lane % 16;
         held.zeros[s] = is_there ? zeros[lies] : (uchar)0;
 #endif
     }
     return held;
 }
 #if ZEROS
-#define FETCH(sixteen, step) fetch(b, scale, zeros, sixteen, last, step, quads, blocks)
+#define FETCH(sixteen, first, i) fetch(b, scale, zeros, sixteen, last, first, i, quads, blocks)
 #else
-#define FETCH(sixteen, step) fetch(b, scale, sixteen, last, step, quads, blocks)
+#define FETCH(sixteen, first, i) fetch(b, scale, sixteen, last, first, i, quads, blocks)
 #endif
 
 static inline float2 floats_of(const ScaleBits *scales) {
@@ -135,7 +140,7 @@ __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void quantized_few(global const REAL *restrict a, global const uint4 *restrict b, global const SCALE *restrict scale,
                           ZEROS_PARAM global REAL *restrict y, int M, int N, int K, int blocks, int sixteens,
                           uint zero EPILOGUE_PARAMS) {
-    local uint4 rows[MR * ROW + VECTORS]; // and zeros
+    local uint4 rows[TILES * TILE + OPERANDS]; // and zeros
     local float sums_[BUFFERS * SUMS];
     UNITS;
     const int item = get_local_id(0), lane = LANE, part = WARP, own = lane / 4, pair = lane % 4;
@@ -143,13 +148,13 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
     const int quads = (K + QUAD - 1) / QUAD, rounds = SPLIT > 1 ? 1 : (quads + ROUND - 1) / ROUND;
     Held ring[UNROLL];
     #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(first + u / STEPS, u % STEPS);
+    for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(first + u / STEPS, 0, u % STEPS);
     AWAIT;
     float total[TILES][4];
     #pragma unroll
     for (int i = 0; i < TILES * 4; ++i) total[i / 4][i % 4] = ZERO;
-    local const uint4 *const nothing = rows + MR * ROW;
-    if (item < VECTORS) rows[MR * ROW + item] = (uint4)0;
+    local const uint4 *const nothing = rows + TILES * TILE;
+    if (item < OPERANDS) rows[TILES * TILE + item] = (uint4)0;
     const bool mine = own % 4 == pair;
     int round = 0;
     #pragma unroll 1
@@ -157,33 +162,37 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
         if (round % ROUNDS == 0 && (sixteen == first || rounds > ROUNDS)) {
             if (round > 0 || sixteen > first) barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 4
-            for (int e = item; e < MR * ROW; e += GROUP) {
-                const int r = m0 + e / ROW;
-                rows[e] = r < M ? vector_of_row((global const ushort *)a + (size_t)r * K, round * (ROUND * QUAD), e % ROW, K)
-                                : (uint4)0;
+            for (int e = item; e < TILES * (ROUNDS * ROUND * VECTORS); e += GROUP) {
+                const int v = e % (ROUNDS * ROUND * VECTORS), r = m0 + e / (ROUNDS * ROUND * VECTORS) * 2, k = round * (ROUND * QUAD);
+                global const ushort *const row = (global const ushort *)a + (size_t)r * K;
+                const uint4 x = r < M ? vector_of_row(row, k, v, K) : (uint4)0;
+#if MR == 1
+                rows[e] = x;
+#else
+                const uint4 z = r + 1 < M ? vector_of_row(row + K, k, v, K) : (uint4)0;
+                rows[2 * e] = (uint4)(x.x, z.x, x.y, z.y);
+                rows[2 * e + 1] = (uint4)(x.z, z.z, x.w, z.w);
+#endif
             }
             barrier(CLK_LOCAL_MEM_FENCE);
         }
         const bool ends = round + 1 == rounds;
-        const int next = ends ? sixteen + SPLIT : sixteen, ahead = ends ? 0 : (round + 1) * STEPS;
+        const int next = ends ? sixteen + SPLIT : sixteen, ahead = ends ? 0 : (round + 1) * ROUND;
         local float *const sums = sums_ + sixteen / SPLIT % BUFFERS * SUMS;
         UNROLLED
         for (int u = 0; u < UNROLL; ++u) {
             const Held held = ring[u];
-            ring[u] = FETCH(next + u / STEPS, ahead + u % STEPS);
+            ring[u] = FETCH(next + u / STEPS, ahead, u % STEPS);
             const uint words[4] = {held.words.x, held.words.y, held.words.z, held.words.w};
             const int q = (round % ROUNDS * STEPS + u % STEPS) * (2 * PARTS) + part * 2 + own / 4;
-            local const uint4 *const terms = rows + q * VECTORS;
+            local const uint4 *const terms = rows + q * OPERANDS;
             UNROLLED
             for (int s = 0; s < SCALES; ++s) {
-                uint less[PLACES]; // of the halves, brought to u
 #if ZEROS
-                less[0] = (KILO + held.zeros[s]) * DOUBLED ^ MINUS;
+                const uint less = FUSED(held.zeros[s] * DOUBLED, DOWN, 0u);
 #else
-                less[0] = zero;
+                const uint less = zero;
 #endif
-                #pragma unroll
-                for (int p = 1; p < PLACES; ++p) less[p] = FUSED(less[0], ONE * DOUBLED, REST(p));
                 float sum[TILES * CHAINS][4];
                 #pragma unroll
                 for (int i = 0; i < TILES * CHAINS * 4; ++i) sum[i / 4][i % 4] = ZERO;
@@ -194,16 +203,21 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
                     for (int i = 0; i < 4; ++i) {
                         const int e = v * 4 + i, p = e % PLACES;
                         const uint moved = words[e / PAIRS] >> (e % PAIRS / PLACES * 8);
-                        const uint halves = (moved & (UNIT * DOUBLED) << (BITS * p)) | KILO * DOUBLED;
-                        pairs[i] = FUSED(halves, INVERSE(p), less[p]);
+                        pairs[i] = FUSED(moved & (UNIT * DOUBLED) << (BITS * p), UP(p), less);
                     }
                     UNROLLED
                     for (int t = 0; t < TILES; ++t) {
-                        const uint4 x = (mine ? terms + 2 * t * ROW : nothing)[v];
-                        uint4 z = (uint4)0;
-                        if (2 * t + 1 < MR) z = (mine ? terms + (2 * t + 1) * ROW : nothing)[v];
-                        MULTIPLY(sum[t * CHAINS + 2 * v % CHAINS], x.x, z.x, x.y, z.y, pairs[0], pairs[1]);
-                        MULTIPLY(sum[t * CHAINS + (2 * v + 1) % CHAINS], x.z, z.z, x.w, z.w, pairs[2], pairs[3]);
+                        local const uint4 *const at = mine ? terms + t * TILE : nothing;
+                        float *const one = sum[t * CHAINS + 2 * v % CHAINS], *const two = sum[t * CHAINS + (2 * v + 1) % CHAINS];
+#if MR == 1
+                        const uint4 x = at[v];
+                        MULTIPLY(one, x.x, x.y, x.z, x.w, pairs[0], pairs[2]);
+                        MULTIPLY(two, x.x, x.y, x.z, x.w, pairs[1], pairs[3]);
+#else
+                        const uint4 x = at[2 * v], z = at[2 * v + 1];
+                        MULTIPLY(one, x.x, x.y, x.z, x.w, pairs[0], pairs[1]);
+                        MULTIPLY(two, z.x, z.y, z.z, z.w, pairs[2], pairs[3]);
+#endif
                     }
                 }
                 const float2 by = floats_of(held.scales[s]);
@@ -212,7 +226,7 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
                     if (e / 2 >= MR) continue;
                     float added = sum[e / 4 * CHAINS][e % 4];
                     #pragma unroll
-                    for (int c = 1; c < CHAINS; ++c) added += sum[e / 4 * CHAINS + c][e % 4];
+                    for (int c = 1; c < CHAINS; ++c) added += sum[e / 4 * CHAINS + c][MR == 1 && c % 2 ? e + 2 : e % 4];
                     total[e / 4][e % 4] += (e % 2 ? by.y : by.x) * added;
                 }
             }
@@ -223,7 +237,7 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
                 const int i = e / 2, at = u / STEPS * MR + i, column = pair % 2 * 8 + e % 2 * 4 + own % 4;
                 if (i >= MR) continue;
                 const float other = SWAPPED(total[e / 4][e % 4], 18); // of the other half of the warp's quads
-                if (own < 4 && pair < 2) sums[(at * PARTS + part) * 16 + column] = total[e / 4][e % 4] + other;
+                if (own < 4 && pair < 2) sums[(at * PARTS + part) * 16 + column] = (total[e / 4][e % 4] + other) * BACK;
                 total[e / 4][e % 4] = ZERO;
             }
         }

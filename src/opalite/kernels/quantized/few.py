@@ -28,7 +28,8 @@ _WAVE = 32
 _COLUMNS = 16  # that the matrix units take at once, of a warp's quads
 _HELD = 96  # words of the quads, scales and zero points of a work-item that leave registers for sums
 _ON_ITS_WAY = 8  # quads of a work-item that are enough
-_LARGEST_ZERO = 512  # halves hold it less any number, and 1024 more than it, without rounding
+_LARGEST_ZERO = 512  # halves hold it less any number without rounding
+_UNIT = 2.0**-9  # a one in the kernel's halves
 
 
 @register
@@ -95,7 +96,7 @@ class QuantizedFew(QuantizedMatmul):
         sixteens = _sixteens(p, params)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
         args |= {"blocks": ceil_div(s.k, op.block), "sixteens": sixteens}
-        args["zero"] = _pair_of(-1024 - (shared_zero(node.input(1), node.get(3), op.bits) or 0.0))
+        args["zero"] = _pair_of(-(shared_zero(node.input(1), node.get(3), op.bits) or 0.0) * _UNIT)
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_leave_rest(s.k, 4))}
         own |= {**params, "SPLIT": _split(p, params), "ROUNDS": _rounds_held(p, params), "SPAN": _span(p)}
         group = params["PARTS"] * _WAVE
@@ -104,7 +105,7 @@ class QuantizedFew(QuantizedMatmul):
 
 
 def _pair_of(value: float) -> np.uint32:
-    """Two halves, each the integer `value`."""
+    """Two halves, each of them `value`."""
     return np.uint32(int(np.float16(value).view(np.uint16)) * 0x10001)
 
 
@@ -166,6 +167,6 @@ def _rounds_held(p: MatmulProblem, params: Params) -> int:
     turn = params["UNROLL"] // split
     each = 2 * rows * turn * 2 * parts * _quad(p)
     sums = (1 if rows > 4 else 2) * split * rows * parts * _COLUMNS * 4
-    most = (p.device.local_mem // 8 * 7 - sums - 2 * _quad(p)) // each
+    most = (p.device.local_mem // 8 * 7 - sums - 4 * _quad(p)) // each
     rounds = ceil_div(_steps(p, params), turn)
     return ceil_div(rounds, ceil_div(rounds, most)) if most > 0 else 0
