@@ -163,7 +163,8 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
             if (round > 0 || sixteen > first) barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 4
             for (int e = item; e < TILES * (ROUNDS * ROUND * VECTORS); e += GROUP) {
-                const int v = e % (ROUNDS * ROUND * VECTORS), r = m0 + e / (ROUNDS * ROUND * VECTORS) * 2, k = round * (ROUND * QUAD);
+                const int v = e % (ROUNDS * ROUND * VECTORS), k = round * (ROUND * QUAD);
+                const int r = m0 + e / (ROUNDS * ROUND * VECTORS) * 2;
                 global const ushort *const row = (global const ushort *)a + (size_t)r * K;
                 const uint4 x = r < M ? vector_of_row(row, k, v, K) : (uint4)0;
 #if MR == 1
