@@ -27,7 +27,7 @@ MOST_ROWS = FEW
 _WAVE = 32
 _COLUMNS = 16  # that the matrix units take at once, of a warp's quads
 _HELD = 96  # words of the quads, scales and zero points of a work-item that leave registers for sums
-_ON_ITS_WAY = 8  # quads of a work-item that are enough
+_ON_ITS_WAY = 4  # quads of a work-item that are enough; more take registers, and memory from the steps before
 _LARGEST_ZERO = 512  # halves hold it less any number without rounding
 _UNIT = 2.0**-9  # a one in the kernel's halves
 
