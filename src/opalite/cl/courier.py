@@ -8,6 +8,8 @@ cannot go ahead of the host. A launch behind another takes 3.3 µs, and its argu
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,18 +66,8 @@ class Courier:
                 ("load", "u1", (self._room,)),
             ]
         )
-        options = f"-DPIECES={PIECES} -DWORDS={self._room // _WORD} -DITEMS={_ITEMS}"
-        with cl_errors("Building what carries small values", rt.info.name):
-            program = cl._Program(rt.context, _SOURCE)
-            program._build(options.encode(), [rt.device])
-            self._kernel = cl.Kernel(program, "carry")
         self._freight = np.zeros(1, layout)
         self._pieces, self._load = self._freight["pieces"][0], self._freight["load"][0]
-        # Through pyopencl both calls take 30 µs.
-        self._set, self._enqueue = find_set_arg(), find_enqueue()
-        handle, nbytes = ctypes.c_void_p(self._kernel.int_ptr), ctypes.c_size_t(self._freight.nbytes)
-        self._argument = handle, ctypes.c_uint32(0), nbytes, ctypes.c_void_p(self._freight.ctypes.data)
-        self._launch = enqueue_args(rt.queue, self._kernel, (_ITEMS,), (_ITEMS,))
         self._count = self._used = 0
         self._known: dict[int, tuple[Any, int]] = {}  # addresses; what lies there is kept
 
@@ -107,19 +99,31 @@ class Courier:
         """Enqueue what was collected."""
         if not self._count:
             return
+        self._freight["count"][0] = self._count
+        self._count = self._used = 0
         with cl_errors("Carrying small values", self._rt.info.name):
-            self._freight["count"][0] = self._count
-            if self._set is None or self._enqueue is None:
-                self._kernel.set_args(self._freight[0])
-                cl.enqueue_nd_range_kernel(self._rt.queue, self._kernel, (_ITEMS,), (_ITEMS,))
-            elif code := self._set(*self._argument) or self._enqueue(*self._launch):
+            if code := self._enqueue():
                 raise describe_code(code, "clEnqueueNDRangeKernel", "Carrying small values", self._rt.info.name)
         self._rt.counters.enqueues += 1
-        self.forget()
 
-    def forget(self) -> None:
-        """Let go of what was collected and not sent."""
-        self._count = self._used = 0
+    @cached_property
+    def _enqueue(self) -> Callable[[], int]:
+        """Sets the argument and enqueues the launch; the driver's code."""
+        options = f"-DPIECES={PIECES} -DWORDS={self._room // _WORD} -DITEMS={_ITEMS}"
+        kernel = cl.Kernel(self._rt.build(_SOURCE, options, "courier"), "carry")
+        set_arg, enqueue = find_set_arg(), find_enqueue()
+        handle, data, nbytes = kernel.int_ptr, self._freight.ctypes.data, self._freight.nbytes
+        argument = ctypes.c_void_p(handle), ctypes.c_uint32(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(data)
+        launch = enqueue_args(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
+
+        def call() -> int:
+            if set_arg is None or enqueue is None:
+                kernel.set_args(self._freight[0])
+                cl.enqueue_nd_range_kernel(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
+                return 0
+            return set_arg(*argument) or enqueue(*launch)  # through pyopencl both take 30 µs
+
+        return call
 
     def _add(self, *piece: int) -> None:
         self._pieces[self._count] = piece

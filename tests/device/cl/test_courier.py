@@ -71,15 +71,6 @@ def test_the_argument_is_that_of_its_own_launch(rt: Runtime, courier: Courier) -
         np.testing.assert_array_equal(read(rt, buffer, 256), noise(256, i))
 
 
-def test_what_is_forgotten_is_not_brought(rt: Runtime, courier: Courier) -> None:
-    buffer = rt.allocate(8)
-    rt.fill(buffer, 1, 8)
-    courier.bring(buffer, noise(8))
-    courier.forget()
-    courier.send()
-    assert (read(rt, buffer, 8) == 1).all()
-
-
 def test_much_is_rather_written(courier: Courier) -> None:
     assert courier.takes(256)
     assert not courier.takes(1 << 20)

@@ -96,7 +96,7 @@ class Ahead:
 
     def drop(self) -> None:
         """Let them end, unread."""
-        self._rows.forget()
         with suppress(OpaliteError):
+            self._rows.collect(0)
             self._queue.finish()
         self._pending.clear()

@@ -24,10 +24,10 @@ class OutputRows:
     courier: what brings inputs and outputs; None where they are written and read one by one.
     """
 
-    def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
+    def __init__(self, rt: Runtime, outputs: Iterable[Port], courier: Courier | None) -> None:
         """outputs: those that have one shape in all runs."""
         self._rt = rt
-        self.courier = Courier(rt) if rt.carries else None
+        self.courier = courier
         ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
         sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
         self._row = sum(sizes)
@@ -53,11 +53,6 @@ class OutputRows:
             return None
         self.courier.send()
         return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
-
-    def forget(self) -> None:
-        """Leave what was not collected."""
-        if self.courier is not None:
-            self.courier.forget()
 
     def own(self, output: Any) -> Any:
         """The output in memory of its own."""

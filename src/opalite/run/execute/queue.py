@@ -57,6 +57,8 @@ class Queue:
             if idle is not None:
                 idle.leave()
             with suppress(OpaliteError):
+                if prepared.exchange.courier is not None:
+                    prepared.exchange.courier.send()  # memory counts as having what it was brought
                 rt.finish()  # memory may go now, and must not be in use
             raise
 
@@ -65,6 +67,7 @@ class Queue:
     ) -> RunTrace:
         prepared = self.prepared
         rt, exchange = prepared.rt, prepared.exchange
+        courier = exchange.courier
         exchange.bytes_up = exchange.bytes_down = 0
         upload_s = compute_s = download_s = host_s = 0.0
         waits = 0
@@ -72,6 +75,8 @@ class Queue:
         mark = clock()
         finished, replayed = True, False
         for phase in self.phases:
+            if courier is not None and not isinstance(phase, UploadStep):
+                courier.send()
             if isinstance(phase, Recording):
                 replayed = self._launch(phase, idle) or replayed
                 idle = None
@@ -81,7 +86,7 @@ class Queue:
                 idle.leave()
                 idle = None
             if isinstance(phase, UploadStep):
-                pending.append(exchange.upload(phase, hosts[phase.host]))
+                pending.append(exchange.upload(phase, hosts[phase.host], courier))
                 now = clock()
                 upload_s += now - mark
             elif isinstance(phase, DownloadStep):
@@ -118,6 +123,8 @@ class Queue:
                 now = clock()
                 host_s += now - mark
             mark = now
+        if courier is not None:
+            courier.send()
         # Where the host walked a loop, nothing is on the queue.
         if exchange.copy_kept() or not self.stays or any(p is not None for p in pending):
             rt.finish()
