@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 PIECES = 16
 """Of one launch."""
 _MOST = 4096  # bytes of an argument
-_LARGEST = 4  # launches for one piece, for which a write takes as long
+_LARGEST = 2  # launches for one piece, for which a write takes as long
 _ITEMS = 256
 _WORD = 4
 _SOURCE = """
