@@ -208,7 +208,7 @@ class Runtime:
 
     @property
     def carries(self) -> bool:
-        """Whether small values are rather carried to the device as arguments of a launch (cl/courier.py)."""
+        """Whether runs ahead of the host have small values carried as arguments of a launch (cl/courier.py)."""
         return ADDRESSES in self.info.quirks
 
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:

@@ -97,6 +97,6 @@ class Ahead:
     def drop(self) -> None:
         """Let them end, unread."""
         with suppress(OpaliteError):
-            self._rows.collect(0)
+            self._rows.collect(0)  # memory counts as having what it was brought
             self._queue.finish()
         self._pending.clear()

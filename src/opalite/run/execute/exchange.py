@@ -7,7 +7,6 @@ argument, which is set only when another tensor comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,11 +62,6 @@ class Exchange:
         self.has_bound = False  # whether launches may have been given something else
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
-
-    @cached_property
-    def courier(self) -> Courier | None:
-        """What brings small values, where they are not rather written; who runs launches sends it before them."""
-        return Courier(self._rt) if self._rt.carries else None
 
     def upload(self, step: UploadStep, value: Any, courier: Courier | None = None) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished.

@@ -112,7 +112,7 @@ class MovingRuns:
             return None
         if self._rows is None:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
-            self._rows = OutputRows(executable.rt, still, exchange.courier)
+            self._rows = OutputRows(executable.rt, still)
         hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
         kept = self._bind({}, (), lent)
         return Ahead(executable.now, found, hosts, kept, self._write_tables, self._rows)
@@ -227,7 +227,6 @@ class _LinkedRuns:
     ) -> None:
         self._moving, self._launches = moving, launches
         self._table = NumberTable(executable.rt, moving)
-        self._courier = executable.exchange.courier
         self._values: Values = ()
         self._phases: _Phases | None = None  # of linked kernels
         sized = executable.now
@@ -270,7 +269,7 @@ class _LinkedRuns:
     ) -> RunTrace:
         """A run with `values`, on arrays."""
         self._values = values
-        if not self._table.write(values, courier=self._courier):
+        if not self._table.write(values):
             return self._plain().run(hosts, kept)
         strategy = self.runs.pick(hosts)
         if (persistent := self._shape(values)) is not None:

@@ -24,10 +24,10 @@ class OutputRows:
     courier: what brings inputs and outputs; None where they are written and read one by one.
     """
 
-    def __init__(self, rt: Runtime, outputs: Iterable[Port], courier: Courier | None) -> None:
+    def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
         """outputs: those that have one shape in all runs."""
         self._rt = rt
-        self.courier = courier
+        self.courier = Courier(rt) if rt.carries else None
         ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
         sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
         self._row = sum(sizes)

@@ -57,8 +57,6 @@ class Queue:
             if idle is not None:
                 idle.leave()
             with suppress(OpaliteError):
-                if prepared.exchange.courier is not None:
-                    prepared.exchange.courier.send()  # memory counts as having what it was brought
                 rt.finish()  # memory may go now, and must not be in use
             raise
 
@@ -67,7 +65,6 @@ class Queue:
     ) -> RunTrace:
         prepared = self.prepared
         rt, exchange = prepared.rt, prepared.exchange
-        courier = exchange.courier
         exchange.bytes_up = exchange.bytes_down = 0
         upload_s = compute_s = download_s = host_s = 0.0
         waits = 0
@@ -75,8 +72,6 @@ class Queue:
         mark = clock()
         finished, replayed = True, False
         for phase in self.phases:
-            if courier is not None and not isinstance(phase, UploadStep):
-                courier.send()
             if isinstance(phase, Recording):
                 replayed = self._launch(phase, idle) or replayed
                 idle = None
@@ -86,7 +81,7 @@ class Queue:
                 idle.leave()
                 idle = None
             if isinstance(phase, UploadStep):
-                pending.append(exchange.upload(phase, hosts[phase.host], courier))
+                pending.append(exchange.upload(phase, hosts[phase.host]))
                 now = clock()
                 upload_s += now - mark
             elif isinstance(phase, DownloadStep):
@@ -123,8 +118,6 @@ class Queue:
                 now = clock()
                 host_s += now - mark
             mark = now
-        if courier is not None:
-            courier.send()
         # Where the host walked a loop, nothing is on the queue.
         if exchange.copy_kept() or not self.stays or any(p is not None for p in pending):
             rt.finish()
