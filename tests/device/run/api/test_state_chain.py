@@ -17,7 +17,6 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import InputError
 from opalite.run.execute import ahead
 from opalite.run.execute.number_table import AHEAD
-from opalite.run.execute.queue import Queue
 
 from ....helpers.decoders import KINDS, feeds_of
 from ....helpers.linked_double import Double, double
@@ -222,22 +221,3 @@ def test_what_misfits_is_told(open_session: Open) -> None:
             state.chain([feeds[0], {}], LINKS)
         assert len(state) == 5
         assert state.chain([], LINKS) == []
-
-
-@pytest.mark.usefixtures("apart")
-def test_what_was_brought_when_it_broke_off(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs that cannot change are not brought again where they are thought to lie."""
-    with open_session() as session:
-        (state, token), (other, _) = begun(session), begun(session)
-        state.chain(steps(state, token, 4), LINKS)
-        one_by_one(other, token, 4)
-        feeds = steps(state, token, 6)
-        for fed in feeds:
-            for array in fed.values():
-                array.flags.writeable = False
-        with monkeypatch.context() as patch:
-            patch.setattr(Queue, "_enqueue", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                state.chain(feeds, LINKS, ["logits"])
-        found = state.chain(feeds, LINKS, ["logits"])
-        np.testing.assert_array_equal([f[0] for f in found], one_by_one(other, token, 6))
