@@ -95,6 +95,11 @@ def _products() -> Iterator[Sample]:
             few = [noise(rows, 128), levels, noise(96, 4), zero]
             yield "QuantizedMatMul", {**plain, "trans_b": True, "bits": 4, "block": 32}, few, (1, 2, 3)
             yield "QuantizedMatMul", {**plain, "trans_b": True, "bits": 4, "block": 32, "rounds": True}, few, (1, 2, 3)
+    normal = {**plain, "trans_b": True, "bits": 4, "block": 32, "epsilon": 1e-5, **added}
+    for rows, kind, given in ((1, "rms", (noise(128), None)), (4, "layer", (noise(128), noise(128)))):
+        few = [noise(rows, 128), levels, noise(96, 4), levels[:, :4].copy(), *given, noise(96)]
+        const = [i for i in range(1, 7) if few[i] is not None]
+        yield "RowNormQuantizedMatMul", {**normal, "kind": kind}, few, const
     for zero in (None, levels[:, :4].copy()):
         few = [levels, np.array([3, 95]), noise(96, 4), zero]
         yield "QuantizedGather", {"bits": 4, "block": 32}, few, (0, 2, 3)

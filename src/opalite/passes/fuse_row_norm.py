@@ -12,10 +12,13 @@ from ..ir.patch import Patch
 from ..ir.place import Memory
 from ..ir.reserved import FEW
 from ..ir.symbols import always_equal, hint_of
+from ..ops.base import Op
 from ..ops.elementwise import Elementwise
 from ..ops.matmul import MatMul
 from ..ops.normalize import TRAILING, Normalize
+from ..ops.quantized_matmul import QuantizedMatMul
 from ..ops.row_norm_matmul import RowNormMatMul
+from ..ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
 from ..place.options import find_options, least_seconds
 from .rewrite import Rule, Sweep, joined_origin
 
@@ -31,9 +34,10 @@ class _Rows(NamedTuple):
 def fuse_row_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
-    Layer or RMS normalisation of up to FEW rows over the last axis, whose readers are products with constants, becomes
-    part of each of them where together they are faster. Scale and bias, which may be written out behind it, are inputs
-    of the products, whose matrices stay what they are: plans for other numbers of rows have the same.
+    Layer or RMS normalisation of up to FEW rows over the last axis, whose readers are products with constants, floats
+    or integers of a few bits, becomes part of each of them where together they are faster. Scale and bias, which may be
+    written out behind it, are inputs of the products, whose matrices stay what they are: plans for other numbers of
+    rows have the same.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -72,10 +76,12 @@ def _goes_by_rows(node: Node) -> bool:
 
 
 def _is_product_of(node: Node, rows: Value) -> bool:
-    if not isinstance(node.op, MatMul) or node.op.trans_a or rows in node.inputs[1:]:
+    if not isinstance(node.op, MatMul | QuantizedMatMul) or node.op.trans_a or rows in node.inputs[1:]:
         return False
-    w = node.input(1)
-    return w.data is not None and len(w.shape) == 2
+    if isinstance(node.op, RowNormQuantizedMatMul):  # it normalises rows of its own
+        return False
+    held = node.inputs[1 : node.op.arity]
+    return len(node.input(1).shape) == 2 and all(v is None or v.data is not None for v in held)
 
 
 def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:
@@ -116,7 +122,12 @@ def _varies_by_column(v: Value) -> bool:
 
 
 def _fused(rows: _Rows, node: Node) -> Node:
-    norm = rows.nodes[0].as_(Normalize)
-    op = RowNormMatMul(False, node.as_(MatMul).trans_b, norm.kind, norm.epsilon)
-    inputs = [rows.nodes[0].x, node.input(1), rows.scale, rows.bias, *node.inputs[2:]]
+    norm, product = rows.nodes[0].as_(Normalize), node.op
+    if isinstance(product, QuantizedMatMul):
+        op: Op = RowNormQuantizedMatMul(**product.attributes(), kind=norm.kind, epsilon=norm.epsilon)
+    else:
+        op = RowNormMatMul(False, node.as_(MatMul).trans_b, norm.kind, norm.epsilon)
+    held, operands = node.inputs[1 : product.arity], node.inputs[product.arity :]
+    held = [*held, *[None] * (product.arity - 1 - len(held))]
+    inputs = [rows.nodes[0].x, *held, rows.scale, rows.bias, *operands]
     return node.with_(op=op, inputs=inputs, origin=joined_origin(*rows.nodes, node))

@@ -50,7 +50,7 @@ static inline void put_quad(local uint *row, int q, uint2 quad) {
 #include "matmul/normal_rows.cl"
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void matmul_few(global const REAL *restrict a, SCALE_PARAM BIAS_PARAM global const uint4 *restrict weights,
+kernel void matmul_few(global const REAL *restrict a, ROW_SCALE_PARAM ROW_BIAS_PARAM global const uint4 *restrict weights,
                        global REAL *restrict y, int M, int N, int K, int steps, int blocks EPSILON_PARAM EPILOGUE_PARAMS) {
     local uint4 shared_[STAGED / 2 + 1];
     local float sums_[2][SUMMED]; // of this block, and of the one before
@@ -69,10 +69,10 @@ kernel void matmul_few(global const REAL *restrict a, SCALE_PARAM BIAS_PARAM glo
 #if NORMALIZED
     RowPart scales, biases, parts[MR];
 #if HAS_SCALE
-    read_part(&scales, scale, K);
+    read_part(&scales, row_scale, K);
 #endif
 #if HAS_BIAS
-    read_part(&biases, bias, K);
+    read_part(&biases, row_bias, K);
 #endif
 #endif
     AWAIT;
@@ -87,7 +87,13 @@ kernel void matmul_few(global const REAL *restrict a, SCALE_PARAM BIAS_PARAM glo
 #if NORMALIZED
     #pragma unroll
     for (int i = 0; i < MR; ++i) read_part(parts + i, a + (size_t)min(m0 + i, M - 1) * K, K);
-    put_normal_rows(rows, parts, &scales, &biases, sums_[0], K, epsilon, units_);
+    normalise_rows(parts, &scales, &biases, sums_[0], K, epsilon, units_);
+    #pragma unroll
+    for (int e = 0; e < MR * HELD * (VECTOR / 4); ++e) {
+        const int i = e / (VECTOR / 4) / HELD, u = e / (VECTOR / 4) % HELD, p = e % (VECTOR / 4) * 2;
+        const uint2 quad = (uint2)(PAIR(parts[i], u, p), PAIR(parts[i], u, p + 1));
+        if (VECTOR_AT(u) < ROW_TERMS) put_quad((local uint *)(rows + i * ROW), (VECTOR_AT(u) + 2 * p) / 4, quad);
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     int round = 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...cost.tables import MatrixUnits
 from ...ir.graph import Value
 from ...ops.base import Cost
 from ...ops.row_norm_matmul import RowNormMatMul
-from ..base import Array, Launch, Params, Weight, ceil_div
+from ..base import Arg, Array, Launch, Params, Weight, ceil_div
 from ..registry import register
 from .few import FewProblem, MatmulFew, fits, round_of, rows_of
 
@@ -57,12 +58,19 @@ class MatmulFewNormal(MatmulFew):
     def launch(self, p: FewProblem, params: Params) -> list[Launch]:
         (launch,) = super().launch(p, params)
         op = p.node.as_(RowNormMatMul)
-        scale, bias = _parameters(p)
-        given = {n: _by_column(v, p.sizes.k) for n, v in (("scale", scale), ("bias", bias)) if v is not None}
-        defines = {"NORMALIZED": 2 if op.kind == "rms" else 1, "VECTOR": _vector(p), "ROUNDS": _rounds(p, params)}
-        defines |= {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
-        args = {**launch.args, **given, "epsilon": float(op.epsilon)}
-        return [replace(launch, args=args, defines={**launch.defines, **defines})]
+        args, defines = normal_args(op.kind, op.epsilon, *_parameters(p), p.sizes.k)
+        defines |= {"VECTOR": _vector(p), "ROUNDS": _rounds(p, params)}
+        return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
+
+
+def normal_args(
+    kind: str, epsilon: float, scale: Value | None, bias: Value | None, k: int
+) -> tuple[dict[str, Arg], dict[str, Any]]:
+    """(arguments, defines) of normal_rows.cl for rows of `k` terms, but for the vectors in which they are read."""
+    args: dict[str, Arg] = {"epsilon": float(epsilon)}
+    args |= {n: _by_column(v, k) for n, v in (("row_scale", scale), ("row_bias", bias)) if v is not None}
+    defines: dict[str, Any] = {"NORMALIZED": 2 if kind == "rms" else 1}
+    return args, defines | {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
 
 
 def _parameters(p: FewProblem) -> tuple[Value | None, Value | None]:

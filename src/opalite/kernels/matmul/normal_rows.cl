@@ -1,7 +1,8 @@
-// The rows of a product of few rows, normalised on their way to local memory (matmul/few.cl, after mma/units.cl): as Normalize
-// stores them, (x - mean) / sqrt(variance + epsilon) * scale + bias rounded to halves, without a launch of their own. Each
-// work-group does it for its MR rows: work-item i has vectors i, i + GROUP, ... of every row, which stay in registers between
-// the statistics and the result. K is a multiple of VECTOR. ROW_TERMS terms of a row are filled, with zeros from K on.
+// The rows of a product of few rows, normalised on their way to local memory (matmul/few.cl and quantized/few.cl, after
+// mma/units.cl): as Normalize stores them, (x - mean) / sqrt(variance + epsilon) * scale + bias rounded to halves, without a
+// launch of their own. Each work-group does it for its MR rows: work-item i has vectors i, i + GROUP, ... of every row, which
+// stay in registers until the product's kernel puts them where it reads them. K is a multiple of VECTOR. A row has ROW_TERMS
+// terms, zeros from K on.
 //   NORMALIZED        0: nothing here is used; 1: by mean and variance, the mean of squared differences; 2: by the mean of squares
 //   VECTOR            4 or 8: halves that are read at once
 //   HAS_SCALE, HAS_BIAS   one for each term, constants, which are asked for before other launches are awaited
@@ -12,14 +13,25 @@
 #define HAS_BIAS 0
 #endif
 #if NORMALIZED
-#include "include/scale_bias.cl"
+#if HAS_SCALE
+#define ROW_SCALE_PARAM global const REAL *row_scale,
+#else
+#define ROW_SCALE_PARAM
+#endif
+#if HAS_BIAS
+#define ROW_BIAS_PARAM global const REAL *row_bias,
+#else
+#define ROW_BIAS_PARAM
+#endif
 #define EPSILON_PARAM , float epsilon
 #define HELD ((ROW_TERMS + GROUP * VECTOR - 1) / (GROUP * VECTOR)) // vectors of a row that a work-item has
 #define VECTOR_AT(u) (((u) * GROUP + (int)get_local_id(0)) * VECTOR)
 #if VECTOR == 8
 typedef uint4 Halves;
+#define AS_HALVES(p) ((uint4)((p)[0], (p)[1], (p)[2], (p)[3]))
 #else
 typedef uint2 Halves;
+#define AS_HALVES(p) ((uint2)((p)[0], (p)[1]))
 #endif
 typedef struct {
     Halves vectors[HELD];
@@ -70,9 +82,9 @@ static inline void add_rows(float *sums, const RowPart *parts, const float *mean
     }
 }
 
-// Normal row i goes by put_quad to rows + i * ROW; `parts`: twice MR * PARTS floats.
-static inline void put_normal_rows(local uint2 *rows, const RowPart *held, const RowPart *scale, const RowPart *bias,
-                                   local float *parts, int K, float epsilon, UNITS_PARAM) {
+// The work-item's part of each row becomes that of the normal row; `parts`: twice MR * PARTS floats.
+static inline void normalise_rows(RowPart *held, const RowPart *scale, const RowPart *bias, local float *parts, int K,
+                                  float epsilon, UNITS_PARAM) {
     float means[MR], norms[MR];
     #pragma unroll
     for (int i = 0; i < MR; ++i) means[i] = ZERO;
@@ -86,11 +98,10 @@ static inline void put_normal_rows(local uint2 *rows, const RowPart *held, const
     fold_rows(norms, parts + MR * PARTS, units_);
     #pragma unroll
     for (int i = 0; i < MR; ++i) norms[i] = 1.0f / sqrt(norms[i] / K + epsilon);
-    #pragma unroll
+    UNROLLED // PoCL 3.0 does not survive the code of 16 rows
     for (int i = 0; i < MR; ++i) {
         #pragma unroll
         for (int u = 0; u < HELD; ++u) {
-            const int k = VECTOR_AT(u);
             uint pairs[VECTOR / 2];
             #pragma unroll
             for (int p = 0; p < VECTOR / 2; ++p) {
@@ -101,17 +112,14 @@ static inline void put_normal_rows(local uint2 *rows, const RowPart *held, const
 #if HAS_BIAS
                 v += pair_floats(PAIR(*bias, u, p));
 #endif
-                pairs[p] = k < K ? HALVES(v.x, v.y) : 0;
+                pairs[p] = VECTOR_AT(u) < K ? HALVES(v.x, v.y) : 0;
             }
-            #pragma unroll
-            for (int q = 0; q < VECTOR / 4; ++q)
-                if (k < ROW_TERMS)
-                    put_quad((local uint *)(rows + i * ROW), k / 4 + q, (uint2)(pairs[2 * q], pairs[2 * q + 1]));
+            held[i].vectors[u] = AS_HALVES(pairs);
         }
     }
 }
 #else
-#define SCALE_PARAM
-#define BIAS_PARAM
+#define ROW_SCALE_PARAM
+#define ROW_BIAS_PARAM
 #define EPSILON_PARAM
 #endif

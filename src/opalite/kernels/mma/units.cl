@@ -73,7 +73,7 @@ static inline uint units_halves(Units *u, float low, float high) {
     local uint *mine = u->seats + get_local_id(0) * 8;
     vstore_half(low, 0, (local half *)mine);
     vstore_half(high, 1, (local half *)mine);
-    return mine[0];
+    return as_uint(vload4(0, (local const uchar *)mine)); // as uint, it might be read before halves are written
 }
 
 static inline float2 pair_floats(uint v) {

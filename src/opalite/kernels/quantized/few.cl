@@ -16,6 +16,8 @@
 //   SPLIT     sixteens of columns that the UNROLL quads of a work-item belong to, each with all of its quads if several
 //   ROUNDS    times UNROLL quads of each lane whose part of the rows is in local memory at once
 //   ALIGNED   K is a multiple of 4
+//   NORMALIZED   not 0: rows are normalised first (matmul/normal_rows.cl), and ROUNDS covers all of them; K is a multiple of 8,
+//             and BITS is not 2, whose pairs are of 16 numbers
 #include "quantized/unpack.cl"
 #undef ZERO // which unpack.cl has for zero points, and units.cl for sums to begin with
 #ifndef MR
@@ -51,6 +53,9 @@
 #define UP(p) ((0x7800u - (BITS * (p) << 10)) * DOUBLED) // 2^15 / 2^(BITS p), for numbers that stand so high
 #define DOWN (0xf800u * DOUBLED)      // -2^15
 #define BACK 512.0f
+#define ROW_VECTORS (ROUNDS * ROUND * VECTORS) // of a row in local memory
+#define ROW_TERMS (8 * ROW_VECTORS)
+#include "matmul/normal_rows.cl"
 #if HALF_SCALES
 typedef ushort ScaleBits;
 #else
@@ -127,19 +132,33 @@ static inline uint2 four_of_row(global const ushort *restrict row, int k, int K)
 #endif
 }
 
-// Vector v of a row from number `first` on, in the order in which the numbers of words become pairs.
-static inline uint4 vector_of_row(global const ushort *restrict row, int first, int v, int K) {
-    const int k = first + (BITS == 2 ? v / 2 * 16 + v % 2 * 4 : v * 8);
-    const uint2 low = four_of_row(row, k, K), high = four_of_row(row, k + (BITS == 2 ? 8 : 4), K);
+// Four numbers and those that stand behind them in a word of numbers: in the order in which a word's become pairs.
+static inline uint4 in_order(uint2 low, uint2 high) {
     const uint4 ends = BITS == 8 ? (uint4)(low, high) : (uint4)(low.x, high.x, low.y, high.y);
     return (uint4)((ends.x & 0xffffu) | ends.y << 16, ends.x >> 16 | (ends.y & 0xffff0000u),
                    (ends.z & 0xffffu) | ends.w << 16, ends.z >> 16 | (ends.w & 0xffff0000u));
 }
 
+// Vector v of a row from number `first` on.
+static inline uint4 vector_of_row(global const ushort *restrict row, int first, int v, int K) {
+    const int k = first + (BITS == 2 ? v / 2 * 16 + v % 2 * 4 : v * 8);
+    return in_order(four_of_row(row, k, K), four_of_row(row, k + (BITS == 2 ? 8 : 4), K));
+}
+
+// Vector e of the tiles' rows becomes operands: x, and of a tile's second row z.
+static inline void put_vector(local uint4 *rows, int e, uint4 x, uint4 z) {
+#if MR == 1
+    rows[e] = x;
+#else
+    rows[2 * e] = (uint4)(x.x, z.x, x.y, z.y);
+    rows[2 * e + 1] = (uint4)(x.z, z.z, x.w, z.w);
+#endif
+}
+
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void quantized_few(global const REAL *restrict a, global const uint4 *restrict b, global const SCALE *restrict scale,
-                          ZEROS_PARAM global REAL *restrict y, int M, int N, int K, int blocks, int sixteens,
-                          uint zero EPILOGUE_PARAMS) {
+kernel void quantized_few(global const REAL *restrict a, ROW_SCALE_PARAM ROW_BIAS_PARAM global const uint4 *restrict b,
+                          global const SCALE *restrict scale, ZEROS_PARAM global REAL *restrict y, int M, int N, int K,
+                          int blocks, int sixteens, uint zero EPSILON_PARAM EPILOGUE_PARAMS) {
     local uint4 rows[TILES * TILE + OPERANDS]; // and zeros
     local float sums_[BUFFERS * SUMS];
     UNITS;
@@ -149,34 +168,51 @@ kernel void quantized_few(global const REAL *restrict a, global const uint4 *res
     Held ring[UNROLL];
     #pragma unroll
     for (int u = 0; u < UNROLL; ++u) ring[u] = FETCH(first + u / STEPS, 0, u % STEPS);
+#if NORMALIZED
+    RowPart scales, biases, parts[MR];
+#if HAS_SCALE
+    read_part(&scales, row_scale, K);
+#endif
+#if HAS_BIAS
+    read_part(&biases, row_bias, K);
+#endif
+#endif
     AWAIT;
+    local const uint4 *const nothing = rows + TILES * TILE;
+    if (item < OPERANDS) rows[TILES * TILE + item] = (uint4)0;
+#if NORMALIZED
+    #pragma unroll
+    for (int i = 0; i < MR; ++i) read_part(parts + i, a + (size_t)min(m0 + i, M - 1) * K, K);
+    normalise_rows(parts, &scales, &biases, sums_, K, epsilon, units_);
+    #pragma unroll
+    for (int e = 0; e < HELD * TILES; ++e) {
+        const int u = e / TILES, t = e % TILES, v = VECTOR_AT(u) / 8;
+        const uint4 x = parts[2 * t].vectors[u], z = parts[min(2 * t + 1, MR - 1)].vectors[u];
+        if (v < ROW_VECTORS) put_vector(rows, t * ROW_VECTORS + v, in_order(x.lo, x.hi), in_order(z.lo, z.hi));
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
     float total[TILES][4];
     #pragma unroll
     for (int i = 0; i < TILES * 4; ++i) total[i / 4][i % 4] = ZERO;
-    local const uint4 *const nothing = rows + TILES * TILE;
-    if (item < OPERANDS) rows[TILES * TILE + item] = (uint4)0;
     const bool mine = own % 4 == pair;
     int round = 0;
     #pragma unroll 1
     for (int sixteen = first; sixteen < last;) {
+#if !NORMALIZED
         if (round % ROUNDS == 0 && (sixteen == first || rounds > ROUNDS)) {
             if (round > 0 || sixteen > first) barrier(CLK_LOCAL_MEM_FENCE);
             #pragma unroll 4
-            for (int e = item; e < TILES * (ROUNDS * ROUND * VECTORS); e += GROUP) {
-                const int v = e % (ROUNDS * ROUND * VECTORS), k = round * (ROUND * QUAD);
-                const int r = m0 + e / (ROUNDS * ROUND * VECTORS) * 2;
+            for (int e = item; e < TILES * ROW_VECTORS; e += GROUP) {
+                const int v = e % ROW_VECTORS, k = round * (ROUND * QUAD), r = m0 + e / ROW_VECTORS * 2;
                 global const ushort *const row = (global const ushort *)a + (size_t)r * K;
                 const uint4 x = r < M ? vector_of_row(row, k, v, K) : (uint4)0;
-#if MR == 1
-                rows[e] = x;
-#else
-                const uint4 z = r + 1 < M ? vector_of_row(row + K, k, v, K) : (uint4)0;
-                rows[2 * e] = (uint4)(x.x, z.x, x.y, z.y);
-                rows[2 * e + 1] = (uint4)(x.z, z.z, x.w, z.w);
-#endif
+                const uint4 z = MR > 1 && r + 1 < M ? vector_of_row(row + K, k, v, K) : (uint4)0;
+                put_vector(rows, e, x, z);
             }
             barrier(CLK_LOCAL_MEM_FENCE);
         }
+#endif
         const bool ends = round + 1 == rounds;
         const int next = ends ? sixteen + SPLIT : sixteen, ahead = ends ? 0 : (round + 1) * ROUND;
         local float *const sums = sums_ + sixteen / SPLIT % BUFFERS * SUMS;

@@ -62,12 +62,11 @@ class QuantizedFew(QuantizedMatmul):
             return f"the device runs fewer than {items} work-items in a group"
         if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
             return "the group has more rows than the product, or too few of them"
-        scales = _scales(p)
-        if at_once > 1 and at_once * (4 + 2 * scales + (scales if _has_zeros(p) else 0)) > _HELD:
+        if at_once > 1 and at_once * held_words(p) > _HELD:
             return f"{at_once} quads with their scales do not fit the registers"
         if at_once // _split(p, params) >= 2 * _steps(p, params):
             return "a work-item has fewer quads than it would ask for"
-        return None if _rounds_held(p, params) else "the rows do not fit the local memory"
+        return None if rounds_held(p, params) else "the rows do not fit the local memory"
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         """Most rows at once, and as many quads on their way as pay, if they do not lead past a column's end."""
@@ -98,7 +97,7 @@ class QuantizedFew(QuantizedMatmul):
         args |= {"blocks": ceil_div(s.k, op.block), "sixteens": sixteens}
         args["zero"] = _pair_of(-(shared_zero(node.input(1), node.get(3), op.bits) or 0.0) * _UNIT)
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_leave_rest(s.k, 4))}
-        own |= {**params, "SPLIT": _split(p, params), "ROUNDS": _rounds_held(p, params), "SPAN": _span(p)}
+        own |= {**params, "SPLIT": _split(p, params), "ROUNDS": rounds_held(p, params), "SPAN": _span(p)}
         group = params["PARTS"] * _WAVE
         grid = (ceil_div(ceil_div(s.n, _COLUMNS), sixteens) * group, ceil_div(s.m, params["MR"]))
         return [Launch("quantized_few", args, grid, (group, 1), own, epilogue.prelude)]
@@ -138,6 +137,12 @@ def _scales(p: MatmulProblem) -> int:
     return 1 if span % 4 == 0 else 2 if span % 2 == 0 else 4
 
 
+def held_words(p: MatmulProblem) -> int:
+    """Registers that a quad takes, with its scales and zero points."""
+    scales = _scales(p)
+    return 4 + 2 * scales + (scales if _has_zeros(p) else 0)
+
+
 def _quad(p: MatmulProblem) -> int:
     """Numbers of a quad."""
     return int(128 // p.node.as_(QuantizedMatMul).bits)
@@ -161,12 +166,21 @@ def _split(p: MatmulProblem, params: Params) -> int:
     return next(fits, 1)
 
 
-def _rounds_held(p: MatmulProblem, params: Params) -> int:
+def round_of(p: MatmulProblem, params: Params) -> int:
+    """Terms of a row that the quads of a group that are on their way at once multiply."""
+    return int(params["UNROLL"] // _split(p, params) * 2 * params["PARTS"] * _quad(p))
+
+
+def rounds_of(p: MatmulProblem, params: Params) -> int:
+    """Times the quads on their way that go over a whole row."""
+    return max(1, ceil_div(p.sizes.k, round_of(p, params)))
+
+
+def rounds_held(p: MatmulProblem, params: Params) -> int:
     """Times the quads on their way whose part of the rows lies in local memory: all, or even parts; 0 if none fits."""
     split, rows, parts = _split(p, params), params["MR"], params["PARTS"]
-    turn = params["UNROLL"] // split
-    each = 2 * rows * turn * 2 * parts * _quad(p)
+    each = 2 * rows * round_of(p, params)
     sums = (1 if rows > 4 else 2) * split * rows * parts * _COLUMNS * 4
     most = (p.device.local_mem // 8 * 7 - sums - 4 * _quad(p)) // each
-    rounds = ceil_div(_steps(p, params), turn)
+    rounds = rounds_of(p, params)
     return ceil_div(rounds, ceil_div(rounds, most)) if most > 0 else 0

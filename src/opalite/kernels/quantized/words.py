@@ -162,7 +162,8 @@ def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Ar
 
 
 def words_binding(node: Node, first: int) -> Binding:
-    """Everything in plain buffers, but for the matrix (input `first`) and its parameters, which become Weights."""
+    """Everything in plain buffers, but for the matrix (input `first`) and what an operator has from input 2 on, which
+    become Weights."""
     flat = flat_binding(node)
-    taken = {first, node.op.arity - 2, node.op.arity - 1}
+    taken = {first, *range(2, node.op.arity)}
     return Binding(tuple(None if i in taken else layout for i, layout in enumerate(flat.inputs)), flat.outputs)

@@ -1,0 +1,47 @@
+"""RowNormQuantizedMatMul: a product with a matrix of a few bits whose left rows are normalised first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.types import TensorType
+from .base import Array, Cost, Types, need, register_op, tensor
+from .normalize import TRAILING, Normalize
+from .quantized_matmul import QuantizedMatMul
+
+
+@register_op
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowNormQuantizedMatMul(QuantizedMatMul):
+    """What QuantizedMatMul makes of r, b, scale and zero, r being what Normalize makes of the rows of a.
+
+    Inputs a[..., M, K], b, scale and zero as QuantizedMatMul has them, then row_scale or none, row_bias or none, as
+    Normalize over the last axis has them; r is rounded to the type of a. Attributes: QuantizedMatMul's; kind, "layer"
+    or "rms"; epsilon. ShapeError if the inputs do not fit.
+    """
+
+    kind: str
+    epsilon: float
+
+    arity = 6
+
+    def check_shape(self, ins: Types) -> None:
+        QuantizedMatMul.check_shape(self, ins)
+        a = tensor(ins, 0, "a")
+        need(self.kind in TRAILING, f"kind must be one of {', '.join(TRAILING)}, got '{self.kind}'")
+        self._norm(a.rank).check_shape([a, *ins[4:6]])
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        a = arrays[0]
+        assert a is not None
+        rows = self._norm(a.ndim).reference([a, *arrays[4:6]])
+        return QuantizedMatMul.reference(self, [*rows, *arrays[1:4]])
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        """The product's, what normalising takes (ops/normalize.py), and the bytes of row_scale and row_bias."""
+        product = QuantizedMatMul.cost(self, ins, outs)
+        return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)
+
+    def _norm(self, rank: int) -> Normalize:
+        return Normalize(self.kind, self.epsilon, rank - 1)
