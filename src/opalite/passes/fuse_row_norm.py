@@ -76,9 +76,9 @@ def _goes_by_rows(node: Node) -> bool:
 
 
 def _is_product_of(node: Node, rows: Value) -> bool:
-    if not isinstance(node.op, MatMul | QuantizedMatMul) or node.op.trans_a or rows in node.inputs[1:]:
+    if not isinstance(node.op, MatMul | QuantizedMatMul) or isinstance(node.op, RowNormQuantizedMatMul):
         return False
-    if isinstance(node.op, RowNormQuantizedMatMul):  # it normalises rows of its own
+    if node.op.trans_a or rows in node.inputs[1:]:
         return False
     held = node.inputs[1 : node.op.arity]
     return len(node.input(1).shape) == 2 and all(v is None or v.data is not None for v in held)
@@ -127,7 +127,6 @@ def _fused(rows: _Rows, node: Node) -> Node:
         op: Op = RowNormQuantizedMatMul(**product.attributes(), kind=norm.kind, epsilon=norm.epsilon)
     else:
         op = RowNormMatMul(False, node.as_(MatMul).trans_b, norm.kind, norm.epsilon)
-    held, operands = node.inputs[1 : product.arity], node.inputs[product.arity :]
-    held = [*held, *[None] * (product.arity - 1 - len(held))]
-    inputs = [rows.nodes[0].x, *held, rows.scale, rows.bias, *operands]
+    held = [node.get(i) for i in range(1, product.arity)]
+    inputs = [rows.nodes[0].x, *held, rows.scale, rows.bias, *node.inputs[product.arity :]]
     return node.with_(op=op, inputs=inputs, origin=joined_origin(*rows.nodes, node))
