@@ -3,7 +3,7 @@
     python write.py                                    always the same sentence
     python write.py "The king of the north" -t 0.8     another one each time
 
-Needs the extra: pip install 'opalite[llm]'.
+Needs the extra: pip install 'opalite-cl[llm]'.
 """
 
 from __future__ import annotations

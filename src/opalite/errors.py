@@ -133,7 +133,7 @@ class UnsupportedApiError(OpaliteError, NotImplemented, NotImplementedError):
 
 
 class ExtraError(OpaliteError, Fail, ImportError):
-    """A package of one of the extras, such as opalite[llm], is not installed; the message says what to install."""
+    """A package of one of the extras, such as opalite-cl[llm], is not installed; the message says what to install."""
 
 
 class KernelError(OpaliteError, EngineError):

@@ -1,4 +1,4 @@
-"""Packages of the extras, such as opalite[llm], imported where they are needed."""
+"""Packages of the extras, such as opalite-cl[llm], imported where they are needed."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def need(package: str, what_for: str, extra: str) -> Any:
     try:
         return import_module(package)
     except ImportError as e:
-        raise ExtraError(f"{what_for} needs the package '{package}': pip install 'opalite[{extra}]'") from e
+        raise ExtraError(f"{what_for} needs the package '{package}': pip install 'opalite-cl[{extra}]'") from e

@@ -70,6 +70,7 @@ OF_NO_FOLDER = {
         "test_bench_models.py",
         "test_build_cache.py",
         "test_deploy.py",
+        "test_distribution.py",
         "test_doc_commands.py",
         "test_docs.py",
         "test_example_super_resolution.py",

@@ -49,7 +49,7 @@ def test_the_folder_tells_what_generation_asks() -> None:
 
 def test_it_writes_what_its_page_shows() -> None:
     ort = pytest.importorskip("onnxruntime")
-    tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
     tokenizer = tokenizers.Tokenizer.from_file(str(MODEL.parent / "tokenizer.json"))
     session = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     penalty = json.loads((MODEL.parent / "genai_config.json").read_text())["search"]["repetition_penalty"]

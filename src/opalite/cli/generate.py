@@ -73,7 +73,7 @@ def command(
 
     The folder is one that optimum or onnxruntime-genai writes: .onnx files, tokenizer.json and configurations;
     hf:OWNER/NAME is fetched from the Hugging Face Hub.
-    Needs the extra: pip install 'opalite[llm]'.
+    Needs the extra: pip install 'opalite-cl[llm]'.
     """
     from ..llm.generator import Generator
 

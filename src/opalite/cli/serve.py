@@ -51,7 +51,7 @@ def command(
 
     MODEL is an .onnx file, an .opal bundle or the folder of a language model; it is called as the file is, or NAME.
     SIGTERM and Ctrl+C finish what was accepted and end the server with status 0.
-    Needs the extra: pip install 'opalite[serve]'.
+    Needs the extra: pip install 'opalite-cl[serve]'.
     """
     if sys.platform == "win32":
         raise OpaliteError(

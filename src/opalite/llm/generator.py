@@ -60,7 +60,7 @@ class Generator:
     caches of keys and values in 8 bits. options: InferenceSession's, such as device and precision.
 
     Raises ModelFileError for files that are not there, InputError for inputs of the decoder that are not known,
-    ExtraError where the extra opalite[llm] is not installed.
+    ExtraError where the extra opalite-cl[llm] is not installed.
     """
 
     def __init__(

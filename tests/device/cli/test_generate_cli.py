@@ -15,8 +15,8 @@ from opalite.cli import main
 from ...helpers.decoders import llama
 from ...helpers.words import make_folder
 
-pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
-pytest.importorskip("jinja2", reason="the extra opalite[llm] is not installed")
+pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
 TEMPLATE = {"chat_template": "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"}
 
 

@@ -18,8 +18,8 @@ from ...helpers import encoder_decoders
 from ...helpers.decoders import KINDS, WORDS, feeds_of
 from ...helpers.words import END, letters, make_folder
 
-pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
-pytest.importorskip("jinja2", reason="the extra opalite[llm] is not installed")
+pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
 PROMPT = "Once (5)"
 
 

@@ -20,7 +20,7 @@ from ...helpers.words import END, make_folder
 from ...null.llm.test_sound import write
 from .test_generator import SEPARATE, greedy, open_reference
 
-pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
+pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
 HEARS = Spectrogram(feature_size=encoder_decoders.FEATURES, chunk_length=1)
 SOUND = np.random.default_rng(8).uniform(-0.5, 0.5, 40000).astype(np.float32)
 

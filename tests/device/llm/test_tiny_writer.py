@@ -13,7 +13,7 @@ from opalite.cl.runtime import Runtime
 
 from ...null.test_example_tiny_writer import FOLDER, MODEL, PROMPT, greedy
 
-pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
+pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
 
 
 def test_its_tokens_are_those_of_onnxruntime(rt: Runtime) -> None:

@@ -16,7 +16,7 @@ from ...helpers.small_models import classifier
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """Two nodes of two cores and one device each; the driver has none. Workers write no logs here."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'opalite[test-ray]' (docs/scaling.md)")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'opalite-cl[test-ray]'")
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"

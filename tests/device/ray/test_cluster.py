@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_told_in_the_driver(cluster: Any, model: bytes) -> 
 
 
 def test_a_deployment_batches_rows_and_answers_each(cluster: Any, model: bytes) -> None:
-    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'opalite[test-ray]'")
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'opalite-cl[test-ray]'")
     port = _free_port()
     address = f"http://127.0.0.1:{port}/"
     serve.start(http_options={"host": "127.0.0.1", "port": port})

@@ -35,7 +35,7 @@ def test_ray_data(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ray_serve(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'opalite[test-ray]'")
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'opalite-cl[test-ray]'")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -58,7 +58,7 @@ def check_scores(found: Any) -> None:
 
 
 def test_the_function_for_spark() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install 'opalite[test-ray]'")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install 'opalite-cl[test-ray]'")
     names: dict[str, Any] = {}
     exec(compile(SPARK, str(PAGE), "exec"), names)
     frames = [pandas.DataFrame({"id": range(i, i + 3), "picture": list(PICTURES[i : i + 3])}) for i in (0, 3)]

@@ -13,8 +13,8 @@ from opalite.errors import ExtraError, InputError, ModelFileError
 from opalite.llm.folder import ModelFolder
 from opalite.llm.words import Pieces, Words
 
-tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
-pytest.importorskip("jinja2", reason="the extra opalite[llm] is not installed")
+tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
 
 TEXT = "Der Bär aß 3 €, 熊🐻‍❄️ und\n\tmehr. "
 TEMPLATE = (
@@ -108,5 +108,5 @@ def test_missing_files_and_packages_are_named(tmp_path: Path, monkeypatch: pytes
         return usual(name, *args, **options)
 
     monkeypatch.setattr("opalite.extras.import_module", none_of_the_extra)
-    with pytest.raises(ExtraError, match=r"pip install 'opalite\[llm\]'"):
+    with pytest.raises(ExtraError, match=r"pip install 'opalite-cl\[llm\]'"):
         Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))

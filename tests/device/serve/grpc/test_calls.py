@@ -68,8 +68,8 @@ def served(rt: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 def writer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A language model of no sense, where the packages for texts are installed."""
-    pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
-    pytest.importorskip("jinja2", reason="the extra opalite[llm] is not installed")
+    pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+    pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
     made = make_folder(tmp_path_factory.mktemp("writer"), {"model.onnx": KINDS[next(iter(KINDS))]()})
     return {"writer": made}
 

@@ -38,8 +38,8 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(rt: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    pytest.importorskip("tokenizers", reason="the extra opalite[llm] is not installed")
-    pytest.importorskip("jinja2", reason="the extra opalite[llm] is not installed")
+    pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
+    pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
     writer = make_folder(tmp_path_factory.mktemp("writer"), {"model.onnx": KINDS[next(iter(KINDS))]()})
     echo = tmp_path_factory.mktemp("echo") / "echo.onnx"
     ends = [port(name, ["rows", 2], TensorProto.STRING) for name in ("given", "same")]
