@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test suite test-ray check constraints portability clean
+.PHONY: demo test suite minima test-ray check constraints portability clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,9 +28,23 @@ check: $(VENV)/test.stamp
 suite: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+# The lowest versions that pyproject.toml declares run five models. Their wheels are for Python 3.11, the lowest one too.
+OLDEST := python3.11
+
+$(VENV)-minima/stamp: pyproject.toml tests/minima.py
+	$(OLDEST) -m venv --clear $(VENV)-minima
+	$(OLDEST) -m tests.minima pins > $(VENV)-minima/pins.txt
+	$(VENV)-minima/bin/pip install -q --disable-pip-version-check -c $(VENV)-minima/pins.txt -e .
+	touch $@
+
+minima:
+	@if command -v $(OLDEST) > /dev/null; then $(MAKE) $(VENV)-minima/stamp && $(VENV)-minima/bin/python -m tests.minima; \
+	else echo "minima: there is no $(OLDEST) here; nothing was tried"; fi
+
 # Side by side: mypy keeps one core busy.
 test: $(VENV)/test.stamp
 	$(MAKE) -j 2 check suite
+	$(MAKE) minima
 
 # Ray takes half a minute and 750 MB to install, and its tests a minute: never part of `make test`.
 $(VENV)-ray/test.stamp: pyproject.toml
@@ -55,4 +69,4 @@ portability: $(VENV)/test.stamp
 	$(BIN)/python -m tests.portability
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-minima build dist .pytest_cache .mypy_cache .ruff_cache

@@ -76,6 +76,7 @@ OF_NO_FOLDER = {
         "test_example_super_resolution.py",
         "test_example_tiny_writer.py",
         "test_knobs.py",
+        "test_minima.py",
         "test_pairs.py",
         "test_portability_matrix.py",
         "test_programs.py",
