@@ -20,7 +20,8 @@ from .folder import trim
 
 _log = logging.getLogger(__name__)
 
-FORMAT = 1  # part of every key: raise it when the header or the meaning of a key changes
+# Part of every key: raise it when the header or the meaning of a key changes, or when earlier binaries are wrong.
+FORMAT = 2
 _MAGIC = b"OPALBIN\0"
 _HEADER = struct.Struct("<8sII32s32sQ")  # magic, format, reserved, key, digest of the contents, their length
 

@@ -29,6 +29,7 @@ from ..errors import BuildError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from ..pocl import repair as pocl
+from ..pocl.loadable import UnloadableError
 from .build_pool import BuildPool
 from .build_worker import PART
 from .builders import may_work_behind, worker_count
@@ -478,6 +479,9 @@ class ProgramCache:
             return None
         try:
             return self._load(binary)
+        except UnloadableError as e:
+            self._store.discard(key, str(e))
+            return None
         except cl.Error as e:
             self._store.discard(key, f"the driver refuses it ({e})")
             return None
@@ -488,7 +492,7 @@ class ProgramCache:
             return None
         try:
             return self._load(binary)
-        except cl.Error as e:
+        except (cl.Error, UnloadableError) as e:
             _log.warning("%s refuses a program that was built for it elsewhere: %s", self._info.name, e)
             return None
 

@@ -18,6 +18,9 @@ from .once import PRELUDE, mark_kernels
 
 T = TypeVar("T")
 GUARD = "_OPENCL_H_"
+# PoCL's own cache, where a user has set its folder, is keyed by the options: raise the number when kernels of earlier
+# versions must not be loaded.
+OPTION = f"-D{GUARD}=2"
 _FILES = ("opencl-c-base.h", "opencl-c.h")
 # From the folder of libpocl: the wheel of PyPI, a prefix of one's own, a distribution's multi-architecture folders.
 _FOLDERS = ("../../pocl_binary_distribution/.libs/share", "../share", "../../share")
@@ -44,7 +47,7 @@ class LightHeader:
         marked = mark_kernels(text)
         prelude = PRELUDE if marked != text else ""
         names = frozenset(self._names.intersection(_WORD.findall(prelude + marked)))
-        return f"{self._select(names)}\n{prelude}\n#line 1\n{marked}", f"-D{GUARD} {options}"
+        return f"{self._select(names)}\n{prelude}\n#line 1\n{marked}", f"{OPTION} {options}"
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as the process
     def _select(self, names: frozenset[str]) -> str:

@@ -7,7 +7,8 @@ PoCL calls `ld` for every kernel, and aborts the process where there is none. Th
 else is a LinkError. Standard library only, and little of it: a process runs it for each kernel.
 
 The library has three segments, each on pages of its own: read-only (dynamic tables, constants), code (with a jump for
-each function of another library), and data (addresses of other libraries' symbols, the dynamic section, variables).
+each function of another library), and data (addresses of other libraries' symbols, the dynamic section, variables). Its
+header says that it needs no executable stack: from glibc 2.41 on the loader refuses a library that does not say so.
 Symbols that the object lacks are looked for in the C library and the compiler's, when the library is loaded.
 
 Sources: System V ABI, chapters 4 and 5; its AMD64 supplement, section 4.4.
@@ -42,6 +43,9 @@ _GLOB_DAT, _RELATIVE = 6, 8
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_RELAENT = 1, 4, 5, 6, 7, 8, 9
 _DT_STRSZ, _DT_SYMENT, _DT_FLAGS = 10, 11, 30
 _BIND_NOW = 8
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_EXECUTE, _WRITE, _READ = 1, 2, 4
+_SEGMENTS = 5
 _JUMP = b"\xff\x25"  # jmp *disp32(%rip)
 _JUMP_BYTES = 8
 
@@ -231,7 +235,7 @@ class _Library:
         """Give every section and table its address, which is its place in the file too, but for what has no bytes."""
         count = len(self._dynamic) + 1
         relas = sum(r.kind == _ABS64 for r in self._object.relocations) + len(self._entries)
-        at = _EHDR.size + 4 * _PHDR.size
+        at = _EHDR.size + _SEGMENTS * _PHDR.size
         self._hash, at = at, at + 4 * (2 + count + count)
         self._symtab = at = _up(at, 8)
         self._rela = at = at + count * _SYM.size
@@ -306,13 +310,18 @@ class _Library:
 
     def _write(self) -> bytes:
         out = bytearray(self._file_end)
+        dynamic = 16 * (len(self._needed) + 10)
         segments = (
-            (1, 4, 0, self._read_end, self._read_end, PAGE),
-            (1, 5, self._code, self._code_end - self._code, self._code_end - self._code, PAGE),
-            (1, 6, self._data, self._file_end - self._data, self._data_end - self._data, PAGE),
-            (2, 6, self._dynamic_section, 16 * (len(self._needed) + 10), 16 * (len(self._needed) + 10), 8),
+            (_PT_LOAD, _READ, 0, self._read_end, self._read_end, PAGE),
+            (_PT_LOAD, _READ | _EXECUTE, self._code, self._code_end - self._code, self._code_end - self._code, PAGE),
+            (_PT_LOAD, _READ | _WRITE, self._data, self._file_end - self._data, self._data_end - self._data, PAGE),
+            (_PT_DYNAMIC, _READ | _WRITE, self._dynamic_section, dynamic, dynamic, 8),
+            (_PT_GNU_STACK, _READ | _WRITE, 0, 0, 0, 16),
         )
-        _EHDR.pack_into(out, 0, _IDENT, _ET_DYN, _EM_X86_64, 1, 0, _EHDR.size, 0, 0, _EHDR.size, _PHDR.size, 4, 0, 0, 0)
+        count = len(segments)
+        _EHDR.pack_into(
+            out, 0, _IDENT, _ET_DYN, _EM_X86_64, 1, 0, _EHDR.size, 0, 0, _EHDR.size, _PHDR.size, count, 0, 0, 0
+        )
         for i, (kind, flags, offset, in_file, in_memory, align) in enumerate(segments):
             _PHDR.pack_into(
                 out, _EHDR.size + i * _PHDR.size, kind, flags, offset, offset, offset, in_file, in_memory, align
@@ -378,9 +387,6 @@ def _hash(name: bytes) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """`ld` as clang calls it: -o OUT and one object; libraries and folders are passed over. Exit status 0 or 1."""
-    if "--version" in arguments:
-        print(SAYS)
-        return 0
     objects, target, rest = [], "a.out", iter(arguments)
     for argument in rest:
         if argument == "-o":

@@ -7,7 +7,9 @@ of our own (link_elf.py) by COMPILER_PATH, the list of folders in which it looks
 
 from __future__ import annotations
 
+import _ctypes
 import atexit
+import ctypes
 import glob
 import os
 import platform
@@ -16,13 +18,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from .. import knobs
 from ..cache.scratch import make_temporary
 from ..errors import DeviceError
-from .link_elf import SAYS
+from .loadable import load_fault
+from .probe_object import NAME, make_object
 
 # Where Linux distributions have what clang tells `ld` to link with.
 _COMPILER_LIBRARY = ("/usr/lib/gcc/*/*/libgcc.a", "/usr/lib64/gcc/*/*/libgcc.a")
@@ -69,11 +71,11 @@ def is_needed() -> bool:
 
 
 def system_linker() -> str | None:
-    """The system's `ld`, if it works and has all that clang tells it to link with."""
+    """The system's `ld`, if it works and has all that clang tells it to link with; costs a process that links."""
     found = shutil.which("ld")
     if found is None or not all(any(glob.glob(p) for p in each) for each in (_COMPILER_LIBRARY, _C_LIBRARY)):
         return None
-    return found if _runs(found, "") is None else None
+    return found if _fault(found) is None else None
 
 
 def _find() -> None:
@@ -102,7 +104,7 @@ def _put_own() -> str | None:
         script.chmod(0o700)
     except OSError as e:
         return f"{script} cannot be written: {e.strerror}"
-    fault = _runs(str(script), SAYS)
+    fault = _fault(str(script))
     if fault is None:
         knobs.set_foreign("COMPILER_PATH", ":".join(filter(None, (str(folder), knobs.foreign("COMPILER_PATH")))))
     return fault
@@ -123,15 +125,38 @@ def _script(python: str, package: Path) -> str:
     return f"#!/bin/sh\n'''exec' '{quoted}' -IS \"$0\" \"$@\"\n' '''\n{code}"
 
 
-def _runs(program: str, wanted: str) -> str | None:
-    """Why `program --version` does not work, or says nothing of `wanted`; None if it does."""
+def _fault(program: str) -> str | None:
+    """Why `program` does not link, or why this system's loader refuses what it links; None if all is well."""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S, check=False)
+        folder = make_temporary("opalite-probe-")
+    except DeviceError as e:
+        return str(e)
+    try:
+        return _link_and_load(program, folder)
+    except OSError as e:
+        return f"{folder} cannot be written: {e.strerror or e}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link_and_load(program: str, folder: Path) -> str | None:
+    source, library = folder / "probe.o", folder / "probe.so"
+    source.write_bytes(make_object())
+    command = [program, "-shared", "-o", str(library), str(source)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.SubprocessError) as e:
         return f"{program} cannot be started ({getattr(e, 'strerror', None) or e})"
-    said = ""
-    with suppress(UnicodeDecodeError):
-        said = (done.stdout + done.stderr).decode().strip()
-    if done.returncode != 0 or wanted not in said:
+    said = (done.stdout + done.stderr).decode(errors="replace").strip()
+    if done.returncode != 0 or not library.exists():
         return f"{program} fails ({said.splitlines()[-1] if said else f'status {done.returncode}'})"
-    return None
+    fault = load_fault(library.read_bytes())
+    if fault is None:
+        try:
+            loaded = ctypes.CDLL(str(library))
+            if not hasattr(loaded, NAME):
+                fault = f"it lacks {NAME}"
+            _ctypes.dlclose(loaded._handle)
+        except OSError as e:
+            fault = str(e)
+    return f"what {program} links cannot be loaded ({fault})" if fault is not None else None

@@ -24,9 +24,10 @@ from .. import knobs
 from ..cache.scratch import make_temporary
 from ..errors import DeviceError
 from . import cores, limits
-from .binary import without_bitcode
+from .binary import unpack, without_bitcode
 from .folder import BUILDS, PoclFolder, open_folder
 from .linker import linker_in, prepare_linker
+from .loadable import check_loadable
 
 PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
@@ -123,11 +124,14 @@ def folder_lock() -> int | None:
 
 
 def prepare_binary(binary: bytes) -> bytes:
-    """To be called before PoCL is given `binary`: what to give it in its place. DeviceError if its files cannot be
-    written.
+    """To be called before PoCL is given `binary`: what to give it in its place.
+
+    DeviceError if its files cannot be written, UnloadableError if it has to be built again.
     """
     _check_folder()
     binary = spare_binary(binary)
+    if (found := unpack(binary)) is not None:
+        check_loadable(found[1])
     limits.check_file(len(binary))
     if _folder is not None:
         _folder.take(binary)

@@ -12,7 +12,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
 from opalite.kernels.sources import program_text
 from opalite.pocl import header as pocl_header
-from opalite.pocl.header import GUARD, LightHeader, find_header, lighten
+from opalite.pocl.header import GUARD, OPTION, LightHeader, find_header, lighten
 
 HEADER = """/* A header
    of fifty functions; all of them */
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_all_overloads_of_what_is_named_and_plain_conversions_come_along(folder: Path) -> None:
     text, options = LightHeader(folder).program("void k() { far(1); }", "-DX=1")
-    assert options == f"-D{GUARD} -DX=1"
+    assert options == f"{OPTION} -DX=1"
     assert text.startswith("typedef unsigned int uint;")
     assert text.endswith("#line 1\nvoid k() { far(1); }")
     assert "float __ovld far(float x);" in text
@@ -175,7 +175,7 @@ def test_what_does_not_build_lightly_is_built_in_the_ordinary_way(rt: Runtime) -
 
     pasted = "#define CAT(a, b) a##b\nkernel void k(global float *x) { x[0] = CAT(na, tive_sqrt)(x[1]); }"
     lighten(make, pasted, "-w", cl.Error)
-    assert made == [f"-D{GUARD} -w", "-w"]
+    assert made == [f"{OPTION} -w", "-w"]
     with pytest.raises(BuildError, match="undeclared_name") as raised:
         rt.build("\nkernel void k(global int *x) { x[0] = undeclared_name; }", "-w", "wrong.cl")
     assert ":2:" in str(raised.value)

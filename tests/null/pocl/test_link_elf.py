@@ -158,7 +158,7 @@ def test_the_script_runs_by_any_interpreters_path(tmp_path: Path, folder: str) -
     script = tmp_path / "ld"
     script.write_text(linker._script(str(python), Path(link_elf.__file__).parent))
     script.chmod(0o700)
-    assert linker._runs(str(script), link_elf.SAYS) is None
+    assert linker._fault(str(script)) is None
 
 
 @runs_here
@@ -169,5 +169,5 @@ def test_a_system_without_a_compilers_files_gets_our_own(monkeypatch: pytest.Mon
     linker._find()
     ours, theirs = knobs.foreign("COMPILER_PATH").split(":")
     assert theirs == "/mine"
-    assert linker._runs(f"{ours}/ld", link_elf.SAYS) is None
+    assert linker._fault(f"{ours}/ld") is None
     assert os.stat(ours).st_mode & 0o077 == 0
