@@ -21,6 +21,7 @@ from .proto.decode import TensorReader, ValueInfo
 from .proto.edits import edit_model, infer_outputs
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
+from .proto.nchwc import without_blocks
 from .proto.schemas import find_schema, unknown_op
 from .proto.wire import FileView, take_weights
 from .registry import find_handler
@@ -132,7 +133,7 @@ def _make_model(
 ) -> Model:
     opsets = _check_versions(proto)
     reader = TensorReader(folder, files, None if path is None else path.resolve().parent)
-    graph = parse_graph(proto.graph, opsets, reader, weights)
+    graph = without_blocks(parse_graph(proto.graph, opsets, reader, weights))
     functions = read_functions(proto.functions, reader)
     check_no_recursion(functions)
     _check_reads(graph)

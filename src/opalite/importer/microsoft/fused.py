@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.base import normalize_axis
@@ -21,6 +20,7 @@ from ..onnx.pool import pool
 from ..registry import onnx_op
 from ..shared.helpers import chain, gather, matmul, reduce, slice_axis, softmax, unsqueeze
 from ..walk.context import NodeContext
+from .activated import activated
 
 Result = Value | Sequence[Value | None]
 MS = "com.microsoft"
@@ -42,27 +42,6 @@ onnx_op("LayerNormalization", domain=MS)(layer_normalization)
 # Convolution and products with an activation
 
 
-def _activated(ctx: NodeContext, y: Value, parameters: Sequence[float]) -> Value:
-    """y through the function that the attribute `activation` names."""
-    name = str(ctx.attr("activation", ""))
-    if not name:
-        return y
-    a, b = (*parameters, 0.0, 0.0)[:2]
-    functions: dict[str, Callable[[Sym], Sym]] = {
-        "Relu": lambda x: x.call("max", 0),
-        "Sigmoid": lambda x: x.call("sigmoid"),
-        "Tanh": lambda x: x.call("tanh"),
-        "LeakyRelu": lambda x: where(x < 0, x * (a if parameters else 0.01), x),
-        "Clip": lambda x: x.call("max", a).call("min", b),
-        "HardSigmoid": lambda x: (x * a + b).call("max", 0).call("min", 1),
-    }
-    if name not in functions or (name in ("Clip", "HardSigmoid") and len(parameters) < 2):
-        raise UnsupportedOpError(
-            f"{ctx.label} has activation '{name}' with parameters {tuple(parameters)}; known are {', '.join(functions)}"
-        )
-    return ctx.elementwise(functions[name], y)
-
-
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(ctx: NodeContext) -> Value:
     """activation(conv(x, w, b) + z)."""
@@ -70,7 +49,7 @@ def fused_conv(ctx: NodeContext) -> Value:
     z = ctx.get(3)
     if z is not None:
         y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return _activated(ctx, y, ctx.attr("activation_params", ()))
+    return activated(ctx, y)
 
 
 @onnx_op("NhwcFusedConv", domain=MS)
@@ -81,7 +60,7 @@ def nhwc_conv(ctx: NodeContext) -> Value:
     z = ctx.get(3)
     if z is not None:
         y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return _activated(ctx, y, ctx.attr("activation_params", ()))
+    return activated(ctx, y)
 
 
 @onnx_op("NhwcMaxPool", domain=MS)
@@ -120,11 +99,16 @@ def fused_matmul(ctx: NodeContext) -> Value:
     return y if alpha == 1.0 else ctx.elementwise(lambda v: v * alpha, y)
 
 
+@onnx_op("FusedMatMulActivation", domain=MS)
+def fused_matmul_activation(ctx: NodeContext) -> Value:
+    """activation(alpha * A B)."""
+    return activated(ctx, fused_matmul(ctx))
+
+
 @onnx_op("FusedGemm", domain=MS)
 def fused_gemm(ctx: NodeContext) -> Value:
     """activation(alpha * A' B' + beta * C)."""
-    given = [ctx.attr(f"activation_{n}", None) for n in ("alpha", "beta")]
-    return _activated(ctx, gemm(ctx), [float(p) for p in given if p is not None])
+    return activated(ctx, gemm(ctx))
 
 
 # Activations

@@ -68,7 +68,7 @@ def _legacy(ctx: NodeContext, scales: Sequence[float]) -> Value:
     x = ctx.input(0)
     _check_count(ctx, scales, x)
     sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return _resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
+    return resized(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
 
 
 def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
@@ -107,7 +107,7 @@ def resize(ctx: NodeContext) -> Value:
             wanted = [math.floor(r * x.shape[a] + 0.5) for a, r in zip(axes, ratios, strict=True)]
         for a, s, r in zip(axes, wanted, ratios, strict=True):
             sizes[a], scales[a] = s, r
-    return _resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
+    return resized(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
 
 
 def _scaled(size: int, scale: float) -> int:
@@ -147,7 +147,7 @@ def _for_axes(ctx: NodeContext, numbers: Sequence[Any], axes: Sequence[int]) -> 
     return numbers
 
 
-def _resize(
+def resized(
     ctx: NodeContext,
     sizes: Sequence[int],
     scales: Sequence[float],
@@ -155,6 +155,7 @@ def _resize(
     nearest_mode: str,
     roi: Sequence[float] | None = None,
 ) -> Value:
+    """Input 0 in `sizes`, by the node's other attributes."""
     x = ctx.input(0)
     mode = _mode(ctx, "nearest")
     if coordinate not in _COORDINATES:

@@ -1,0 +1,61 @@
+"""Operators of domain com.microsoft.nchwc, whose blocks `proto/nchwc.py` has undone: tensors are [N,C,H,W] here.
+
+A node has two attributes of Opalite's own, `channels` (how many the output keeps; FULL: whole blocks) and `block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.graph import Value
+from ..onnx.image import resized
+from ..onnx.pool import average_pool, global_average_pool, global_max_pool, max_pool
+from ..proto.nchwc import FULL, NCHWC
+from ..registry import onnx_op
+from ..shared.helpers import pad_zeros, slice_axis
+from ..walk.context import NodeContext
+from .fused import channels_first, channels_last, fused_conv
+
+Result = Value | Sequence[Value | None]
+
+onnx_op("Conv", domain=NCHWC)(fused_conv)
+onnx_op("MaxPool", domain=NCHWC)(max_pool)
+onnx_op("AveragePool", domain=NCHWC)(average_pool)
+onnx_op("GlobalMaxPool", domain=NCHWC)(global_max_pool)
+onnx_op("GlobalAveragePool", domain=NCHWC)(global_average_pool)
+
+
+@onnx_op("ReorderInput", domain=NCHWC)
+def reorder_input(ctx: NodeContext) -> Value:
+    """x with as many channels as anything reads, or with zeros up to a whole block."""
+    x = ctx.input(0)
+    if ctx.attr("channels_last", 0):
+        x = channels_first(ctx, x)
+    has, wanted, block = x.shape[1], int(ctx.attr("channels", FULL)), int(ctx.attr("block", 1))
+    if wanted == FULL:
+        wanted = -(-has // block) * block
+    elif wanted < has:
+        return slice_axis(ctx, x, 1, 0, wanted)
+    return pad_zeros(ctx, x, (0, 0, 0, 0, 0, wanted - has, 0, 0))
+
+
+@onnx_op("ReorderOutput", domain=NCHWC)
+def reorder_output(ctx: NodeContext) -> Value:
+    """The first `channels` of x, channels last if asked for."""
+    x = ctx.input(0)
+    y = slice_axis(ctx, x, 1, 0, int(ctx.attr("channels", x.shape[1])))
+    return channels_last(ctx, y) if ctx.attr("channels_last", 0) else y
+
+
+@onnx_op("Upsample", domain=NCHWC)
+def upsample(ctx: NodeContext) -> Value:
+    """Height and width enlarged by whole numbers; the nearest positions are those before."""
+    x, scales = ctx.input(0), [int(s) for s in ctx.attr("scales", (1, 1, 1, 1))]
+    if len(scales) != 4 or scales[:2] != [1, 1]:
+        raise ShapeError(f"{ctx.label} has scales {scales}; expected four, the first two of them 1")
+    coordinate = str(ctx.attr("coordinate_transformation_mode", "asymmetric"))
+    if coordinate not in ("asymmetric", "align_corners", "half_pixel"):
+        raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
+    sizes = [d * s for d, s in zip(x.shape, scales, strict=True)]
+    return resized(ctx, sizes, [float(s) for s in scales], coordinate, "floor")
