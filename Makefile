@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 CONSTRAINTS := tests/constraints.txt
 
-.PHONY: demo test suite minima test-ray check constraints portability clean
+.PHONY: demo test suite minima test-ray check constraints portability protos clean
 
 $(VENV)/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +63,11 @@ constraints:
 	$(VENV)-newest/bin/pip freeze --exclude-editable >> $(VENV)-newest/constraints.txt
 	mv $(VENV)-newest/constraints.txt $(CONSTRAINTS)
 	rm -rf $(VENV)-newest
+
+# What protoc makes of the serving protocol's .proto files; a test compares it with them.
+PROTO := src/opalite/serve/proto
+protos: $(VENV)/test.stamp
+	$(BIN)/python -m grpc_tools.protoc -I $(PROTO) --descriptor_set_out=$(PROTO)/descriptors.binpb $(notdir $(wildcard $(PROTO)/*.proto))
 
 # Hours, and hundreds of megabytes to fetch: never part of `make test`. It goes on where an earlier run stopped.
 portability: $(VENV)/test.stamp

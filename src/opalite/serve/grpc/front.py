@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2_grpc
 
 from ...errors import InputError
 from ..wire.key import Key
@@ -61,7 +62,8 @@ class GrpcFront:
                 ("grpc.so_reuseport", 0),
             )
         )
-        self._server.add_generic_rpc_handlers((self._service.handler(), self._health.handler()))
+        self._server.add_generic_rpc_handlers((self._service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         credentials = self._credentials()
         self.close()
         try:
@@ -76,7 +78,7 @@ class GrpcFront:
     async def stop(self, grace_s: float) -> None:
         """Take no further call; what was begun has `grace_s` to be answered."""
         self._service.stopping = True
-        self._health.stopping.set()
+        await self._health.stop()
         await self._server.stop(grace_s)
 
     def close(self) -> None:

@@ -1,84 +1,78 @@
-"""gRPC's health service: https://grpc.io/docs/guides/health-checking/. It asks for no key, as probes send none."""
+"""gRPC's health service: https://grpc.io/docs/guides/health-checking/. Probes send no key, so it asks for none."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio
 
-from ..proto.messages import HEALTH, HealthCheckResponse, message_class
 from ..wire.failures import NotFound
 from ..wire.key import Key
 from .caller import check_key
-from .codec import parse
 from .failures import as_serve_error, end_call
 
 if TYPE_CHECKING:
     from ..engine.server import Server
 
-_Request = message_class(HEALTH[0].request)
 _SERVICES = ("", "inference.GRPCInferenceService")
-_Status = HealthCheckResponse.ServingStatus
-LOOK_S = 0.2
-"""How often a watched state is looked at."""
+_Response = health_pb2.HealthCheckResponse
+REFRESH_S = 0.2
+"""Seconds between two looks at the state of what clients watch."""
 
 
-class Health:
-    """The service "" and the protocol's are the server's state; any other name is a model's."""
+class Health(aio.HealthServicer):  # type: ignore[misc]
+    """The service "" and the protocol's have the server's status; any other name is a model's."""
 
     def __init__(self, server: Server, key: Key | None = None) -> None:
+        """key: what clients have to send; None asks for none."""
+        super().__init__()
         self._server = server
         self._key = key
-        self.stopping = asyncio.Event()
+        self._stopping = False
 
-    def handler(self) -> Any:
-        """The generic handler of Check and Watch."""
-        handlers = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-        }
-        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)
-
-    async def _check(self, raw: bytes, context: Any) -> bytes:
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """The status of `request.service`; NOT_FOUND for a name that is neither a service nor a model."""
         try:
             check_key(context, self._key)
-            service = parse(_Request, raw).service
-            status = self._status(service)
-            if status == _Status.Value("SERVICE_UNKNOWN"):
-                raise NotFound(f"there is no service or model {service[:100]!r}")
+            status = await self._refresh(request.service)
+            if status == _Response.SERVICE_UNKNOWN:
+                raise NotFound(f"there is no service or model {request.service[:100]!r}")
         except Exception as e:
             await end_call(context, as_serve_error(e, "Health.Check"))
-        told: bytes = HealthCheckResponse(status=status).SerializeToString()
-        return told
+        return await super().Check(request, context)
 
-    async def _watch(self, raw: bytes, context: Any) -> AsyncIterator[bytes]:
-        """The state now, and each other one that follows, until the client leaves or the server ends."""
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
+        """The status of `request.service` now and after each change, until the client leaves."""
         try:
             check_key(context, self._key)
-            service = parse(_Request, raw).service
+            await self._refresh(request.service)
         except Exception as e:
             await end_call(context, as_serve_error(e, "Health.Watch"))
-        told = None
-        while True:
-            ends = self.stopping.is_set()
-            if (status := self._status(service)) != told:
-                yield HealthCheckResponse(status=status).SerializeToString()
-                told = status
-            if ends:
-                return
-            try:
-                await asyncio.wait_for(self.stopping.wait(), LOOK_S)
-            except TimeoutError:
-                continue
+        watch = asyncio.create_task(super().Watch(request, context))
+        try:
+            while not watch.done() and not self._stopping:
+                await asyncio.wait({watch}, timeout=REFRESH_S)
+                await self._refresh(request.service)
+            await asyncio.wait({watch}, timeout=REFRESH_S)  # the last status is on its way
+        finally:
+            watch.cancel()
 
-    def _status(self, service: str) -> int:
+    async def stop(self) -> None:
+        """Report NOT_SERVING from now on, and end the calls of Watch."""
+        self._stopping = True
+        await self.enter_graceful_shutdown()
+
+    async def _refresh(self, service: str) -> int:
+        """Set and return the service's present status; watchers are told if it is another one."""
         if service in _SERVICES:
             known, serving = True, self._server.ready
         else:
             serving = self._server.model_ready(service)
             known = serving or any(entry.name == service for entry in self._server.index())
-        name = "SERVING" if serving and not self.stopping.is_set() else "NOT_SERVING"
-        status: int = _Status.Value(name if known else "SERVICE_UNKNOWN")
-        return status
+        if not known and service not in self._server_status:
+            return int(_Response.SERVICE_UNKNOWN)
+        status = (_Response.SERVING if serving else _Response.NOT_SERVING) if known else _Response.SERVICE_UNKNOWN
+        await self.set(service, status)
+        return int(status)

@@ -1,4 +1,5 @@
-"""Protocol buffers of the serving protocol: our .proto texts, message classes made of them, and config.pbtxt.
+"""Protocol buffers of the serving protocol: .proto files, what protoc makes of them, and config.pbtxt.
 
-`schema` reads a .proto text, `messages` makes the classes, `config_text` reads and writes a model's configuration.
+`descriptors.binpb` is compiled by `make protos`; `messages` makes classes of it, `config_text` reads and writes a
+model's configuration.
 """

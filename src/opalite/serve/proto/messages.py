@@ -1,29 +1,54 @@
-"""Message classes and RPCs of our .proto texts, in a descriptor pool of their own.
+"""Message classes and RPCs of the serving protocol, from the compiled .proto files (`make protos`).
 
-A pool of their own, because the default one takes a name only once: a process may import Triton's client beside this.
+They live in a descriptor pool of their own, because the default pool takes each name once: a process may import
+Triton's client beside this package.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from .schema import Method, methods_of, read_schema
+COMPILED = "descriptors.binpb"
+"""The FileDescriptorSet that protoc makes of this folder's .proto files."""
 
 POOL: Any = descriptor_pool.DescriptorPool()
+for _file in descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath(COMPILED).read_bytes()).file:
+    POOL.Add(_file)
 
 
-def _load(name: str) -> Any:
-    """Read one .proto text of this folder into the pool."""
-    POOL.Add(read_schema(files(__package__).joinpath(name).read_text(encoding="utf-8"), name))
-    return POOL.FindFileByName(name)
+@dataclass(frozen=True)
+class Method:
+    """One RPC of a service: `full_name` is "/package.Service/Name", types are fully qualified without a leading dot."""
+
+    full_name: str
+    request: str
+    response: str
+    request_streams: bool
+    response_streams: bool
+
+    @property
+    def name(self) -> str:
+        return self.full_name.rpartition("/")[2]
 
 
-_load("model_config.proto")
-INFERENCE: tuple[Method, ...] = methods_of(_load("inference.proto"), "GRPCInferenceService")
-HEALTH: tuple[Method, ...] = methods_of(_load("health.proto"), "Health")
+def methods_of(service: Any) -> tuple[Method, ...]:
+    """The RPCs of a ServiceDescriptor."""
+    proto = descriptor_pb2.ServiceDescriptorProto()
+    service.CopyToProto(proto)
+    return tuple(
+        Method(
+            f"/{service.full_name}/{m.name}",
+            service.methods_by_name[m.name].input_type.full_name,
+            service.methods_by_name[m.name].output_type.full_name,
+            m.client_streaming,
+            m.server_streaming,
+        )
+        for m in proto.method
+    )
 
 
 def message_class(full_name: str) -> Any:
@@ -31,8 +56,8 @@ def message_class(full_name: str) -> Any:
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(full_name))
 
 
+INFERENCE = methods_of(POOL.FindServiceByName("inference.GRPCInferenceService"))
 ModelConfig: Any = message_class("inference.ModelConfig")
 ModelInferRequest: Any = message_class("inference.ModelInferRequest")
 ModelInferResponse: Any = message_class("inference.ModelInferResponse")
 ModelStreamInferResponse: Any = message_class("inference.ModelStreamInferResponse")
-HealthCheckResponse: Any = message_class("grpc.health.v1.HealthCheckResponse")

@@ -13,18 +13,18 @@ from typing import Any
 import grpc
 import pytest
 import tritonclient.grpc as triton
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from tritonclient.utils import InferenceServerException
 
 from opalite.errors import InputError
 from opalite.serve.grpc.front import GrpcFront, GrpcSettings
 from opalite.serve.launch import serving
-from opalite.serve.proto.messages import HealthCheckResponse, message_class
 from opalite.serve.wire.key import Key
 
 from ....helpers.serving import Double
 from .test_service import two, wait_for
 
-REQUEST = message_class("grpc.health.v1.HealthCheckRequest")
+REQUEST = HealthCheckRequest
 STATUS = HealthCheckResponse.ServingStatus
 
 
@@ -59,6 +59,19 @@ def test_a_watch_tells_what_changes(served: tuple[Double, str]) -> None:
         unknown = call(REQUEST(service="nothing").SerializeToString())
         assert HealthCheckResponse.FromString(next(unknown)).status == STATUS.Value("SERVICE_UNKNOWN")
         unknown.cancel()
+
+
+def test_a_watch_ends_with_the_server() -> None:
+    with serving(Double, [GrpcFront(GrpcSettings(port=0))], grace_s=60) as (address,):
+        channel = grpc.insecure_channel(address.removeprefix("grpc://"))
+        states = channel.unary_stream("/grpc.health.v1.Health/Watch")(REQUEST().SerializeToString())
+        assert HealthCheckResponse.FromString(next(states)).status == STATUS.Value("SERVING")
+        rest: list[bytes] = []
+        thread = threading.Thread(target=lambda: rest.extend(states))
+        thread.start()
+    thread.join(60)
+    channel.close()
+    assert [HealthCheckResponse.FromString(r).status for r in rest] == [STATUS.Value("NOT_SERVING")]
 
 
 def test_a_key_is_asked_for_but_by_probes() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from opalite.serve.proto import messages
-from opalite.serve.proto.schema import SchemaError, read_schema
 
 TRITON = (service_pb2.DESCRIPTOR, model_config_pb2.DESCRIPTOR)
 
@@ -73,17 +74,11 @@ def test_bytes_are_understood_by_tritons_classes() -> None:
     assert messages.ModelInferRequest.FromString(theirs.SerializeToString()) == request
 
 
-@pytest.mark.parametrize(
-    "text,message",
-    [
-        ("message A {\n  int32 x = y;\n}", r"t.proto:2: expected a number, found 'y'"),
-        ("message A {", "ends too soon"),
-        ("service S { get X(A) returns (B) {} }", "expected rpc, found 'get'"),
-        ("message A { int32 x = 1 }", "expected ';', found '}'"),
-        ("\n\n?", r"t.proto:3: unexpected '\?'"),
-        ("extend A {}", "expected syntax, package, import"),
-    ],
-)
-def test_a_wrong_text_is_an_error_with_its_line(text: str, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
-        read_schema(text, "t.proto")
+def test_the_compiled_files_are_those_of_protoc(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+    folder = Path(messages.__file__).parent
+    names = sorted(p.name for p in folder.glob("*.proto"))
+    made = tmp_path / "made.binpb"
+    assert protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={made}", *names]) == 0
+    read = descriptor_pb2.FileDescriptorSet.FromString
+    assert read((folder / messages.COMPILED).read_bytes()) == read(made.read_bytes()), "run `make protos`"
