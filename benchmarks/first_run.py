@@ -3,6 +3,7 @@
     python -m benchmarks.first_run --models ../shared/models
     python -m benchmarks.first_run --models FOLDER --pairs mobilenetv2_fp32:squeezenet10_fp32 --json first.json
     python -m benchmarks.first_run --models FOLDER --tight mobilenetv2_fp32 yunet_dynamic mnist_cntk
+    python -m benchmarks.first_run --models FOLDER --scripts mobilenetv2_fp32
 
 Each pair is two models on one machine: the first meets an empty cache folder, the second what the first one's process
 left there. That process ends with its first result, or stays until its session has settled. Seconds are from starting
@@ -12,6 +13,9 @@ the process to its first result; `steady` is the median of the runs after settli
 With `--tight`, Opalite alone runs each of the models again and again without a pause, with an empty cache folder, for
 `--seconds`: when each tier and strategy came, and after how many seconds the runs of each quarter of a second, by their
 median, took at most a tenth longer than those of the last two seconds do.
+
+With `--scripts`, `--processes` of each model run one after the other with a cache folder that begins empty. Each ends
+with its first result: seconds to it, to the end of the process, of processor time, and the tier that ran.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -30,6 +35,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 PAIRS = ("mobilenetv2_fp32:squeezenet10_fp32", "resnet20_cifar:yunet_dynamic", "ultraface_rfb320:mnist_cntk")
 SETTLE_S = 60.0
@@ -75,6 +82,12 @@ while not ended or ended[-1] < seconds:
     if not stages or stages[-1][1] != stage:
         stages.append((ended[-1], stage))
 print(json.dumps(dict(ended=ended, took=took, stages=stages)))
+"""
+_SCRIPT = f"""{_FEEDS}
+import opalite
+session = opalite.InferenceSession(path, device="cpu", precision="fp32")
+session.run(None, feeds)
+print(json.dumps(dict(first=time.time() - started, tier=session.last_timing.tier)))
 """
 _ONNXRUNTIME = f"""{_FEEDS}
 import onnxruntime
@@ -138,6 +151,30 @@ def measure_tight(models: Sequence[Path], seconds: float, rounds: int) -> str:
     return "\n".join(lines)
 
 
+def measure_scripts(model: Path, processes: int, rounds: int) -> str:
+    """A line for each process of a row, medians over the rounds."""
+    lines = [f"{model.stem}:", "", "| process | first result, s | ended, s | processor, s | tier |", "| --- " * 5 + "|"]
+    times = np.zeros((processes, rounds, 3))
+    tiers: list[set[str]] = [set() for _ in range(processes)]
+    for turn in range(rounds):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+            for number in range(processes):
+                begun, used = time.time(), _children_s()
+                told = measure(_SCRIPT, model, False, Path(cache))
+                times[number, turn] = told["first"], time.time() - begun, _children_s() - used
+                tiers[number].add(told["tier"])
+    medians = np.median(times, axis=1)
+    for number, row in enumerate(medians):
+        lines.append(f"| {number + 1} | {' | '.join(f'{s:.2f}' for s in row)} | {', '.join(sorted(tiers[number]))} |")
+    return "\n".join([*lines, f"| all | {' | '.join(f'{s:.2f}' for s in medians.sum(0))} | |", ""])
+
+
+def _children_s() -> float:
+    """Seconds of processor time of the processes that have ended, theirs included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def measure_pair(first: Path, second: Path, threads: int, folder: Path) -> Iterator[Result]:
     """One round: both models by both engines."""
     for stays in (False, True):
@@ -175,12 +212,18 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tight", nargs="+", metavar="MODEL", help="models to run without a pause, in place of pairs")
+    parser.add_argument("--scripts", nargs="+", metavar="MODEL", help="models of short processes, in place of pairs")
+    parser.add_argument("--processes", type=int, default=10, help="short processes of each model, one after the other")
     parser.add_argument("--seconds", type=float, default=15.0, help="that each of these runs")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     os.environ["POCL_MAX_PTHREAD_COUNT"] = str(args.threads)
     if args.tight:
         print(measure_tight([args.models / f"{name}.onnx" for name in args.tight], args.seconds, args.repeats))
+        return
+    if args.scripts:
+        for name in args.scripts:
+            print(measure_scripts(args.models / f"{name}.onnx", args.processes, args.repeats))
         return
     results: list[Result] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a process that ends may still write there

@@ -168,12 +168,6 @@ _declare(
     "0 has first runs wait until the programs made for a model are built; else general ones serve meanwhile.",
 )
 _declare(
-    "OPALITE_HEIR",
-    _flag,
-    True,
-    "0 ends every process that compiles with the one it works for; else one may build general programs on for seconds.",
-)
-_declare(
     "OPALITE_STATS",
     str,
     None,

@@ -20,16 +20,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
-from typing import TypeAlias
 
 from ..errors import DeviceError
 from ..pocl.linker import prepare_linker
-from ..pocl.repair import folder_lock, make_build_folder, worker_environment
+from ..pocl.repair import make_build_folder, worker_environment
 from .beside_runs import building
 from .build_worker import ANSWER, READY, REQUEST
-from .heir import WILL
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
@@ -39,12 +36,7 @@ _CHUNK = 1 << 16
 _STOP_S = 0.1  # between two questions whether to stop
 _END_S = 5.0  # that a process which has closed its output may take to end
 _WORDS = 200  # characters of what it said last
-_LEFT: set[str] = set()  # folders of workers that were left a will
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
-
-
-Bequeath: TypeAlias = Callable[[int, Path], bool]
-"""Asked whether the process of this id may go on by itself; writes its will to a path."""
 
 
 class BuildPool:
@@ -80,7 +72,7 @@ class BuildPool:
             return
         with suppress(OSError, DeviceError):
             prepare_linker()
-            if not self._folder or self._folder in _LEFT:
+            if not self._folder:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
@@ -93,19 +85,16 @@ class BuildPool:
         waits: bool = False,
         lost: dict[int, str] | None = None,
         stop: Callable[[], bool] | None = None,
-        bequeath: Bequeath | None = None,
     ) -> Iterator[tuple[int, bytes]]:
         """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
 
         Nothing if another thread has the workers, unless it `waits` for them. `lost` is filled with the programs whose
         compiler ended its process, and how it ended; other workers go on with the rest. `stop` is asked ten times a
-        second whether nobody wants the rest any more; `bequeath` then lets a process go on by itself (heir.py).
+        second whether nobody wants the rest any more.
         """
         if not specs:
             return
         if (stop is not None and stop()) or not self._take(waits, stop):
-            if bequeath is not None:
-                self.leave(bequeath)
             return
         try:
             waiting = dict(enumerate(specs))
@@ -118,27 +107,10 @@ class BuildPool:
                     lost.update(exchange.lost)
                 waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}
         finally:
-            busy = [w for w in self._workers if w.task is not None]
-            if bequeath is not None and stop is not None and stop():
-                self._leave(busy or self._workers, bequeath)
             for worker in self._workers:
                 if worker.task is not None:
                     worker.stop()
             self._busy.release()
-
-    def leave(self, bequeath: Bequeath) -> None:
-        """Let one of the workers go on by itself if it may and no thread builds."""
-        if self._busy.acquire(blocking=False):
-            try:
-                self._leave(self._workers, bequeath)
-            finally:
-                self._busy.release()
-
-    def _leave(self, workers: Sequence[_Worker], bequeath: Bequeath) -> None:
-        """Let one of `workers` go on by itself, if it may."""
-        heir = next((w for w in workers if w.is_heritable), None)
-        if heir is not None and bequeath(heir.process.pid, heir.will) and heir.leave():
-            self._workers.remove(heir)
 
     def _take(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
         """Whether the workers are this thread's now."""
@@ -194,7 +166,7 @@ class BuildPool:
         """End the workers; `start` and `build` start new ones."""
         _stop_all(self._workers)
         if self._folder:
-            _remove(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
 
     @property
@@ -214,10 +186,6 @@ class _Worker:
     def __init__(self, command: list[str], folder: str, start_s: float, build_s: float) -> None:
         """folder: for PoCL's files."""
         self._build_s = build_s
-        self._folder = folder
-        lock = folder_lock()
-        # It lasts as long as this process or the worker, so that nobody takes the folder from a worker that is left.
-        self._keeps_folder = lock is not None
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
             command,
@@ -225,7 +193,6 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            pass_fds=() if lock is None else (lock,),
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -236,7 +203,6 @@ class _Worker:
         self.task: int | None = None
         self.deadline = time.monotonic() + start_s
         self.outgoing = b""
-        self._asked = 0
         self._incoming = bytearray()
 
     @property
@@ -258,7 +224,6 @@ class _Worker:
         """Ask for the program (text, options), number `task`."""
         raw_options, raw_text = options.encode(), text.encode()
         self.outgoing = REQUEST.pack(len(raw_options), len(raw_text)) + raw_options + raw_text
-        self._asked = len(self.outgoing)
         self.task = task
         self.deadline = time.monotonic() + self._build_s
 
@@ -293,34 +258,10 @@ class _Worker:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"exit status {status}"
         return f"{name}, {words[-1][:_WORDS]!r}" if words else name
 
-    @property
-    def is_heritable(self) -> bool:
-        """Whether it may go on by itself: no request is half sent, and its files are no other process's."""
-        return self._keeps_folder and self.ready and len(self.outgoing) in (0, self._asked) and self.is_alive
-
-    @property
-    def will(self) -> Path:
-        """Where its will goes."""
-        return Path(self._folder) / "will"
-
-    def leave(self) -> bool:
-        """Let it go on by its will; whether it was told of it. Its folder is its own from then on."""
-        text = str(self.will).encode()
-        try:
-            os.write(self.stdin, REQUEST.pack(len(WILL), len(text)) + WILL.encode() + text)
-        except OSError:
-            return False
-        _LEFT.add(self._folder)
-        self._close()
-        return True
-
     def stop(self) -> None:
         """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
-        self._close()
-
-    def _close(self) -> None:
         self._said.close()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
@@ -413,11 +354,6 @@ def _end(workers: list[_Worker], folder: str, pid: int) -> None:
     """What a pool that is gone leaves; in a process forked from its own, all of that is another's."""
     if os.getpid() == pid:
         _stop_all(workers)
-        _remove(folder)
-
-
-def _remove(folder: str) -> None:
-    if folder not in _LEFT:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -4,8 +4,8 @@
 
 A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
 answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
-that the worker is ready: b"ready" if it found the device at that index with that version. The process ends when
-standard input does, or when nobody has asked for IDLE_S. A will (heir.py) is the last request.
+that the worker is ready: b"ready" if it found the device at that index with that version. The process ends with
+the one that started it, whatever it is doing then, or when nobody has asked for IDLE_S.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import platform
 import select
 import struct
 import sys
+import threading
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 
 from ..pocl import repair as pocl
 from ..pocl.header import lighten
 from .bare import BareDevice, CallError
-from .heir import WILL, fulfil
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary
@@ -38,6 +37,7 @@ _FIRST = "kernel void first(global int *x) { *x = 0; }"
 
 def main(index: str, version: str, niceness: str = "0") -> int:
     """Exit status 0; 1 if the device is not the one that was meant."""
+    end_with_caller()
     give_way(int(niceness))
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not get between answers
@@ -51,21 +51,26 @@ def main(index: str, version: str, niceness: str = "0") -> int:
         pocl.repair(device.pointer, device.version)
     build(device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as two programs
     _write(answers, READY)
-    last = "", ""
-    binary = b""
     while (header := _read(REQUEST.size, IDLE_S)) is not None:
         sizes = REQUEST.unpack(header)
         options, text = (_read(size) for size in sizes)
         if options is None or text is None:
             break
-        asked = options.decode(), text.decode()
-        if asked[0] == WILL:
-            fulfil(Path(asked[1]), partial(build, device), {last: binary})
-            break
-        last, binary = asked, build(device, *asked)
-        with suppress(BrokenPipeError):  # who asked has gone, and perhaps left a will
-            _write(answers, binary)
+        _write(answers, build(device, options.decode(), text.decode()))
     return 0
+
+
+def end_with_caller() -> None:
+    """End this process as soon as nobody holds the other end of standard input, even while the driver compiles."""
+
+    def watch() -> None:
+        caller = select.poll()
+        caller.register(0, 0)  # the end of a pipe needs not be asked for
+        while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in caller.poll()):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="opalite-caller", daemon=True).start()
 
 
 def give_way(niceness: int) -> None:

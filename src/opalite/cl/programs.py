@@ -16,12 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import pyopencl as cl
 
-from .. import knobs
 from ..cache.keys import digest
 from ..cache.stats import note
 from ..cache.store import FORMAT, BinaryStore
@@ -35,7 +32,6 @@ from .build_worker import PART
 from .builders import may_work_behind, worker_count
 from .compile_source import PLAIN, SourceCompiler
 from .counters import Counters, ProgramTally
-from .heir import Heir, write_will
 
 _log = logging.getLogger(__name__)
 _FEW = 2  # programs that are built here rather than by workers, which take as long to start
@@ -102,7 +98,6 @@ class ProgramCache:
         self._serial = info.family == "pocl"
         self._compiler = SourceCompiler(context, device, info, store)
         self._fragile = FRAGILE_COMPILER in info.quirks
-        self._heir = None if store is None else Heir(store.path(self._general_key).with_suffix(".heir"))
         if self._serial and index and os.name == "posix":
             if worker_count() > 1 or self._fragile:
                 self._pool = BuildPool(index, info.version, worker_count())
@@ -128,7 +123,7 @@ class ProgramCache:
         a program or two, which are all that most models need.
         """
         is_there = self._store is not None and self._store.path(self._general_key).exists()
-        if self._pool is not None and not is_there and (self._heir is None or not self._heir.is_alive):
+        if self._pool is not None and not is_there:
             self._pool.start(1)
 
     def tell_general(self) -> None:
@@ -188,13 +183,11 @@ class ProgramCache:
         stop: Callable[[], bool],
         tally: ProgramTally,
         urgent: bool = False,
-        will: Callable[[], Sequence[Spec]] | None = None,
     ) -> None:
         """Compile what is missing, in processes that let others go first where there are any, until `stop`.
 
         urgent: what runs meanwhile is slow without these programs, so they get as much of a busy core as it (a quarter
-        where `is_serving`), not a thirtieth. will: what a process may build for others at `stop` (heir.py). What does
-        not compile is left to `get`, which says why.
+        where `is_serving`), not a thirtieth. What does not compile is left to `get`, which says why.
         """
         missing = self.missing(specs)
         if self._behind_pool is not None and missing:
@@ -204,9 +197,7 @@ class ProgramCache:
             self._behind_pool.calm(self._niceness(urgent))
             if self._pool is not None:
                 self._behind_pool.adopt(self._pool)  # which have read the driver's library
-            bequeath = partial(self._bequeath, will) if will is not None and knobs.get("OPALITE_HEIR") else None
-            building = self._behind_pool.build(given, waits=True, lost=lost, stop=stop, bequeath=bequeath)
-            for number, binary in building:
+            for number, binary in self._behind_pool.build(given, waits=True, lost=lost, stop=stop):
                 text, options, name = missing[number]
                 self._delivered[text, options] = binary
                 self.get(text, options, name, tally)
@@ -220,12 +211,6 @@ class ProgramCache:
                 return
             with suppress(BuildError):
                 self.get(*spec, tally)
-
-    def bequeath(self, specs: Sequence[Spec]) -> None:
-        """Let a process that is idle build what is missing of `specs` for others (heir.py)."""
-        if knobs.get("OPALITE_HEIR"):  # a process that ends with its first result has used no pool but the last
-            for pool in filter(None, (self._behind_pool, self._link_pool, self._pool)):
-                pool.leave(partial(self._bequeath, lambda: specs))
 
     def expect_behind(self, may_link: bool) -> None:
         """Get as many processes ready as build urgently, for what is found out to be missing.
@@ -255,22 +240,6 @@ class ProgramCache:
         if not is_urgent:
             return _CALM
         return _URGENT if self.is_serving else _FIRST
-
-    def _bequeath(self, will: Callable[[], Sequence[Spec]], pid: int, path: Path) -> bool:
-        """Let the process `pid` build what is missing of `will` for the store; whether it may."""
-        left = self.missing(will())
-        entries = [(self._key(text, options), self._compiler.given(options), text) for text, options, _ in left]
-        if not left or self._heir is None or self._store is None:
-            return False
-        if not self._heir.claim(pid, [key for key, _, _ in entries]):
-            return False
-        try:
-            write_will(path, self._store, self._heir, entries)
-            if os.getpriority(os.PRIO_PROCESS, pid) < _URGENT:
-                os.setpriority(os.PRIO_PROCESS, pid, _URGENT)
-        except OSError:
-            return False
-        return True
 
     def get_all(
         self,
@@ -378,10 +347,6 @@ class ProgramCache:
             return set()
         keys = [(text, options) for text, options, _ in specs]
         missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
-        if missing and self._heir is not None and self._heir.is_alive:
-            programs = {self._key(*program): program for program in missing}
-            self._heir.wait(list(programs), lambda key: self._is_at_hand(programs[key]))
-            missing = [k for k in missing if not self._is_at_hand(k)]
         if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()
         # The longest first: one that is begun last would be waited for alone.

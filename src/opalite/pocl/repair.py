@@ -118,11 +118,6 @@ def make_build_folder() -> str:
     return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
-def folder_lock() -> int | None:
-    """Descriptor of the lock on this process's folder, below which `make_build_folder` makes others; None for none."""
-    return None if _folder is None else _folder.lock
-
-
 def prepare_binary(binary: bytes) -> bytes:
     """To be called before PoCL is given `binary`: what to give it in its place.
 

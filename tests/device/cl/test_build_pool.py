@@ -212,13 +212,33 @@ def test_nothing_is_left_running(rt: Runtime, tmp_path: Path, end: str) -> None:
     )
     pids = [int(pid) for pid in process.stdout.split()]
     assert len(pids) == 2, process.stderr
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while any(map(is_running, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_running, pids))
     assert process.stderr == ""
     if end == "exits":
         assert not list(tmp_path.glob("opalite-build-*"))
+
+
+def test_a_worker_ends_with_its_caller_though_it_compiles() -> None:
+    code = """
+import ctypes
+from opalite.cl.build_worker import end_with_caller
+end_with_caller()
+print("begun", flush=True)
+ctypes.CDLL(None).sleep(100_000)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"begun\n"
+        assert worker.poll() is None
+        worker.stdin.close()
+        try:
+            assert worker.wait(60) == 1
+        finally:
+            worker.kill()
 
 
 def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

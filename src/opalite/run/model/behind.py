@@ -246,9 +246,7 @@ class Behind:
             return
         with self._lock:
             self._is_closed = True
-        for job in self.drop():
-            if job.general:
-                self._rt.programs.bequeath(job.general)
+        self.drop()
 
     def _work(self) -> None:
         while True:
@@ -284,13 +282,9 @@ class Behind:
         begin = job.begin
 
         def stop() -> bool:
-            return ends() or not job.is_wanted
-
-        def ends() -> bool:
-            return job.is_over or not threading.main_thread().is_alive()
+            return job.is_over or not threading.main_thread().is_alive() or not job.is_wanted
 
         build = self._rt.programs
-        general = [spec for other in self.jobs for spec in other.general]
         is_urgent = job.is_urgent and self.swaps == 0
         if job.replaces and is_urgent:
             soon = time.monotonic() + SOON_S
@@ -304,11 +298,8 @@ class Behind:
             if job.replaces and is_urgent and task.parts:
                 self._join_early(job, task.parts)
             if not stop():
-                will = (lambda: general if ends() else ()) if general else None
-                build.build_behind(task.programs, stop, self.tally, urgent=is_urgent, will=will)
+                build.build_behind(task.programs, stop, self.tally, urgent=is_urgent)
         if begin is None or stop():
-            if general and ends():
-                build.bequeath(general)
             return
         make, then = task.make, job.then
         if then is not None:
