@@ -25,11 +25,13 @@
 
 Each is also an instance of the class that onnxruntime raises for the same fault (status.py), and of Python's own where
 onnxruntime raises that. A message says which node or file, what was expected, what came, and what to do. Layers above
-add a line of context with `add_context`, so that the innermost cause is read first.
+add a line of context with `add_context`, so that the innermost cause is read first. Names, lists and lines that are too
+long to be read are shortened in every message.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
 from .status import (
@@ -44,17 +46,37 @@ from .status import (
     RuntimeException,
 )
 
+LONGEST_WORD, LONGEST_LIST, LONGEST_LINE = 260, 28, 2000
+"""Characters of a word, items of a list and characters of a line that messages show in full."""
+
+_WORD = re.compile(rf"(\S{{{LONGEST_WORD // 2}}})\S{{{LONGEST_WORD // 2},}}(\S{{{LONGEST_WORD // 6}}})")
+_LIST = re.compile(rf"((?:[^,\s]+, ?){{12}})(?:[^,\s]+, ?){{{LONGEST_LIST - 16},}}((?:[^,\s]+, ?){{3}})")
+
+
+def shorten(text: str) -> str:
+    """`text` with "…" in the place of what makes a word, a list or a line too long to be read."""
+    return "\n".join(map(_shorten_line, text.split("\n"))) if len(text) > LONGEST_LIST else text
+
+
+def _shorten_line(line: str) -> str:
+    line = _cut(line, 20 * LONGEST_LINE)  # so that the patterns look at little
+    return _cut(_LIST.sub(r"\1…, \2", _WORD.sub(r"\1…\2", line)), LONGEST_LINE)
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[: most * 3 // 4]}…{line[-most // 4 :]}"
+
 
 class OpaliteError(Exception):
     """Base class of every error that Opalite raises on purpose."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = shorten(message)
+        super().__init__(self.message)
 
     def add_context(self, line: str) -> Self:
         """Append one line saying what was being done; returns self for `raise e.add_context(...)`."""
-        self.message = f"{self.message}\n  {line}"
+        self.message = f"{self.message}\n  {shorten(line)}"
         self.args = (self.message,)
         return self
 

@@ -75,6 +75,7 @@ OF_NO_FOLDER = {
         "test_docs.py",
         "test_example_super_resolution.py",
         "test_example_tiny_writer.py",
+        "test_errors.py",
         "test_knobs.py",
         "test_minima.py",
         "test_pairs.py",

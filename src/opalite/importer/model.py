@@ -17,6 +17,7 @@ from ..errors import ModelError, ModelFileError, ModelFormatError, UnsupportedOp
 from ..ir.edits import ModelEdits
 from ..ir.metadata import ModelMetadata
 from ..ir.model_file import FilePart, ModelFile
+from .proto.data_file import kind_of
 from .proto.decode import TensorReader, ValueInfo
 from .proto.edits import edit_model, infer_outputs
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
@@ -171,7 +172,9 @@ def _open_file(path: Path) -> bytes | ModelFile:
         # A system that locks open files would keep the model from being replaced.
         if path.is_fifo():
             return _read_pipe(path)
-        return ModelFile(path) if path.is_file() and os.name == "posix" else path.read_bytes()
+        if not path.is_file():
+            raise ModelFormatError(f"'{path}' is {kind_of(path.stat().st_mode)}: give the .onnx file itself")
+        return ModelFile(path) if os.name == "posix" else path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(f"there is no file '{path}'") from None
     except OSError as e:

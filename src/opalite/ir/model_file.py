@@ -6,8 +6,10 @@ works with it is found out: nothing is mapped, and no part is taken from a file 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,11 +26,14 @@ class ModelFile:
     """An open file. Thread-safe; processes forked from this one may read on."""
 
     def __init__(self, path: Path) -> None:
-        """OSError if there is no such file."""
+        """OSError if there is no such file, or if it is not a regular file, which is found out without a wait."""
         self.path = path
-        self._file = path.open("rb", buffering=0)
+        self._file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115  (it stays open)
         self._lock = Lock()
         self._stamp = self._now()
+        if not stat.S_ISREG(self._stamp.st_mode):
+            self._file.close()
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         self._digest = ""
         self.size = self._stamp.st_size
 
@@ -99,8 +104,13 @@ class ModelFile:
             return self._file.readinto(target)
 
 
-def _key(stat: os.stat_result) -> tuple[int, ...]:
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+def _key(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """An opener that waits for nobody at the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class FilePart:

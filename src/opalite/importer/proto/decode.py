@@ -18,6 +18,7 @@ from ...errors import ModelFormatError
 from ...ir.dtype import DType
 from ...ir.model_file import FilePart, ModelFile
 from ...ir.stored import LARGE, StoredArray
+from .data_file import find_data_file, read_number
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None
@@ -202,13 +203,14 @@ class TensorReader:
         file = self._files[path]
         if file.file is not None:
             self._opened[location] = file.file
-        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or -1)
+        offset = read_number(proto.name, "offset", entries.get("offset", ""))
+        length = read_number(proto.name, "length", entries.get("length", "")) or -1
         if dtype.name in _PACKED:
             return _with_raw(
                 proto, file.read(proto.name, offset, length if length >= 0 else file.size - offset).tobytes()
             )
         nbytes = math.prod(proto.dims) * dtype.size
-        if 0 <= length < nbytes:
+        if length not in (-1, nbytes):
             raise ModelFormatError(
                 f"tensor '{proto.name}' needs {nbytes} bytes, and {length} of '{path.name}' are said to be its own: "
                 "the model is damaged"
@@ -221,24 +223,7 @@ class TensorReader:
                 f"the data of tensor '{name}' lies in the file '{location}', but the model was not loaded from a file: "
                 "load it by its path"
             )
-        folder = self.folder.resolve()
-        try:
-            path = (folder / location).resolve()
-            is_file = path.is_file()
-        except (OSError, ValueError, RuntimeError) as e:  # too long, with a zero byte, links in a circle
-            shown = f"{location[:80]}…" if len(location) > 80 else location
-            raise ModelFormatError(
-                f"tensor '{name}' points to {shown!r}, which cannot be the name of a file: {e}"
-            ) from e
-        inside = path.is_relative_to(folder) or (self._beside is not None and path.parent == self._beside)
-        if not location or not inside or ".." in Path(location).parts:
-            raise ModelFormatError(f"tensor '{name}' points to '{location}', which is outside the model's folder")
-        if not is_file:
-            raise ModelFormatError(
-                f"the data of tensor '{name}' should lie in '{path}', which does not exist: "
-                "copy the data file beside the model"
-            )
-        return path
+        return find_data_file(self.folder, self._beside, name, location)
 
 
 def _with_raw(proto: Any, raw: bytes) -> Array:

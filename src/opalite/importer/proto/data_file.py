@@ -1,0 +1,70 @@
+"""Where a tensor's external data lies: the entries `location`, `offset` and `length` of its message, checked."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+from ...errors import ModelFormatError
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a file that is not a regular one is, by its mode."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
+
+
+def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str) -> Path:
+    """The regular file at `location`, a path relative to `folder`, without links and "..".
+
+    ModelFormatError, naming `tensor`, if there is none, or if it lies neither under `folder` nor, by a link, directly
+    in `beside`.
+    """
+    if not location:
+        raise ModelFormatError(f"tensor '{tensor}' has external data, but names no file: the model is damaged")
+    if Path(location).is_absolute():
+        raise ModelFormatError(
+            f"tensor '{tensor}' points to the absolute path '{location}', which is outside the model's folder: a data "
+            "file is named relative to the model's folder"
+        )
+    root = folder.resolve()
+    try:
+        path = (root / location).resolve()
+        inside = path.is_relative_to(root) or path.parent == beside
+        mode = (root / location).stat().st_mode if inside else 0
+    except FileNotFoundError:
+        raise ModelFormatError(
+            f"the data of tensor '{tensor}' should lie in '{root / location}', which does not exist: "
+            "copy the data file beside the model"
+        ) from None
+    except (OSError, ValueError, RuntimeError) as e:  # too long, with a zero byte, links in a circle
+        shown = f"{location[:80]}…" if len(location) > 80 else location
+        raise ModelFormatError(f"tensor '{tensor}' points to {shown!r}, which cannot be the name of a file: {e}") from e
+    if not inside:
+        raise ModelFormatError(f"tensor '{tensor}' points to '{location}', which is outside the model's folder")
+    if not stat.S_ISREG(mode):
+        raise ModelFormatError(
+            f"the data of tensor '{tensor}' should lie in '{path}', which is {kind_of(mode)}: copy the data file there"
+        )
+    return path
+
+
+def read_number(tensor: str, key: str, text: str) -> int:
+    """An offset or a length in bytes; 0 where it is not given. ModelFormatError if it is no number of 63 bits."""
+    if not text:
+        return 0
+    number = int(text) if re.fullmatch("[0-9]{1,19}", text) else -1
+    if not 0 <= number < 1 << 63:
+        raise ModelFormatError(
+            f"tensor '{tensor}' has the {key} {text!r} in its data file; expected a number from 0 to 2^63 - 1: the "
+            "model is damaged"
+        )
+    return number
