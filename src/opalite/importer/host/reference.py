@@ -16,7 +16,7 @@ from ...ir.types import TensorType
 from ...ops.host import HostOp, set_host_runner
 from ..proto.encode import make_proto
 from ..proto.graphdef import DOMAIN, NodeDef
-from ..proto.schemas import infer_types
+from ..proto.schemas import find_schema, infer_types
 from ..walk.builder import GraphBuilder
 from ..walk.evaluate import RANDOM_OPS
 from .native import Step, find_native
@@ -49,7 +49,10 @@ def emit_host(
             raise NeedTask
         outs = [builder.constant(a, node.outputs[i]) for i, a in zip(place, arrays, strict=True)]
     else:
-        types = infer_types(node, inputs) if types is None else types
+        if types is None:
+            # Of operators that onnx does not know, the host tells when it has run them.
+            written_here = find_native(node.op_type, node.domain, proto) is not None
+            types = None if written_here and find_schema(node) is None else infer_types(node, inputs)
         if types is None:
             raise NeedTask
         op = HostOp(node.op_type, node.domain, node.version, proto, tuple(types), reason)

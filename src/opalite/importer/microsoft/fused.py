@@ -270,9 +270,3 @@ def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value 
     else:
         index = reduce(ctx, ctx.cast(mask, DType.INT32), "sum", (1,), keepdims=False)
     return [y, index, total][: ctx.n_outputs]
-
-
-@onnx_op("ExpandDims", domain=MS)
-def expand_dims(ctx: NodeContext) -> Value:
-    """A dimension of 1 at an axis given as an input."""
-    return unsqueeze(ctx, ctx.input(0), (int(ctx.const_scalar(1)),))

@@ -46,12 +46,18 @@ def constant_of_shape(ctx: NodeContext) -> Value:
 @onnx_op("Range", since=11)
 def range_(ctx: NodeContext) -> Value:
     """start, start + delta, ... before limit; each element is start + i * delta."""
+    return number_range(ctx)
+
+
+def number_range(ctx: NodeContext, has_delta: bool = True) -> Value:
+    """The Range of inputs 0, 1 and 2; the delta is 1 where the node has none."""
     dtype = ctx.input(0).dtype
-    numbers = [ctx.const_scalar(i) for i in range(3)]
+    numbers = [*(ctx.const_scalar(i) for i in (0, 1)), ctx.const_scalar(2) if has_delta else 1]
     if is_symbolic(numbers) and (whole := _whole_numbers(numbers)) is not None:
         return _range_of_sizes(ctx, dtype, *whole)
     wide = np.float64 if dtype.is_float else np.int64
-    start, limit, delta = (ctx.const(i).reshape(()).astype(wide) for i in range(3))
+    start, limit = (ctx.const(i).reshape(()).astype(wide) for i in (0, 1))
+    delta = ctx.const(2).reshape(()).astype(wide) if has_delta else wide(1)
     if delta == 0:
         raise ShapeError(f"{ctx.label} has delta 0")
     with np.errstate(all="ignore"):

@@ -1,0 +1,73 @@
+"""Operators of domain com.microsoft from linear algebra: inverses and distances."""
+
+from __future__ import annotations
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace import Sym, coord, where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.symbols import fixed
+from ...ir.types import TensorType
+from ...ops.gather import GatherElements
+from ...ops.pairwise import Distance
+from ...ops.reduce import ArgReduce
+from ..registry import onnx_op
+from ..shared.helpers import concat, expand, full, reduce, slice_axis, unary
+from ..walk.context import NodeContext
+from .fused import MS
+
+MOST_ROWS = 16
+"""Rows of matrices that are inverted on the device, by six launches a row."""
+
+
+@onnx_op("Inverse", domain=MS)
+def inverse(ctx: NodeContext) -> Value:
+    """The inverse of each matrix [...,n,n], by Gauss-Jordan elimination with pivots; larger ones are the host's."""
+    x = ctx.input(0)
+    rank = len(x.shape)
+    if rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{ctx.label} needs square matrices, got {x.type}")
+    n = fixed(x.shape[-1])
+    if n == 0:
+        return x
+    if n > MOST_ROWS:
+        return ctx.add_host("Inverse", [x], [TensorType(x.dtype, x.shape)], "large matrices are inverted by LAPACK")[0]
+    wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+    row, column = rank - 2, rank - 1
+    a = ctx.cast(x, wide)
+    # Rows stay where they are: `turn` says in which step each one was the pivot (n: not yet).
+    turn, places = full(ctx, n, DType.INT64, (*x.shape[:-1], 1)), []
+    for step in range(n):
+        found = slice_axis(ctx, a, column, step, step + 1)
+        size = ctx.elementwise(lambda v, t: where(t < n, -1.0, v.call("abs")), found, turn)
+        place = ctx.add(ArgReduce(kind="max", axis=row, keepdims=True, select_last=False), [size])
+        places.append(place)
+        chosen = ctx.elementwise(lambda v, p: where(coord(v.builder, row).eq(p), v, 0.0), a, place)
+        line = reduce(ctx, chosen, "sum", (row,))
+        pivot = slice_axis(ctx, line, column, step, step + 1)
+
+        def eliminate(v: Sym, others: Sym, own: Sym, p: Sym, d: Sym, step: int = step) -> Sym:
+            """The row less so much of the pivot's that this column is zero: there the inverse's element is kept."""
+            is_column = coord(v.builder, column).eq(step)
+            unit = where(is_column, 1.0, others) / d
+            return where(coord(v.builder, row).eq(p), unit, where(is_column, 0.0, v) - own * unit)
+
+        a = ctx.elementwise(eliminate, a, line, found, place, pivot)
+        turn = ctx.elementwise(lambda t, p, step=step: where(coord(t.builder, row).eq(p), step, t), turn, place)
+    if n > 1:
+        by_row = expand(ctx, ctx.transpose(turn, (*range(row), column, row)), a.shape)
+        a = ctx.add(GatherElements(axis=column), [a, by_row])
+        a = ctx.add(GatherElements(axis=row), [a, expand(ctx, concat(ctx, places, row), a.shape)])
+    return ctx.cast(a, x.dtype)
+
+
+@onnx_op("CDist", domain=MS)
+def cdist(ctx: NodeContext) -> Value:
+    """Distances of the points a[M,F] from b[K,F], or their squares."""
+    a, b, metric = ctx.input(0), ctx.input(1), str(ctx.attr("metric", "sqeuclidean"))
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise UnsupportedOpError(f"{ctx.label} has metric '{metric}'; known are euclidean and sqeuclidean")
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1]:
+        raise ShapeError(f"{ctx.label} needs a[M,F] and b[K,F], got {a.type} and {b.type}")
+    squares = ctx.add(Distance(power=2), [a, ctx.transpose(b, (1, 0))])
+    return squares if metric == "sqeuclidean" else unary(ctx, "sqrt", squares)
