@@ -166,6 +166,12 @@ class Node:
             raise CheckError(f"{self.label} computes {self.op.name}; {kind.__name__} was expected")
         return self.op
 
+    @property
+    def host_dtype(self) -> DType | None:
+        """An element type of its inputs or outputs that no device holds, which makes it the host's; None if all are."""
+        values = (*self.inputs, *self.outputs)
+        return next((v.dtype for v in values if v is not None and not v.dtype.on_device), None)
+
     def input_types(self) -> list[TensorType | None]:
         """Types of the inputs."""
         return [None if v is None else v.type for v in self.inputs]

@@ -1,6 +1,7 @@
 """Gather, GatherElements and GatherND: reading at places that a tensor of indices names.
 
-Negative indices count from the end; what then still lies outside is clamped to the nearest end.
+Negative indices count from the end; what then still lies outside is clamped to the nearest end, or refused where the
+host alone holds the elements.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
@@ -32,6 +34,20 @@ def clamp_indices(indices: Array, size: int) -> Array:
     """Positions in [0, size) for `indices` along an axis of `size` elements."""
     at = indices.astype(np.int64)
     return np.clip(np.where(at < 0, at + size, at), 0, size - 1)
+
+
+def places_in(x: Array, indices: Array, size: int) -> Array:
+    """The same for reading `x`; indices outside it raise ShapeError where its elements are the host's, such as text."""
+    if not DType.of(x).on_device:
+        check_places(indices, size)
+    return clamp_indices(indices, size)
+
+
+def check_places(indices: Array, size: int) -> None:
+    """ShapeError if one of `indices` lies outside an axis of `size`."""
+    outside = indices[(indices < -size) | (indices >= size)]
+    if outside.size:
+        raise ShapeError(f"an index is {int(outside[0])}; expected {-size} to {size - 1} for an axis of size {size}")
 
 
 def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
@@ -69,7 +85,8 @@ class Gather(Op):
         x, indices = arrays[0], arrays[1]
         assert x is not None
         assert indices is not None
-        return [np.take(x, clamp_indices(indices, x.shape[self.axis]), self.axis)]
+        found = np.take(x, places_in(x, indices, x.shape[self.axis]), self.axis)
+        return [np.asarray(found, x.dtype)]  # one text is no array
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)
@@ -104,7 +121,7 @@ class GatherElements(Op):
         assert x is not None
         assert indices is not None
         at = element_places(indices)
-        at[self.axis] = clamp_indices(indices, x.shape[self.axis])
+        at[self.axis] = places_in(x, indices, x.shape[self.axis])
         return [x[tuple(at)]]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
@@ -169,11 +186,11 @@ class GatherND(Op):
         assert x is not None
         assert indices is not None
         where = [np.arange(d).reshape(-1, *(1,) * (indices.ndim - 2 - a)) for a, d in enumerate(indices.shape[:batch])]
-        where += [clamp_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
+        where += [places_in(x, indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
         if not where:
             return [np.array(np.broadcast_to(x, (*indices.shape[:-1], *x.shape)))]
         shape = (*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
-        return [np.array(np.broadcast_to(x[tuple(where)], shape))]
+        return [np.array(np.broadcast_to(np.asarray(x[tuple(where)], x.dtype), shape))]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)

@@ -1,6 +1,7 @@
 """ScatterElements and ScatterND: a copy of x with updates at places that a tensor of indices names.
 
-Negative indices count from the end; updates whose index then still lies outside are dropped. Updates of one place
+Negative indices count from the end; updates whose index then still lies outside are dropped, or refused where the host
+alone holds the elements. Updates of one place
 are applied in their row-major order, so that with reduction "none" the last one wins.
 """
 
@@ -16,7 +17,7 @@ from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, need, register_op, tensor
 from .conv import compute_dtype
-from .gather import check_axis, check_element_indices, check_indices, element_places
+from .gather import check_axis, check_element_indices, check_indices, check_places, element_places
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -53,6 +54,9 @@ def _check(op: Scatter, ins: Types) -> tuple[TensorType, TensorType, TensorType]
 
 def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) -> Array:
     """A copy of `x` with `updates` [count, ...] at the coordinates `places` (each of [count]) of its first axes."""
+    if not DType.of(x).on_device:
+        for p, d in zip(places, x.shape, strict=False):
+            check_places(p, d)
     at = [np.where(p < 0, p + d, p) for p, d in zip(places, x.shape, strict=False)]
     inside = np.ones(len(updates), bool)
     for p, d in zip(at, x.shape, strict=False):

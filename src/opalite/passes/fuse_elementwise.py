@@ -48,6 +48,9 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
         before = v.producer if v is not None else None
         if v is None or before is None or not isinstance(before.op, Elementwise):
             continue
+        if node.host_dtype is not None or before.host_dtype is not None:
+            reason = "what the host computes takes no other node along"
+            continue
         if not agree(v.shape, node.y.shape):
             reason = "the producer is smaller: fusing would compute it many times"
             continue

@@ -61,13 +61,18 @@ Measured = Callable[[Node, Kernel, Binding], float | None]
 """Seconds that a kernel was measured to take on a node in the layouts of a binding; None where it never was."""
 
 
+def only_on_host(dtype: DType) -> str:
+    """Why a node of an element type that no device holds runs on the host."""
+    return f"{dtype} tensors live on the host only"
+
+
 def unsupported(node: Node, device: DeviceInfo) -> str | None:
     """Why no kernel at all can hold the node's tensors, or None."""
+    if (dtype := node.host_dtype) is not None:
+        return only_on_host(dtype)
     for v in (*node.inputs, *node.outputs):
         if v is None:
             continue
-        if not v.dtype.on_device:
-            return f"{v.dtype} tensors live on the host only"
         if v.dtype is DType.FLOAT64 and not device.fp64:
             return "the device has no double precision (cl_khr_fp64)"
         if v.type.count > MAX_ELEMENTS:

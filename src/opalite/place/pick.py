@@ -20,7 +20,7 @@ from ..ir.types import TensorType
 from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
 from ..ops.movement import Reshape
-from .options import Choice, Measured, Option, confirm, find_options, view_options
+from .options import Choice, Measured, Option, confirm, find_options, only_on_host, view_options
 from .unlink import unlink
 
 _NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
@@ -148,6 +148,8 @@ def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], bu
     flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
     if isinstance(node.op, HostOp):
         hosted[node] = node.op.reason or "the operator has no canonical form"
+    elif node.host_dtype is not None:
+        hosted[node] = only_on_host(node.host_dtype)
     else:
         hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or _NO_KERNEL[builds]
     return [Option(None, flat, HOST_SECONDS)]

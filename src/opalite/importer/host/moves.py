@@ -1,4 +1,7 @@
-"""Operators on the host that move elements, of strings above all, which no device holds. Results are new arrays."""
+"""Shapes of what tasks between two segments made, of text above all. Results are new arrays.
+
+Where shapes are known before, the importer's canonical operators move text, on the host by their NumPy references.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ShapeError
 from ..proto.decode import Array
 from .native import HostNode, Step, host_op
-
-ML = "ai.onnx.ml"
-
-
-@host_op("Gather")
-def gather(node: HostNode) -> Step:
-    """Slices of x along an axis, by number; negative numbers count from the end."""
-    axis = int(node.attrs.get("axis", 0))
-    return lambda inputs: [inputs[0].take(inputs[1], axis)]
-
-
-@host_op("ArrayFeatureExtractor", ML)
-def array_feature_extractor(node: HostNode) -> Step:
-    """Columns of x by number; a vector is one row."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        x = inputs[0] if inputs[0].ndim > 1 else inputs[0].reshape(1, -1)
-        return [x.take(inputs[1].reshape(-1), -1)]
-
-    return run
-
-
-@host_op("Concat")
-def concat(node: HostNode) -> Step:
-    """Arrays one after the other along an axis."""
-    axis = int(node.attrs.get("axis", 1))
-    return lambda inputs: [np.concatenate(inputs, axis)]
 
 
 @host_op("Reshape")
@@ -70,3 +47,40 @@ def transpose(node: HostNode) -> Step:
     """x with its axes in another order, the reverse one if there is none."""
     perm = node.attrs.get("perm")
     return lambda inputs: [inputs[0].transpose(perm).copy()]
+
+
+@host_op("Squeeze")
+def squeeze(node: HostNode) -> Step:
+    """x without axes of size 1: those given, at first by an attribute, or all."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        axes = _axes(node, inputs)
+        wrong = [a for a in axes or () if not -x.ndim <= a < x.ndim or x.shape[a] != 1]
+        if wrong:
+            raise ShapeError(f"Squeeze takes axis {wrong[0]} of shape {list(x.shape)}; its size is not 1")
+        return [np.squeeze(x, None if axes is None else tuple({a % x.ndim for a in axes})).copy()]
+
+    return run
+
+
+@host_op("Unsqueeze")
+def unsqueeze(node: HostNode) -> Step:
+    """x with axes of size 1, counted in the result; given at first by an attribute."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        axes = _axes(node, inputs) or []
+        rank = x.ndim + len(axes)
+        if len({a % rank for a in axes}) < len(axes) or any(not -rank <= a < rank for a in axes):
+            raise ShapeError(f"Unsqueeze adds the axes {axes} to shape {list(x.shape)}")
+        return [np.expand_dims(x, tuple(axes)).copy()]
+
+    return run
+
+
+def _axes(node: HostNode, inputs: Sequence[Any]) -> list[int] | None:
+    if len(inputs) > 1 and inputs[1] is not None:
+        return [int(a) for a in np.asarray(inputs[1]).reshape(-1)]
+    found = node.attrs.get("axes")
+    return None if found is None else [int(a) for a in found]

@@ -1,4 +1,4 @@
-"""Host operators on sequences, those whose output's shape depends on data, and determinants."""
+"""Host operators on sequences, which are lists of arrays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,88 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...ops.base import normalize_axis
+from ..proto.decode import Array, elem_dtype
 from .native import HostNode, Step, host_op
-from .unique import find_unique
+
+
+def position_of(value: Any, op_type: str) -> int:
+    """The one number that a tensor of positions must hold."""
+    at = np.asarray(value)
+    if at.size != 1:
+        raise ShapeError(f"the position of {op_type} must hold one element, got shape {list(at.shape)}")
+    return int(at.reshape(()))
+
+
+def checked_position(position: int, length: int, last: int, op_type: str) -> int:
+    """`position`, which may count from the end, counted from the front; ShapeError outside -length to `last`."""
+    if not -length <= position <= last:
+        expected = f"expected {-length} to {last}" if last >= -length else "it has no element"
+        raise ShapeError(f"{op_type} has position {position} in a sequence of {length}; {expected}")
+    return position + length if position < 0 else position
+
+
+def piece_sizes(split: Array | None, size: int, op_type: str) -> list[int]:
+    """Sizes of the pieces of an axis of `size`: each of 1, of the one number in a scalar, or those of a vector."""
+    if split is None:
+        return [1] * size
+    if split.ndim == 0:
+        step = int(split)
+        if step < 1:
+            raise ShapeError(f"{op_type} splits into pieces of {step}; expected 1 or more")
+        return [min(step, size - start) for start in range(0, size, step)]
+    sizes = [int(n) for n in split.reshape(-1)]
+    if sum(sizes) != size or any(n < 0 for n in sizes):
+        raise ShapeError(f"{op_type} splits an axis of size {size} into {sizes}")
+    return sizes
+
+
+@host_op("SequenceConstruct")
+def sequence_construct(node: HostNode) -> Step:
+    """The inputs, which must be of one element type."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        for element in inputs[1:]:
+            _check_type(element, inputs, node.op_type)
+        return [list(inputs)]
+
+    return run
+
+
+@host_op("SequenceEmpty")
+def sequence_empty(node: HostNode) -> Step:
+    """No elements, of the type `dtype`, which a list does not say."""
+    elem_dtype(int(node.attrs.get("dtype", 1)))  # refuses what is none
+    return lambda inputs: [[]]
+
+
+@host_op("SequenceInsert")
+def sequence_insert(node: HostNode) -> Step:
+    """The sequence with a tensor before a position, at its end without one."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        elements, tensor = inputs[0], inputs[1]
+        _check_type(tensor, elements, node.op_type)
+        count = len(elements)
+        given = len(inputs) > 2 and inputs[2] is not None
+        at = checked_position(position_of(inputs[2], node.op_type), count, count, node.op_type) if given else count
+        return [[*elements[:at], tensor, *elements[at:]]]
+
+    return run
+
+
+@host_op("SequenceErase")
+def sequence_erase(node: HostNode) -> Step:
+    """The sequence without the element at a position, without its last one if there is none given."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        elements = inputs[0]
+        given = len(inputs) > 1 and inputs[1] is not None
+        at = position_of(inputs[1], node.op_type) if given else -1
+        at = checked_position(at, len(elements), len(elements) - 1, node.op_type)
+        return [[*elements[:at], *elements[at + 1 :]]]
+
+    return run
 
 
 @host_op("SequenceAt")
@@ -18,67 +98,55 @@ def sequence_at(node: HostNode) -> Step:
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         elements, position = inputs
-        at = np.asarray(position)
-        if at.size != 1:
-            raise ShapeError(f"the position of SequenceAt must hold one element, got shape {at.shape}")
-        number = int(at.reshape(()))
-        if not -len(elements) <= number < len(elements):
-            raise ShapeError(f"SequenceAt reads position {number} of a sequence of {len(elements)}")
-        return [elements[number]]
+        at = position_of(position, node.op_type)
+        return [elements[checked_position(at, len(elements), len(elements) - 1, node.op_type)]]
 
     return run
 
 
-@host_op("NonZero")
-def nonzero(node: HostNode) -> Step:
-    """Coordinates of the elements other than zero, a column each."""
+@host_op("SequenceLength")
+def sequence_length(node: HostNode) -> Step:
+    """The number of elements."""
+    return lambda inputs: [np.asarray(len(inputs[0]), np.int64)]
+
+
+@host_op("ConcatFromSequence")
+def concat_from_sequence(node: HostNode) -> Step:
+    """The elements one after another along an axis, which is a new one with `new_axis`."""
+    axis, is_new = int(node.attrs.get("axis", 0)), bool(node.attrs.get("new_axis", 0))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
-        array = np.atleast_1d(np.asarray(inputs[0]))  # ONNX counts a scalar as one element
-        return [np.asarray(np.nonzero(array), np.int64)]
+        elements: list[Array] = inputs[0]
+        if not elements:
+            raise ShapeError("ConcatFromSequence joins a sequence without elements")
+        along = normalize_axis(axis, elements[0].ndim + is_new)
+        shapes = {a.shape if is_new else a.shape[:along] + a.shape[along + 1 :] for a in elements}
+        if len(shapes) > 1 or len({a.ndim for a in elements}) > 1:
+            got = ", ".join(str(list(a.shape)) for a in elements[:8])
+            raise ShapeError(f"ConcatFromSequence joins shapes that do not fit beside axis {along}: {got}")
+        return [np.stack(elements, along) if is_new else np.concatenate(elements, along)]
 
     return run
 
 
-@host_op("Unique")
-def unique(node: HostNode) -> Step:
-    """Distinct elements or slices, where they first are, which one each is, and how often."""
-    axis, is_sorted = node.attrs.get("axis"), bool(node.attrs.get("sorted", 1))
+@host_op("SplitToSequence")
+def split_to_sequence(node: HostNode) -> Step:
+    """Pieces of x along an axis: of sizes given, or single slices, which lose the axis without `keepdims`."""
+    axis, keeps = int(node.attrs.get("axis", 0)), bool(node.attrs.get("keepdims", 1))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
-        array = np.asarray(inputs[0])
-        if axis is not None and not -array.ndim <= axis < array.ndim:
-            raise ShapeError(f"Unique along axis {axis} of a tensor of shape {list(array.shape)}")
-        return node.named(find_unique(array, axis, is_sorted))
+        x = np.asarray(inputs[0])
+        split = inputs[1] if len(inputs) > 1 else None
+        along = normalize_axis(axis, x.ndim)
+        sizes = piece_sizes(None if split is None else np.asarray(split), x.shape[along], node.op_type)
+        pieces = np.split(x, np.cumsum(sizes)[:-1], along) if sizes else []
+        return [[p.copy() if keeps or split is not None else np.squeeze(p, along).copy() for p in pieces]]
 
     return run
 
 
-@host_op("Compress")
-def compress(node: HostNode) -> Step:
-    """Slices where a condition holds, which may be longer or shorter than the axis."""
-    axis = node.attrs.get("axis")
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        array, condition = np.asarray(inputs[0]), np.asarray(inputs[1]).reshape(-1)
-        if axis is None:
-            array = array.reshape(-1)
-        elif not -array.ndim <= axis < array.ndim:
-            raise ShapeError(f"Compress along axis {axis} of a tensor of shape {list(array.shape)}")
-        along = axis or 0
-        return [np.take(array, np.flatnonzero(condition[: array.shape[along]]), along)]
-
-    return run
-
-
-@host_op("Det")
-def det(node: HostNode) -> Step:
-    """Determinants of square matrices, computed in double precision."""
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        array = np.asarray(inputs[0])
-        if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
-            raise ShapeError(f"Det needs square matrices, got shape {list(array.shape)}")
-        return [np.asarray(np.linalg.det(array.astype(np.float64))).astype(array.dtype)]
-
-    return run
+def _check_type(tensor: Array, elements: Sequence[Array], op_type: str) -> None:
+    if elements and np.asarray(tensor).dtype != np.asarray(elements[0]).dtype:
+        raise ShapeError(
+            f"{op_type} has a tensor of {np.asarray(tensor).dtype} for a sequence of {np.asarray(elements[0]).dtype}"
+        )

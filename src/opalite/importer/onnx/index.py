@@ -12,14 +12,13 @@ from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import same_or_int
-from ...ir.types import TensorType
 from ...ops.base import normalize_axis
 from ...ops.gather import GatherElements, GatherND
 from ...ops.movement import Pad
 from ...ops.nms import NonMaxSuppression
 from ...ops.scatter import ScatterElements, ScatterND
 from ..registry import onnx_op
-from ..shared.helpers import axis_of, full, gather, slice_axis, take, unsqueeze
+from ..shared.helpers import axis_of, blank, full, gather, slice_axis, take, unsqueeze
 from ..walk.builder import Written
 from ..walk.context import NodeContext, Trimmed
 
@@ -91,9 +90,6 @@ def gather_nd(ctx: NodeContext) -> Value:
 def array_feature_extractor(ctx: NodeContext) -> Result:
     """Columns of the last axis at indices; a vector counts as one row."""
     x, indices = ctx.input(0), ctx.input(1)
-    if x.dtype is DType.STRING:  # onnx does not infer the shape
-        shape = (1, *x.shape)[-max(len(x.shape), 2) :]
-        return ctx.host_as([TensorType(DType.STRING, (*shape[:-1], indices.type.count))], "strings are the host's")
     rows = ctx.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
     return gather(ctx, rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
 
@@ -232,11 +228,11 @@ def trilu(ctx: NodeContext) -> Value:
     k = ctx.get(1)
     diagonal = ctx.reshape(k, ()) if k is not None else ctx.scalar(0, DType.INT64)
 
-    def keep(v: Sym, d: Sym) -> Sym:
+    def keep(v: Sym, d: Sym, zero: Sym) -> Sym:
         offset = coord(v.builder, rank - 1) - coord(v.builder, rank - 2)
-        return where(offset >= d if upper else offset <= d, v, 0)
+        return where(offset >= d if upper else offset <= d, v, zero)
 
-    return ctx.elementwise(keep, x, diagonal)
+    return ctx.elementwise(keep, x, diagonal, ctx.scalar(blank(x.dtype), x.dtype))
 
 
 @onnx_op("MaxUnpool", since=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,19 @@ from ...ir.symbols import always_equal, at_least, is_symbolic
 from ...ops.base import normalize_axis
 from ...ops.movement import Concat, Pad, Slice
 from ..registry import onnx_op
-from ..shared.helpers import axis_of, expand, full, int_list, ints_of, slice_axis, split_axis, squeeze, unsqueeze
+from ..shared.helpers import (
+    axis_of,
+    blank,
+    expand,
+    full,
+    int_list,
+    ints_of,
+    slice_axis,
+    split_axis,
+    squeeze,
+    unsqueeze,
+)
+from ..shared.helpers import concat as joined
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
@@ -249,11 +262,11 @@ def pad(ctx: NodeContext) -> Value:
     axes: Sequence[int] = range(len(x.shape))
     if ctx.get(3) is not None:
         axes = ctx.const_ints(3)
-    value = ctx.const(2).reshape(-1) if ctx.get(2) is not None else np.zeros(0)
-    return _pad(ctx, ctx.const_ints(1), axes, value[0].item() if value.size else 0)
+    value = ctx.const(2).reshape(-1).tolist() if ctx.get(2) is not None else []
+    return _pad(ctx, ctx.const_ints(1), axes, value[0] if value else blank(x.dtype))
 
 
-def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: float) -> Value:
+def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any) -> Value:
     x = ctx.input(0)
     rank, mode = len(x.shape), str(ctx.attr("mode", "constant"))
     if mode not in _PAD_MODES:
@@ -276,9 +289,20 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: floa
     grown = tuple(at_least([p, 0]) for p in (*begin, *end))
     if all(always_equal(p, 0) for p in grown):
         return x
-    if not x.dtype.is_float:
-        value = int(value)
-    return ctx.add(Pad(pads=grown, mode=mode, value=value), [x])
+    return _framed(ctx, x, grown, mode, value)
+
+
+def _framed(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
+    """x inside a border; one of text or complex numbers is made of blocks before and after x along each axis."""
+    rank = len(x.shape)
+    if x.dtype.on_device or mode != "constant":
+        number = value if x.dtype.is_float else int(value) if x.dtype.on_device else 0
+        return ctx.add(Pad(pads=tuple(pads), mode=mode, value=number), [x])
+    for a in range(rank):
+        shapes = [tuple(p if i == a else d for i, d in enumerate(x.shape)) for p in (pads[a], pads[rank + a])]
+        before, after = (full(ctx, value, x.dtype, shape) for shape in shapes)
+        x = joined(ctx, [before, x, after], a)
+    return x
 
 
 @onnx_op("CenterCropPad", since=18)
@@ -296,7 +320,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
         else:
             pads[a] = (size - have) // 2
             pads[rank + a] = size - have - pads[a]
-    return x if not any(pads) else ctx.add(Pad(pads=tuple(pads), mode="constant", value=0), [x])
+    return x if not any(pads) else _framed(ctx, x, pads, "constant", blank(x.dtype))
 
 
 @onnx_op("DepthToSpace", since=1)

@@ -134,7 +134,12 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
 # Arithmetic
 
 
-def full(ctx: NodeContext, value: float | int | bool, dtype: DType, shape: Sequence[int]) -> Value:
+def blank(dtype: DType) -> Any:
+    """What stands where there is no element: zero, or the empty text."""
+    return "" if dtype is DType.STRING else 0
+
+
+def full(ctx: NodeContext, value: Any, dtype: DType, shape: Sequence[int]) -> Value:
     """A constant of `shape` filled with `value`."""
     if is_symbolic(tuple(shape)):
         return expand(ctx, ctx.scalar(value, dtype), shape)

@@ -25,10 +25,6 @@ FOLD_ALWAYS = 1 << 16
 """Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
 
 
-class NeedHost(Exception):  # noqa: N818  (a signal to the walker, not an error)
-    """A node would handle an element type that no device holds: the ONNX operator must run on the host."""
-
-
 @dataclass(frozen=True)
 class Written:
     """`cache` with `update` in it, along `axis` from starts[b] on in entry b of the batch; round its end if so."""
@@ -114,8 +110,8 @@ class GraphBuilder:
     ) -> list[Value]:
         """Check and infer one node and append it, or fold it; returns its first `n_outputs` outputs.
 
-        ShapeError if the operator refuses the inputs or an output would have a negative size. NeedHost if an element
-        type has no place on a device.
+        ShapeError if the operator refuses the inputs or an output would have a negative size. A node of an element type
+        that no device holds, such as text, runs on the host by the operator's NumPy reference.
         """
         ins = [None if v is None else v.type for v in inputs]
         op.check_shape(ins)
@@ -132,8 +128,6 @@ class GraphBuilder:
         if not is_sized and _worth_folding(op, inputs, types):
             arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
-        if not isinstance(op, HostOp) and not all(t is None or t.dtype.on_device for t in (*ins, *types)):
-            raise NeedHost
         key = _identity(op, inputs, n_outputs) if is_derived else None
         if key is not None and key in self._same:
             return self._same[key]

@@ -153,7 +153,7 @@ class NodeContext:
         v.levels = levels
         return v
 
-    def scalar(self, value: float | int | bool, like: Value | DType) -> Value:
+    def scalar(self, value: Any, like: Value | DType) -> Value:
         """A constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
 

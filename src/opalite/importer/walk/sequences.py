@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ops.base import normalize_axis
+from ..host.sequences import checked_position, piece_sizes, position_of
 from .internal import internal_node
 from .scopes import Item, make_item
 from .walker import Control, Walk
@@ -36,7 +37,7 @@ def visit_insert(walk: Walk, item: Item) -> None:
     if names is None or at is None:
         walk.visit_plain(item)
         return
-    at = _checked(item, at, len(names), last=len(names))
+    at = checked_position(at, len(names), len(names), item.node.label)
     walk.sequences[item.outputs[0]] = (*names[:at], item.inputs[1], *names[at:])
 
 
@@ -47,7 +48,7 @@ def visit_erase(walk: Walk, item: Item) -> None:
     if names is None or at is None:
         walk.visit_plain(item)
         return
-    at = _checked(item, at, len(names), last=len(names) - 1)
+    at = checked_position(at, len(names), len(names) - 1, item.node.label)
     walk.sequences[item.outputs[0]] = (*names[:at], *names[at + 1 :])
 
 
@@ -58,7 +59,7 @@ def visit_at(walk: Walk, item: Item) -> None:
     if names is None or at is None:
         walk.visit_plain(item)
         return
-    element = names[_checked(item, at, len(names), last=len(names) - 1)]
+    element = names[checked_position(at, len(names), len(names) - 1, item.node.label)]
     _emit(walk, item, "Same", (element,), item.outputs[0], {})
 
 
@@ -96,27 +97,13 @@ def visit_split(walk: Walk, item: Item) -> None:
     squeeze = not given and not item.node.attrs.get("keepdims", 1)
     pieces = []
     start = 0
-    for i, length in enumerate(_piece_sizes(item, split, size)):
+    for i, length in enumerate(piece_sizes(split, size, item.node.label)):
         name = f"{item.outputs[0]}{walk.separator}{i}"
         op, attrs = ("Take", {"axis": axis, "index": start}) if squeeze else ("Cut", {"axis": axis, "start": start})
         _emit(walk, item, op, (item.inputs[0],), name, attrs if squeeze else {**attrs, "length": length})
         pieces.append(name)
         start += length
     walk.sequences[item.outputs[0]] = tuple(pieces)
-
-
-def _piece_sizes(item: Item, split: Any, size: int) -> list[int]:
-    if split is None:
-        return [1] * size
-    if split.ndim == 0:
-        step = int(split)
-        if step < 1:
-            raise ShapeError(f"{item.node.label} splits into pieces of {step}")
-        return [min(step, size - start) for start in range(0, size, step)]
-    sizes = [int(n) for n in split.reshape(-1)]
-    if sum(sizes) != size or any(n < 0 for n in sizes):
-        raise ShapeError(f"{item.node.label} splits an axis of size {size} into {sizes}")
-    return sizes
 
 
 def _emit(walk: Walk, item: Item, op: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> None:
@@ -131,17 +118,7 @@ def _known(walk: Walk, item: Item, i: int) -> Any:
 
 def _position(walk: Walk, item: Item, i: int) -> int | None:
     array = _known(walk, item, i)
-    if array is None:
-        return None
-    if array.size != 1:
-        raise ShapeError(f"the position of {item.node.label} must hold one element, got shape {array.shape}")
-    return int(array.reshape(()))
-
-
-def _checked(item: Item, at: int, length: int, last: int) -> int:
-    if not -length <= at <= last:
-        raise ShapeError(f"{item.node.label} reads position {at} of a sequence of {length}")
-    return at + length if at < 0 else at
+    return None if array is None else position_of(array, item.node.label)
 
 
 SEQUENCES: dict[str, Control] = {

@@ -23,7 +23,7 @@ from ..proto.functions import expand_schema
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
 from ..proto.schemas import check_form, check_types, find_schema
 from ..registry import Handler, find_handler
-from .builder import GraphBuilder, NeedHost
+from .builder import GraphBuilder
 from .context import NeedValue, NodeContext, Trimmed
 from .internal import internal_node
 from .open_dims import Arrival
@@ -190,17 +190,12 @@ class Walk:
             self._keep_folded(item, results)
 
     def _import(self, node: NodeDef, handler: Handler | None, inputs: Sequence[Value | None]) -> Results:
-        mark = self.builder.mark()
         try:
             check_form(node)
             check_types(node, inputs)
             if handler is None:
                 return emit_host(self.builder, node, inputs)
-            try:
-                found = handler(NodeContext(self.builder, node, inputs))
-            except NeedHost:
-                self.builder.rollback(mark)
-                return emit_host(self.builder, node, inputs)
+            found = handler(NodeContext(self.builder, node, inputs))
         except OpaliteError as e:
             e.message = with_plain_sizes(e.message)
             e.add_context(_importing(node, inputs))

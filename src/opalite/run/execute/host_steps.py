@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ...cl.tensor import DeviceTensor
 from ...errors import OpaliteError
+from ...ops.base import Array
 from ...plan.program import HostStep, ReferenceStep
 
 HostRunner: TypeAlias = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
@@ -26,7 +29,7 @@ class HostSteps:
             ins = [on_host(v) for v in ins]
         try:
             if isinstance(step, ReferenceStep):
-                outs: Sequence[Any] = step.op.reference(ins)
+                outs: Sequence[Any] = [_own(v, ins) for v in step.op.reference(ins)]
             else:
                 assert self._runner is not None, f"{step.node} needs the onnx package"
                 outs = self._runner(step, ins)
@@ -39,3 +42,9 @@ class HostSteps:
 def on_host(value: Any) -> Any:
     """The value as an array where it lies on the device."""
     return value.numpy() if isinstance(value, DeviceTensor) else value
+
+
+def _own(result: Array, inputs: Sequence[Any]) -> Array:
+    """`result` in memory of its own: a view of an input, which may be the caller's, is copied."""
+    shared = any(v is not None and np.may_share_memory(result, v) for v in inputs)
+    return result.copy() if shared else result

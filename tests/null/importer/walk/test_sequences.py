@@ -95,7 +95,7 @@ def test_split_into_equal_pieces_leaves_a_shorter_one() -> None:
 
 
 def test_wrong_positions_and_sizes() -> None:
-    with pytest.raises(ShapeError, match=r"SequenceErase node 'shorter' reads position 7 of a sequence of 3"):
+    with pytest.raises(ShapeError, match=r"SequenceErase node 'shorter' has position 7 in a sequence of 3"):
         NumpySession(
             parse(
                 CHAIN.replace("SequenceErase(longer, zero)", "SequenceErase(longer, seven)").replace(
