@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ...errors import ModelError, ShapeError, UnsupportedOpError
+from ...errors import ModelError, ShapeError
 from ..proto.decode import Array
 from .native import HostNode, Step, host_op
-
-_POSIX = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "ascii": r"\x00-\x7F",
-    "blank": r"\t ",
-    "cntrl": r"\x00-\x1F\x7F",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r"\t\n\v\f\r ",
-    "upper": "A-Z",
-    "word": "0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-}
-
-
-def pattern(text: str, owner: str) -> re.Pattern[str]:
-    """An expression in the syntax of RE2, which ONNX prescribes. Classes such as \\w hold ASCII alone there."""
-    if re.search(r"(?<!\\)(\\\\)*\\[pPC]", text):
-        raise UnsupportedOpError(f"{owner} has the pattern {text!r}: \\p, \\P and \\C of RE2 are not known here")
-    text = re.sub(r"\[:(\w+):\]", lambda m: _POSIX.get(m[1], m[0]), text).replace(r"\z", r"\Z")
-    try:
-        return re.compile(text, re.ASCII)
-    except re.error as e:
-        raise ModelError(f"{owner} has the pattern {text!r}, which is not a regular expression: {e}") from e
+from .patterns import Pattern
 
 
 def _each(x: Array, fn: Callable[[str], Any], dtype: Any = object) -> Array:
@@ -105,10 +77,10 @@ def tokenizer(node: HostNode) -> Step:
     if not separators and not expression:
         raise ModelError("Tokenizer has neither separators nor tokenexp")
     if expression:
-        find = pattern(expression, "Tokenizer")
+        token = Pattern(expression, "Tokenizer", longest=True)
 
         def cut(text: str) -> list[str]:
-            return [m[0] for m in find.finditer(text) if len(m[0]) >= max(1, least)]
+            return [text[a:b] for a, b in token.spans(text) if b - a >= least]
 
     elif list(separators) == [""]:
 
@@ -116,7 +88,7 @@ def tokenizer(node: HostNode) -> Step:
             return list(text)
 
     else:
-        ends = [pattern(s, "Tokenizer") for s in separators if s]
+        ends = [Pattern(s, "Tokenizer", longest=True) for s in separators if s]
 
         def cut(text: str) -> list[str]:
             parts = [text]
@@ -145,13 +117,12 @@ def tokenizer(node: HostNode) -> Step:
     return run
 
 
-def _between(end: re.Pattern[str], text: str) -> list[str]:
-    """The pieces between matches that are not empty."""
+def _between(end: Pattern, text: str) -> list[str]:
+    """The pieces between matches."""
     found, start = [], 0
-    for m in end.finditer(text):
-        if m.end() > m.start():
-            found.append(text[start : m.start()])
-            start = m.end()
+    for first, last in end.spans(text):
+        found.append(text[start:first])
+        start = last
     return [*found, text[start:]]
 
 
@@ -281,5 +252,5 @@ def string_split(node: HostNode) -> Step:
 @host_op("RegexFullMatch")
 def regex_full_match(node: HostNode) -> Step:
     """Whether each string is a match from its beginning to its end."""
-    match = pattern(node.attrs["pattern"], "RegexFullMatch").fullmatch
-    return lambda inputs: [_each(np.asarray(inputs[0]), lambda v: match(v) is not None, bool)]
+    matches = Pattern(node.attrs["pattern"], "RegexFullMatch").matches
+    return lambda inputs: [_each(np.asarray(inputs[0]), matches, bool)]

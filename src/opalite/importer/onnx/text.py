@@ -9,6 +9,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.types import TensorType
 from ...ops.base import broadcast_shape
+from ..host.patterns import Pattern
 from ..host.reference import NeedTask
 from ..registry import onnx_op
 from ..walk.context import NodeContext
@@ -35,7 +36,8 @@ def string_concat(ctx: NodeContext) -> Result:
 
 @onnx_op("RegexFullMatch", since=20)
 def regex_full_match(ctx: NodeContext) -> Result:
-    """Whether each string matches."""
+    """Whether each string matches. What the pattern lacks is told when the model is loaded."""
+    ctx.memo("pattern", lambda attrs: Pattern(str(attrs["pattern"]), ctx.label))
     return ctx.host_as([TensorType(DType.BOOL, ctx.input(0).shape)], _STRINGS)
 
 

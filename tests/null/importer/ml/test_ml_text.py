@@ -9,7 +9,7 @@ import onnx.helper as oh
 import pytest
 
 from onnx import numpy_helper
-from opalite.errors import OpaliteError, UnsupportedOpError
+from opalite.errors import OpaliteError
 from opalite.importer.host.reference import run_host
 
 from ..oracles import ML, MS, assert_same, by_ort, imported
@@ -163,10 +163,11 @@ def test_tokens_are_characters_for_an_empty_separator() -> None:
     check("Tokenizer", [LINES], domain=MS, pad_value="#", mark=1, mincharnum=1, separators=[""])
 
 
-def test_properties_of_unicode_are_refused() -> None:
-    node = oh.make_node("Tokenizer", ["x0"], ["y0"], domain=MS, mark=0, mincharnum=1, pad_value="", tokenexp=r"\pL+")
-    with pytest.raises(UnsupportedOpError, match="RE2"):
-        run_host("Tokenizer", MS, 1, node.SerializeToString(), [LINES])
+@pytest.mark.parametrize(
+    "how", [{"tokenexp": r"\pL+"}, {"tokenexp": "l|lo"}, {"tokenexp": "(a|b)*"}, {"separators": [",|o", " "]}]
+)
+def test_tokens_by_the_syntax_of_re2(how: dict[str, Any]) -> None:
+    check("Tokenizer", [LINES], domain=MS, pad_value="#", mark=0, mincharnum=1, **how)
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
