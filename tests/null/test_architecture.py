@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "place": LEAVES | {"ir", "expr", "ops", "kernels"},
     "passes": LEAVES | {"ir", "expr", "ops", "kernels", "place"},
     "plan": LEAVES | {"ir", "expr", "ops", "kernels", "place", "passes"},
-    "importer": LEAVES | {"ir", "expr", "ops"},
+    "importer": LEAVES | {"extras", "ir", "expr", "ops"},
     "cache": LEAVES,
     "ptx": LEAVES,
     "pocl": LEAVES | {"cache"},

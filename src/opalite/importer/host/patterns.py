@@ -1,8 +1,8 @@
 """Regular expressions of models, in the syntax of RE2, which ONNX prescribes, matched in time linear in the text.
 
 Python's `re` backtracks: a text of 60 characters can keep it, and the interpreter, busy for ever. The package
-google-re2 (extra opalite[text]) takes every expression; without it, `re` gets those alone in which it has nothing to go
-back to.
+google-re2 (extra opalite-cl[text]) takes every expression; without it, `re` gets those alone in which it has nothing to
+go back to.
 """
 
 from __future__ import annotations
