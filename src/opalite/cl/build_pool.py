@@ -19,7 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
 
 from ..errors import DeviceError
@@ -27,13 +27,15 @@ from ..pocl.linker import prepare_linker
 from ..pocl.repair import make_build_folder, worker_environment
 from .beside_runs import building
 from .build_worker import ANSWER, READY, REQUEST
+from .priority import CoreShare, set_niceness
 
 START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
 BUILD_S = 60.0
 _BACKGROUND = 10
 _EACH = 2  # programs at least for which one more process pays: it takes as long to start as two take to compile
 _CHUNK = 1 << 16
-_STOP_S = 0.1  # between two questions whether to stop
+_LOOK_S = 0.1  # between two questions whether to stop, or whether somebody waits
+_STARVED = 0.5  # of a core: a worker that gets less is replaced where its priority cannot be raised
 _END_S = 5.0  # that a process which has closed its output may take to end
 _WORDS = 200  # characters of what it said last
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
@@ -43,11 +45,11 @@ class BuildPool:
     """Up to `limit` processes that build for the device at `index` ('platform:device') with `version`.
 
     They start at the first `start` or `build` and end when they have had nothing to do for a while, at `close`, or with
-    this process, however it ends.
+    this process, however it ends. is_hurried: whether somebody waits for the build, or has waited since it began.
     """
 
     def __init__(self, index: str, version: str, limit: int, *, niceness: int = 0) -> None:
-        """niceness: of the processes, as nice(1) has it; with some, a program may take ten times as long."""
+        """niceness: of the processes, beside this one; with some, a program may take ten times as long."""
         self._niceness = niceness
         self._is_patient = niceness > 0
         self._index = index
@@ -55,7 +57,30 @@ class BuildPool:
         self._limit = limit
         self._workers: list[_Worker] = []
         self._busy = Lock()
+        self._count_lock = Lock()
+        self._waiting = 0
+        self.is_hurried = False
         self._folder = ""
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Meanwhile somebody waits for what is being built: to the end of that build, no worker gives way to others.
+
+        Where the priority of a worker cannot be raised again, and it is starved, a new one takes over its program.
+        """
+        with self._count_lock:
+            self._waiting += 1
+            self.is_hurried = True
+        try:
+            yield
+        finally:
+            with self._count_lock:
+                self._waiting -= 1
+
+    @property
+    def workers(self) -> Sequence[_Worker]:
+        """The processes, those that have ended included."""
+        return list(self._workers)
 
     @property
     def pids(self) -> list[int]:
@@ -77,6 +102,8 @@ class BuildPool:
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
                 self._workers.append(_Worker(self._command(), self._folder, *self._patience))
+            for worker in self._workers:
+                worker.give_way(0 if self.is_hurried else self._niceness)
 
     def build(
         self,
@@ -97,10 +124,12 @@ class BuildPool:
         if (stop is not None and stop()) or not self._take(waits, stop):
             return
         try:
+            with self._count_lock:
+                self.is_hurried = self._waiting > 0
             waiting = dict(enumerate(specs))
             while waiting:
                 self.start(max(1, len(waiting) // _EACH))
-                exchange = _Exchange(self._workers, waiting, stop)
+                exchange = _Exchange(self, waiting, stop)
                 with building():
                     yield from exchange.run()
                 if lost is not None:
@@ -117,7 +146,7 @@ class BuildPool:
         if stop is None or not waits:
             return self._busy.acquire(blocking=waits)
         while not stop():
-            if self._busy.acquire(timeout=_STOP_S):
+            if self._busy.acquire(timeout=_LOOK_S):
                 return True
         return False
 
@@ -135,11 +164,10 @@ class BuildPool:
                 for worker in [w for w in other._workers if w.is_alive]:
                     if len(self.pids) >= self._limit:
                         break
-                    with suppress(OSError):
-                        os.setpriority(os.PRIO_PROCESS, worker.process.pid, self._niceness)
-                        worker.be_patient(*self._patience)
-                        other._workers.remove(worker)
-                        self._workers.append(worker)
+                    worker.give_way(self._niceness)
+                    worker.be_patient(*self._patience)
+                    other._workers.remove(worker)
+                    self._workers.append(worker)
             finally:
                 self._busy.release()
         finally:
@@ -154,13 +182,15 @@ class BuildPool:
                 self._busy.release()
 
     def calm(self, niceness: int) -> None:
-        """Let processes that start from now on give way to others as one of `niceness` does, and those that run, if
-        they do not yet."""
+        """Let processes give way to others as one of `niceness` does from the next start or build on."""
         self._niceness = niceness
-        for pid in self.pids:
-            with suppress(OSError):
-                if os.getpriority(os.PRIO_PROCESS, pid) < niceness:
-                    os.setpriority(os.PRIO_PROCESS, pid, niceness)
+
+    def replace(self, worker: _Worker) -> list[_Worker]:
+        """Start a worker in the place of one that has been ended; the new one, if it could be started."""
+        self._workers.remove(worker)
+        known = list(self._workers)
+        self.start(len(known) + 1)
+        return [w for w in self._workers if w not in known]
 
     def close(self) -> None:
         """End the workers; `start` and `build` start new ones."""
@@ -175,9 +205,7 @@ class BuildPool:
         return (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._is_patient else (START_S, BUILD_S)
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version] + (
-            [str(self._niceness)] if self._niceness else []
-        )
+        return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version]
 
 
 class _Worker:
@@ -199,6 +227,8 @@ class _Worker:
         self.stdin, self.stdout = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
+        self._niceness = 0
+        self._share = CoreShare(self.process.pid)
         self.ready = False
         self.task: int | None = None
         self.deadline = time.monotonic() + start_s
@@ -209,6 +239,18 @@ class _Worker:
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self.process.poll() is None
+
+    def give_way(self, niceness: int) -> bool:
+        """Let it be nicer than this process by `niceness`; whether it is now."""
+        if niceness != self._niceness and set_niceness(self.process.pid, niceness):
+            self._niceness = niceness
+        return niceness == self._niceness
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it is at work, and gets less of a core than it could use; to be asked again and again."""
+        share = self._share.since_last()
+        return self.is_busy and share is not None and share < _STARVED
 
     def be_patient(self, start_s: float, build_s: float) -> None:
         """From now on it may take so long to start, and for a program."""
@@ -271,29 +313,44 @@ class _Worker:
 class _Exchange:
     """Hands programs to whichever worker is free and collects the binaries, in one thread."""
 
-    def __init__(
-        self, workers: Sequence[_Worker], specs: Mapping[int, tuple[str, str]], stop: Callable[[], bool] | None
-    ) -> None:
+    def __init__(self, pool: BuildPool, specs: Mapping[int, tuple[str, str]], stop: Callable[[], bool] | None) -> None:
+        self._pool = pool
         self._stop = stop
         self.is_stopped = False
         self.lost: dict[int, str] = {}  # programs whose compiler ended the worker, and how
         self._specs = specs
         self._waiting = deque(specs)
-        self._open = set(workers)
+        self._open: set[_Worker] = set()
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Iterator[tuple[int, bytes]]:
         """(number, binary) of the programs that were built, until all are done or every worker is lost."""
         with self._selector:
-            for worker in list(self._open):
-                self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
-                if worker.ready:
-                    self._feed(worker)
+            for worker in self._pool.workers:
+                self._join(worker)
             while self._open and (self._waiting or any(w.task is not None for w in self._open)):
                 if self._stop is not None and self._stop():
                     self.is_stopped = True
                     return
+                self._hasten()
                 yield from self._step()
+
+    def _join(self, worker: _Worker) -> None:
+        self._open.add(worker)
+        self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
+        if worker.ready:
+            self._feed(worker)
+
+    def _hasten(self) -> None:
+        """Where somebody waits, have no worker give way any more."""
+        if not self._pool.is_hurried:
+            return
+        for worker in [w for w in self._open if not w.give_way(0) and w.is_starved]:
+            if worker.task is not None:
+                self._waiting.appendleft(worker.task)
+            self._drop(worker)
+            for new in self._pool.replace(worker):
+                self._join(new)
 
     @property
     def left(self) -> dict[int, tuple[str, str]]:
@@ -304,7 +361,7 @@ class _Exchange:
         """Wait for something to happen, and deal with it."""
         due = min(w.deadline for w in self._open if w.is_busy)
         patience = max(0.0, due - time.monotonic())
-        events = self._selector.select(patience if self._stop is None else min(patience, _STOP_S))
+        events = self._selector.select(min(patience, _LOOK_S))
         for key, _ in events:
             worker: _Worker = key.data
             if worker not in self._open:

@@ -1,6 +1,6 @@
 """A process that builds programs for another one (build_pool.py): PoCL compiles under one lock for a whole process.
 
-    python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION [NICENESS]
+    python -m opalite.cl.build_worker PLATFORM:DEVICE VERSION
 
 A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
 answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
@@ -10,14 +10,12 @@ the one that started it, whatever it is doing then, or when nobody has asked for
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import select
 import struct
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 
 from ..pocl import repair as pocl
@@ -29,16 +27,12 @@ ANSWER = struct.Struct("<I")  # bytes of the binary
 READY = b"ready"
 PART = "\0"  # between the sources, and their options, of a program that is linked from several
 IDLE_S = 10.0
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-_ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, niceness, priority, slice in ns, deadline, period
-_SLICE_NS = 100_000_000  # the longest
 _FIRST = "kernel void first(global int *x) { *x = 0; }"
 
 
-def main(index: str, version: str, niceness: str = "0") -> int:
+def main(index: str, version: str) -> int:
     """Exit status 0; 1 if the device is not the one that was meant."""
     end_with_caller()
-    give_way(int(niceness))
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not get between answers
     try:
@@ -71,20 +65,6 @@ def end_with_caller() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="opalite-caller", daemon=True).start()
-
-
-def give_way(niceness: int) -> None:
-    """Be a process of this niceness that gives up its core as soon as another one wakes up.
-
-    Linux from 6.6 on lets the nicest process, too, finish its slice of about 3 ms, which is several runs of a small
-    model, unless who wakes up asked for a shorter slice. From 6.12 on a process may ask for a longer one.
-    """
-    os.nice(niceness)
-    number = _SCHED_SETATTR.get(platform.machine())
-    if niceness > 0 and sys.platform == "linux" and number is not None:
-        given = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, os.getpriority(os.PRIO_PROCESS, 0), 0, _SLICE_NS, 0, 0)
-        with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).syscall(number, 0, given, 0)
 
 
 def build(device: BareDevice, options: str, text: str) -> bytes:

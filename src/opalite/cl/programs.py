@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import pyopencl as cl
@@ -171,6 +171,15 @@ class ProgramCache:
             made = {k for k, future in self._programs.items() if future.done()}
         distinct = {spec[:2]: spec for spec in specs}
         return [spec for key, spec in distinct.items() if key not in made and not self._is_at_hand(key)]
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Meanwhile somebody waits for what is built behind, or linked: it gives way to nobody any more."""
+        with ExitStack() as entered:
+            for pool in (self._behind_pool, self._link_pool):
+                if pool is not None:
+                    entered.enter_context(pool.waited_for())
+            yield
 
     @property
     def may_build_behind(self) -> bool:

@@ -331,8 +331,14 @@ def test_a_background_worker_gives_up_its_core_to_who_wakes_up() -> None:
     """By its niceness, and where Linux has it (6.12) by long slices."""
     code = """
 import ctypes, os, struct
-from opalite.cl.build_worker import _ATTRIBUTES, _SLICE_NS, give_way
-give_way(7)
+heard, told = os.pipe()
+from opalite.cl.priority import _ATTRIBUTES, _SLICE_NS, set_niceness
+pid = os.fork()
+if pid:
+    assert set_niceness(pid, 7)
+    os.write(told, b"x")
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+os.read(heard, 1)
 memory = ctypes.create_string_buffer(_ATTRIBUTES.size)
 failed = ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[os.uname().machine], 0, memory, len(memory), 0)
 print(os.getpriority(os.PRIO_PROCESS, 0), failed or _ATTRIBUTES.unpack(memory.raw)[5] == _SLICE_NS)
@@ -342,3 +348,53 @@ print(os.getpriority(os.PRIO_PROCESS, 0), failed or _ATTRIBUTES.unpack(memory.ra
     assert int(niceness) == min(os.nice(0) + 7, 19)
     if sys.platform == "linux" and tuple(map(int, platform.release().split(".")[:2])) >= (6, 12):
         assert slice_is_long == "True"
+
+
+POLITE_WORKER = """
+import os, sys, time
+from opalite.cl.build_worker import REQUEST, READY, _read, _write, end_with_caller
+end_with_caller()
+_write(1, READY)
+while (header := _read(REQUEST.size)) is not None:
+    options, text = (_read(size) for size in REQUEST.unpack(header))
+    while os.getpriority(os.PRIO_PROCESS, 0) > os.getpriority(os.PRIO_PROCESS, os.getppid()):
+        time.sleep(0.01)
+    _write(1, text)
+"""
+"""It gets nothing done while it gives way to its caller, as on a machine that is busy enough."""
+
+WAITING = """
+import ctypes, os, sys, threading
+if sys.argv[1] == "anybody":  # root without the right to raise priorities, which is lost with the next program
+    PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0)
+    os.execv(sys.executable, [*sys.orig_argv[:3], "any program", *sys.argv[2:]])
+from opalite.cl import build_pool
+from opalite.cl.build_pool import BuildPool
+if sys.argv[1] == "refused":
+    raised = build_pool.set_niceness
+    build_pool.set_niceness = lambda pid, niceness: niceness > 0 and raised(pid, niceness)
+BuildPool._command = lambda pool: [sys.executable, "-P", "-c", sys.argv[2]]
+pool = BuildPool("0:0", "", 2, niceness=15)
+built, seen = [], threading.Event()
+def is_begun():
+    return any(worker.task is not None for worker in pool.workers)
+def build():
+    for number, text in pool.build([(f"program {i}", "") for i in range(5)], stop=lambda: is_begun() and seen.set()):
+        built.append((number, text))
+thread = threading.Thread(target=build, daemon=True)
+thread.start()
+seen.wait()
+with pool.waited_for():
+    thread.join(100)
+print(sorted(built) == [(i, f"program {i}".encode()) for i in range(5)], len(pool.pids), flush=True)
+pool.close()
+"""
+
+
+@pytest.mark.parametrize("user", ["oneself", "anybody", "refused"])
+def test_who_waits_for_a_build_lends_it_its_priority(user: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", WAITING, user, POLITE_WORKER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["True", "2"], done.stderr

@@ -100,7 +100,8 @@ class SessionTools(SessionApi):
             waits.append(self._behind.settle)
         if self._auto is not None:
             waits.append(self._auto.settle)
-        done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
+        with self._rt.programs.waited_for():
+            done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
         return all(done)
 
     def stats(self) -> SessionStats:

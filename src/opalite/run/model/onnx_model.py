@@ -289,7 +289,8 @@ class OnnxModel:
         """What takes the place of `ready`, which was made for now."""
         started = time.perf_counter()
         assert ready[0].job is not None
-        ready[0].job.wait()
+        with self.compiler.rt.programs.waited_for():
+            ready[0].job.wait()
         self.compiler.ledger.add_wait("behind", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or ready
 
