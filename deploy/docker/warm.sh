@@ -1,19 +1,31 @@
 #!/bin/sh
 # Serves the models of a folder until all of them have run, so that their programs and plans lie in the cache folder.
+# Ends with 1 as soon as one cannot be served, as the server has ended, or after 900 seconds.
 # usage: warm.sh FOLDER [PORT]
 set -eu
 port=${2:-8000}
 here=$(dirname "$0")
 # Without tiers a first run waits for the programs that are made for the model; general ones would serve meanwhile.
-OPALITE_TIERS=0 opalite serve --repository "$1" --port "$port" &
+OPALITE_SERVE_KEY='' OPALITE_TIERS=0 opalite serve --repository "$1" --port "$port" &
 server=$!
+end() {
+    echo "warm.sh: the models of $1 do not get ready: $2" >&2
+    kill "$server" 2>/dev/null || true
+    wait "$server" || true
+    exit 1
+}
 seconds=0
-until python "$here/ready.py" "$port"; do
-    if ! kill -0 "$server" 2>/dev/null || [ "$seconds" -ge 900 ]; then
-        echo "warm.sh: the models of $1 do not get ready" >&2
-        kill "$server" 2>/dev/null || true
-        exit 1
-    fi
+while :; do
+    state=0
+    python "$here/loaded.py" "$port" || state=$?
+    # The port may be another server's.
+    kill -0 "$server" 2>/dev/null || end "$1" "the server has ended"
+    case $state in
+    0) break ;;
+    1) ;;
+    *) end "$1" "see above" ;;
+    esac
+    [ "$seconds" -lt 900 ] || end "$1" "900 seconds have passed"
     seconds=$((seconds + 1))
     sleep 1
 done

@@ -30,32 +30,37 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the image is Linux's")
-def test_a_warmed_cache_that_is_read_only_serves_without_compiling(tmp_path: Path, rt: Runtime) -> None:
-    """As a user without rights, where the test may become one."""
-    if rt.info.id != "pocl:cpu:0":
-        pytest.skip("the image has PoCL alone")
-    models, cache, programs = tmp_path / "models", tmp_path / "cache", tmp_path / "bin"
-    (models / "net" / "1").mkdir(parents=True)
-    onnx.save(classifier((1, 3, 13, 11)), models / "net/1/model.onnx")
+def make_environment(folder: Path, rt: Runtime) -> dict[str, str]:
+    """Of commands as the image has them, with what they write below `folder`."""
+    programs = folder / "bin"
     programs.mkdir()
     for name, words in {"opalite": f"{sys.executable} -P -m opalite", "python": f"{sys.executable} -P"}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         (programs / name).chmod(0o755)
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("OPALITE_")},
-        "OPALITE_CACHE_DIR": str(cache),
+        "OPALITE_CACHE_DIR": str(folder / "cache"),
         "OPALITE_DEVICE": rt.info.id,
         "PYTHONPATH": str(ROOT / "src"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "TMPDIR": str(tmp_path / "scratch"),
+        "TMPDIR": str(folder / "scratch"),
     }
     Path(environment["TMPDIR"]).mkdir()
+    return environment
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the image is Linux's")
+def test_a_warmed_cache_that_is_read_only_serves_without_compiling(tmp_path: Path, rt: Runtime) -> None:
+    """As a user without rights, where the test may become one."""
+    if rt.info.id != "pocl:cpu:0":
+        pytest.skip("the image has PoCL alone")
+    models, cache = tmp_path / "models", tmp_path / "cache"
+    (models / "net" / "1").mkdir(parents=True)
+    onnx.save(classifier((1, 3, 13, 11)), models / "net/1/model.onnx")
+    environment = make_environment(tmp_path, rt)
     port = free_port()
-    warmed = subprocess.run(
-        ["sh", RECIPE / "warm.sh", models, str(port)], env=environment, capture_output=True, text=True, timeout=240
-    )
+    warmed = warm(models, environment, port)
     assert warmed.returncode == 0, warmed.stdout + warmed.stderr
     assert any((cache / "programs").iterdir())
 
@@ -81,6 +86,46 @@ def test_a_warmed_cache_that_is_read_only_serves_without_compiling(tmp_path: Pat
     origins = dict(re.findall(r'^opalite_programs_total\{.*origin="(\w+)".*\} ([\d.]+)$', text, re.MULTILINE))
     assert set(origins) == {"loaded"}, origins
     assert sorted(str(p) for p in cache.rglob("*")) == before
+
+
+def warm(models: Path, environment: dict[str, str], port: int) -> subprocess.CompletedProcess[str]:
+    command = ["sh", str(RECIPE / "warm.sh"), str(models), str(port)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the image is Linux's")
+@pytest.mark.parametrize(
+    "what, told",
+    [
+        ("a model that is none", "model 'bad' cannot be served"),
+        ("no models", "there are no models"),
+        ("no folder", "the server has ended"),
+        ("a port that is taken", "the server has ended"),
+    ],
+)
+def test_warming_ends_where_waiting_longer_would_change_nothing(
+    tmp_path: Path, rt: Runtime, what: str, told: str
+) -> None:
+    """The step itself waits for 900 s."""
+    if rt.info.id != "pocl:cpu:0":
+        pytest.skip("the image has PoCL alone")
+    environment = make_environment(tmp_path, rt)
+    models = tmp_path / "models"
+    if what != "no folder":
+        models.mkdir()
+    if what == "a model that is none":
+        for name in ("bad", "net"):
+            (models / name / "1").mkdir(parents=True)
+        onnx.save(classifier((1, 3, 13, 11)), models / "net/1/model.onnx")
+        (models / "bad/1/model.onnx").write_bytes(b"no model at all")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] if what == "a port that is taken" else free_port()
+        warmed = warm(models, environment, port)
+    assert warmed.returncode == 1, warmed.stdout + warmed.stderr
+    assert told in warmed.stderr, warmed.stderr
+    assert "do not get ready" in warmed.stderr
 
 
 def without_rights() -> list[str]:
