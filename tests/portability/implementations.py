@@ -58,6 +58,7 @@ class Suite:
 SUITES = {
     "bookworm": Suite(("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind")),
     "trixie": Suite(("pocl-opencl-icd", "mesa-opencl-icd")),
+    "sid": Suite(("pocl-opencl-icd", "mesa-opencl-icd")),
     "noble": Suite(
         ("pocl-opencl-icd",),
         "http://archive.ubuntu.com/ubuntu",
@@ -111,6 +112,12 @@ IMPLEMENTATIONS = (
         "Portable Computing Language",
     ),
     Implementation(
+        "pocl-7.1",
+        "PoCL 7.1 (Debian unstable)",
+        DebianSource("sid", f"{_LIBRARIES}/libpocl.so.2"),
+        "Portable Computing Language",
+    ),
+    Implementation(
         "intel",
         "Intel CPU runtime (PyPI)",
         WheelSource(("intel-opencl-rt", "intel-cmplr-lib-rt"), "lib/libintelocl.so"),
@@ -135,6 +142,14 @@ IMPLEMENTATIONS = (
         "rusticl-25.0",
         "Mesa 25.0 rusticl (Debian 13)",
         DebianSource("trixie", _RUSTICL, moved=_CLC, links=(("usr/lib/lib", "llvm-19/lib"),)),
+        "rusticl",
+        {"RUSTICL_ENABLE": "llvmpipe"},
+        test_s=900.0,
+    ),
+    Implementation(
+        "rusticl-26",
+        "Mesa 26 rusticl (Debian unstable)",
+        DebianSource("sid", _RUSTICL, moved=_CLC, links=(("usr/lib/lib", "llvm-22/lib"),)),
         "rusticl",
         {"RUSTICL_ENABLE": "llvmpipe"},
         test_s=900.0,

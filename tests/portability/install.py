@@ -20,6 +20,8 @@ Dir::Cache "{0}/cache";
 Dir::Etc "{0}/etc";
 APT::Architecture "amd64";
 APT::Install-Recommends "false";
+APT::Sandbox::User "root";
+Acquire::Check-Valid-Until "false";
 """
 _PROBE = "import pyopencl as cl; print(*(p.name for p in cl.get_platforms() if p.get_devices()), sep='|')"
 

@@ -122,6 +122,18 @@ AVOIDED = (
         "rusticl_choice_of_bytes.py",
     ),
     Avoided(
+        ("rusticl-22.3", "rusticl-25.0", "rusticl-26"),
+        "terminates the process (22.3, 26: does nothing) where 80 branches, or cases of a `switch`, lie in each other",
+        "quirk `shallow_flow`: the general kernel of elementwise expressions has several switches in turn",
+        "rusticl_shallow_flow.py",
+    ),
+    Avoided(
+        ("rusticl-26",),
+        "does not link `fma`, `sin`, `cos` and `tan` (`nir_shader not fully linked`) with LLVM's libclc",
+        "quirk `unlinked_fma`, found by a trial: programs bring their own (`cl/stand_ins.py`)",
+        "rusticl_unlinked_fma.py",
+    ),
+    Avoided(
         ("oclgrind",),
         "loses kernels with inlined `restrict` pointers, and computes wrong powers, once its own optimiser has run",
         "quirk `plain_builds`: programs are built with `-cl-opt-disable`",

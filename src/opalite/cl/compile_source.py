@@ -12,11 +12,13 @@ from .. import knobs
 from ..cache.store import BinaryStore
 from ..errors import BuildError, DeviceError
 from ..ir.device import DeviceInfo
+from ..ir.device_family import UNLINKED_FMA
 from ..pocl import repair as pocl
 from ..pocl.header import lighten
 from ..ptx.hopper import RetargetError, is_marked, retarget
 from .failures import translate
 from .ptx import assemble, ptx_of
+from .stand_ins import STAND_INS
 
 _log = logging.getLogger(__name__)
 _LOG_LINES = 40  # of the compiler's output that an error shows
@@ -56,7 +58,8 @@ class SourceCompiler:
 
         try:
             given = self.given(options)
-            program = lighten(make, text, given, cl.Error) if is_pocl else make(text, given)
+            whole = STAND_INS + text if UNLINKED_FMA in self._info.quirks else text
+            program = lighten(make, text, given, cl.Error) if is_pocl else make(whole, given)
             if self._info.family == "nvidia" and is_marked(text):
                 program = self._retargeted(program, name)
         except cl.Error as e:

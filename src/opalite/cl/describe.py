@@ -31,11 +31,13 @@ from ..ir.device_family import (
     PTX_WGMMA,
     SLOW_SUB_BUFFERS,
     SUB_GROUPS,
+    UNLINKED_FMA,
     find_family,
 )
 from ..pocl import repair as pocl
 from .addresses import takes_addresses
 from .hopper import takes_warpgroups
+from .stand_ins import TRIAL
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -204,13 +206,15 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
     inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions and block loads
-    build; and,
-    where sub-buffers are slow, arguments by address. On CPUs with wide vectors, sums of products of bytes, which
-    PoCL's compiler is known to take: what it builds costs every new process a quarter of a second.
+    build; where sub-buffers are slow, arguments by address; of llvmpipe, whether fma does not build. On CPUs with wide
+    vectors, sums of products of bytes, which PoCL's compiler is known to take: what it builds costs every new process a
+    quarter of a second.
     """
     if info.family == "pocl" and info.is_cpu:
         return replace(info, quirks=(*info.quirks, *(q for q in _trials_on_cpus(info) if q not in info.quirks)))
     trials = _trials_on_gpus(info) if info.kind == "gpu" else _trials_on_cpus(info) if info.is_cpu else {}
+    if info.family == "llvmpipe":
+        trials = {**trials, UNLINKED_FMA: TRIAL}
     if not trials:
         return info
     kept = kept_folder()
@@ -292,7 +296,9 @@ def _holds(device: cl.Device, quirk: str, source: str) -> bool:
     if quirk == PTX_WGMMA:
         with _muted():
             return takes_warpgroups(device)
-    return takes_addresses(device) if quirk == ADDRESSES else _builds(device, source)
+    if quirk == ADDRESSES:
+        return takes_addresses(device)
+    return _builds(device, source) is not (quirk == UNLINKED_FMA)
 
 
 @cache

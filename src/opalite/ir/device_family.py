@@ -24,6 +24,10 @@ FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that comp
 SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
 SHARED_VALUES = "shared_values"  # work-items that meet at barriers at times share one (PoCL 5, 6): kernels/meetings.py
 SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): place/walks.py
+SHALLOW_FLOW = "shallow_flow"  # 80 branches in each other, as cases of a switch are, crash or do nothing (llvmpipe)
+UNLINKED_FMA = (
+    "unlinked_fma"  # programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a trial
+)
 UNBUILT = "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/compiler.py)
 PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
 SUB_GROUPS = "sub_groups"  # sub_group_reduce_add and its like build, found by a trial where extensions list them
@@ -67,7 +71,8 @@ def find_family(
         width = int(lanes[1]) // 32
         major = re.match(r"\d+", driver)
         is_old = major is not None and int(major[0]) < _LONG_LOOPS
-        return Family("llvmpipe", "", width, width, (SOFTWARE, SHORT_LOOPS) if is_old else (SOFTWARE,))
+        quirks = (SOFTWARE, SHALLOW_FLOW, SHORT_LOOPS) if is_old else (SOFTWARE, SHALLOW_FLOW)
+        return Family("llvmpipe", "", width, width, quirks)
     if kind == "cpu":
         return _cpu(name, platform, version, float_width, driver)
     # Adreno 5xx and later put the model into the version only ("OpenCL 2.0 Adreno(TM) 640").

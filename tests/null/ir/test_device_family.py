@@ -11,6 +11,7 @@ from opalite.ir.device_family import (
     NO_ASSEMBLY,
     PLAIN_BUILDS,
     SERIAL_BUILDS,
+    SHALLOW_FLOW,
     SHARED_VALUES,
     SHORT_LOOPS,
     SOFTWARE,
@@ -107,8 +108,9 @@ def test_cpu_names(name: str, platform: str, version: str, width: int, family: s
 def test_llvmpipe_runs_work_items_as_lanes() -> None:
     words = ("llvmpipe (LLVM 15.0.7, 256 bits)", "Mesa", "rusticl", "OpenCL 3.0", "cpu", 4)
     found = find_family(*words, "25.0.7-2+deb13u1")
-    assert found == Family("llvmpipe", "", 8, 8, (SOFTWARE,))
-    assert find_family(*words, "22.3.6").quirks == (SOFTWARE, SHORT_LOOPS)
+    assert found == Family("llvmpipe", "", 8, 8, (SOFTWARE, SHALLOW_FLOW))
+    assert find_family(*words, "22.3.6").quirks == (SOFTWARE, SHALLOW_FLOW, SHORT_LOOPS)
+    assert find_family(*words, "26.2.6-1").quirks == (SOFTWARE, SHALLOW_FLOW)
     device = DeviceInfo(kind="cpu", wave_size=found.wave_size)
     assert device.on_host
     assert not device.is_cpu

@@ -17,6 +17,7 @@ import numpy as np
 from ...expr.core import Expr, In, Instr, Lit, Ref, Tmp
 from ...expr.trace import Builder
 from ...ir.device import DeviceInfo
+from ...ir.device_family import SHALLOW_FLOW
 from ...ir.dtype import DType
 from ...ir.precision import NARROW
 from ..base import Array
@@ -65,6 +66,7 @@ MORE: tuple[Operation, ...] = (
 )
 """What integers and rarer functions need besides."""
 
+_FEW = 32  # cases of a switch for a device of few
 _NUMBERS = {operation: k for k, operation in enumerate((*FLOATS, *MORE), 1)}
 
 
@@ -189,7 +191,10 @@ def _key(ref: Ref) -> Any:
 
 @cache
 def program_of(is_float: bool, pack: int, device: DeviceInfo) -> str:
-    """What elementwise.cl needs in front: helpers, and OPERATIONS in vectors of `pack`."""
+    """What elementwise.cl needs in front: helpers, and OPERATIONS in vectors of `pack`.
+
+    Several switches in turn for a device that takes few cases in one.
+    """
     helpers: dict[str, str] = {}
     cases = []
     for operation in FLOATS if is_float else (*FLOATS, *MORE):
@@ -202,6 +207,8 @@ def program_of(is_float: bool, pack: int, device: DeviceInfo) -> str:
         reads = [_read(name, d, register, pack) for name, d, register in zip(names, dtypes, "abc", strict=False)]
         statements = " ".join((*reads, *made.statements, _write(made.result, result, pack)))
         cases.append(f"case {_NUMBERS[operation]}: {{ {statements} }} break;")
+    if SHALLOW_FLOW in device.quirks:
+        cases = [f"{'' if i % _FEW or not i else '} switch (step_code[0]) { '}{case}" for i, case in enumerate(cases)]
     return "\n".join((*helpers.values(), "#define OPERATIONS \\\n    " + " \\\n    ".join(cases)))
 
 
