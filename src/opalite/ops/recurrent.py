@@ -39,8 +39,9 @@ class Recurrent(Op):
     Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?.
     Gates are in the order i, o, f, c (lstm) or z, r, h (gru). Attributes: kind lstm, gru or rnn; direction forward,
     reverse or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0:
-    off); linear_before_reset; input_forget. The states of a sequence without steps are zeros, as onnxruntime has them:
-    ONNX does not say.
+    off); linear_before_reset; input_forget; rounds_state (lstm alone): r multiplies h rounded to 8 bits, as
+    DynamicQuantizeLinear rounds it, by the range of the h of all sequences of a direction. The states of a sequence
+    without steps are zeros, as onnxruntime has them: ONNX does not say.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Recurrent(Op):
     clip: float
     linear_before_reset: bool
     input_forget: bool
+    rounds_state: bool = False
 
     arity = 8
 
@@ -71,6 +73,7 @@ class Recurrent(Op):
             need(t is None or t.shape == shape, f"{names[i]} must be {shape}, got {t}")
         lens = ins[4] if len(ins) > 4 else None
         need(lens is None or lens.dtype is DType.INT32, f"lengths must be i32, got {lens}")
+        need(kind == "lstm" or not self.rounds_state, "the state of an lstm alone is rounded")
         need(len(self.activations) == d * FUNCTIONS[kind], f"{kind} takes {d * FUNCTIONS[kind]} activations")
         for name in self.activations:
             need(name in ACTIVATIONS, f"activation {name!r} is not one of {', '.join(ACTIVATIONS)}")
@@ -98,15 +101,17 @@ class Recurrent(Op):
         with np.errstate(over="ignore"):
             for k in range(d):
                 backward = self.direction == "reverse" or k == 1
-                for n in range(batch):
-                    order = range(int(lengths[n]))
-                    for t in reversed(order) if backward else order:
+                for i in range(int(max(lengths, default=0))):
+                    going = np.flatnonzero(lengths > i)
+                    # Of a sequence that has ended, the range has a state of zero from the step after its last one on.
+                    seen = _rounded(state[k], lengths >= i) if self.rounds_state else state[k].copy()
+                    for n in going:
+                        t = int(lengths[n]) - 1 - i if backward else i
                         state[k, n], cell[k, n] = step(
-                            self, k, x[t, n], state[k, n], cell[k, n], w[k], r[k], bias[k], peep[k]
+                            self, k, x[t, n], seen[n], cell[k, n], w[k], r[k], bias[k], peep[k]
                         )
                         y[t, k, n] = state[k, n]
-                    if not lengths[n]:
-                        state[k, n] = cell[k, n] = 0
+                state[k, lengths == 0] = cell[k, lengths == 0] = 0
         outs = [y, state, cell] if self.kind == "lstm" else [y, state]
         return [o.astype(x.dtype) for o in outs]
 
@@ -119,6 +124,15 @@ class Recurrent(Op):
 def directions(op: Recurrent) -> int:
     """1, or 2 for bidirectional."""
     return 2 if op.direction == "bidirectional" else 1
+
+
+def _rounded(h: Array, counts: Array) -> Array:
+    """h[B,H] at 256 levels of the range of the rows that count, which always holds 0."""
+    low = min(0.0, float(h[counts].min(initial=0.0)))
+    high = max(0.0, float(h[counts].max(initial=0.0)))
+    scale = (high - low) / 255 or 1.0
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return np.asarray((np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale)
 
 
 def step(

@@ -111,3 +111,75 @@ def product_of_integers(b: Builder) -> None:
     else:
         q, xs, xz = b.emit_all("DynamicQuantizeLinear", [x], 3)
         b.emit("MatMulIntegerToFloat", [q, w, xs, s, xz, z, *bias], domain=MS)
+
+
+@operation("microsoft", 0.3)
+def inverted(b: Builder) -> None:
+    """Inverse of matrices that are far from having none."""
+    d, n = b.draw, b.draw.between(1, 7)
+    shape = [*(d.between(1, 3) for _ in range(d.between(0, 2))), n, n]
+    b.emit("Inverse", [b.const((d.array(shape, "f4") * 0.3 + 2 * np.eye(n)).astype("f4"), 1.0)], domain=MS)
+
+
+@operation("microsoft", 0.3)
+def distances(b: Builder) -> None:
+    if b.special:
+        raise Rejected("onnxruntime expands the squares, so that what is infinite is no number")
+    x = single(b, 2, 2)
+    y = b.const(b.draw.array([b.draw.between(1, 9), b[x].shape[1]], "f4"), 0.5)
+    b.emit("CDist", [x, y], domain=MS, metric=b.draw.pick(["euclidean", "sqeuclidean"]))
+
+
+@operation("microsoft", 0.3)
+def cropped(b: Builder) -> None:
+    d, x = b.draw, single(b, rank=4)
+    count = d.between(1, 4)
+    rois = d.array([count, 4], "f4", 0.05, 0.95)
+    images = np.array([d.between(0, b[x].shape[0] - 1) for _ in range(count)], "i4")
+    size = np.array([d.between(1, 6), d.between(1, 6)], "i4")
+    inputs = [x, b.const(rois, 0.5), b.const(images, 0.5), b.const(size, 0.0)]
+    # The nearest pixel of a place near the middle of two is decided by rounding.
+    b.emit("CropAndResize", inputs, domain=MS, extrapolation_value=d.pick([0.0, 2.5]))
+
+
+@operation("microsoft", 0.3)
+def repeated_ngrams(b: Builder) -> None:
+    d = b.draw
+    ids, scores = [d.between(1, 3), d.between(1, 12)], b.operand([1, d.between(3, 6)], "f4")
+    batch = b.emit("Expand", [scores, b.ints([ids[0], b[scores].shape[1]])])
+    tokens = b.const(d.array(ids, "i8", 0, b[scores].shape[1] - 1), 0.7)
+    b.emit("NGramRepeatBlock", [tokens, batch], domain=MS, ngram_size=d.between(1, 4))
+
+
+@operation("microsoft", 0.3)
+def hashed(b: Builder) -> None:
+    d, kind = b.draw, b.draw.pick(["i4", "i8", "f4", "f8"])
+    x = b.tensor([kind], None, lambda a: 0 < a.size <= 300)
+    y = b.emit("MurmurHash3", [x], domain=MS, seed=d.between(0, 99), positive=0)
+    b.emit("Mod", [y, b.const(np.array(97, "i4"), 0.0)])
+
+
+@operation("microsoft", 0.3)
+def unfolded(b: Builder) -> None:
+    d, x = b.draw, single(b)
+    axis = d.between(0, b[x].ndim - 1)
+    b.emit("UnfoldTensor", [x], domain=MS, dim=axis, size=d.between(1, b[x].shape[axis]), step=d.between(1, 3))
+
+
+@operation("microsoft", 0.2)
+def quantized_lstm(b: Builder) -> None:
+    """DynamicQuantizeLSTM of few steps: a state that is rounded otherwise differs more with each."""
+    if b.special:
+        raise Rejected("a range without numbers has no levels")
+    d, two = b.draw, b.draw.chance(0.4)
+    inputs, hidden, n = d.between(1, 9), d.between(1, 9), 1 + two
+    x = b.operand([d.between(1, 3), d.between(1, 2), inputs], "f4")
+    parts = []
+    for rows in (inputs, hidden):
+        shape = [n, 4 * hidden] if d.chance(0.5) else [n]
+        zero_points = np.full(shape, 128, "u1")
+        parts.append([d.array([n, rows, 4 * hidden], "u1", 0, 255), d.array(shape, "f4", 0.001, 0.004), zero_points])
+    (w, ws, wz), (r, rs, rz) = ([b.const(a, 0.0) for a in p] for p in parts)
+    bias = b.const(d.array([n, 8 * hidden], "f4"), 0.0)
+    attrs = {"hidden_size": hidden, "direction": "bidirectional" if two else d.pick(["forward", "reverse"])}
+    b.emit_all("DynamicQuantizeLSTM", [x, w, r, bias, "", "", "", "", ws, wz, rs, rz], 3, domain=MS, **attrs)

@@ -69,8 +69,8 @@ def crop_and_resize(ctx: NodeContext) -> Value:
 
 
 def _pixel(v: Sym, size: int, far: int, mode: str) -> Sym:
-    """The pixel before a position (or after it), or the nearest one, clamped into the image."""
+    """The pixel at or before a position (or at or after it), or the nearest one, clamped into the image."""
     inside = v.call("max", 0.0).call("min", size - 1.0)
     if mode == "nearest":
         return (inside + 0.5).call("floor").cast(DType.INT64)  # halves up, as C's round has positive ones
-    return (inside.call("floor").cast(DType.INT64) + far).call("min", size - 1)
+    return inside.call("ceil" if far else "floor").cast(DType.INT64)

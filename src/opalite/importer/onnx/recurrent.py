@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.recurrent import Recurrent
 from ..registry import onnx_op
+from ..shared.helpers import slice_axis
 from ..walk.context import NodeContext
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
@@ -30,49 +30,29 @@ _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
 @onnx_op("LSTM", since=1)
 def lstm(ctx: NodeContext) -> Sequence[Value]:
     """Long short-term memory: gates in the order i, o, f, c."""
-    return _recurrent(ctx, "lstm")
+    return recurrent(ctx, "lstm")
 
 
 @onnx_op("GRU", since=1)
 def gru(ctx: NodeContext) -> Sequence[Value]:
     """Gated recurrent unit: gates in the order z, r, h."""
-    return _recurrent(ctx, "gru")
+    return recurrent(ctx, "gru")
 
 
 @onnx_op("RNN", since=1)
 def rnn(ctx: NodeContext) -> Sequence[Value]:
     """One layer h = f(W x + R h + b)."""
-    return _recurrent(ctx, "rnn")
+    return recurrent(ctx, "rnn")
 
 
-@onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
-def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
-    """LSTM with 8-bit weights w[D,I,4H] and r[D,H,4H]; what multiplies them is not quantised here, which is closer.
+def recurrent(
+    ctx: NodeContext, kind: str, rounded: tuple[Value, Value, Value] | None = None, first: int = 0, count: int = 0
+) -> list[Value]:
+    """The layer by the node's attributes and inputs, for `count` sequences from `first` on (0: for all).
 
-    Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
+    rounded: x, w and r in place of inputs 0, 1 and 2, where the state is rounded to 8 bits at each step.
     """
-    weights = [_widened(ctx, at, scale) for at, scale in ((1, 8), (2, 10))]
-    return _recurrent(ctx, "lstm", weights)
-
-
-def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
-    """(q - zero point) * scale of input `at` in float32, as LSTM has it: [D,4H,K]."""
-    q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
-
-    def spread(v: Value) -> Value:
-        directions = v.shape[0] if v.shape else 1
-        return ctx.reshape(v, (directions, 1, v.type.count // directions))
-
-    def real(x: Sym, f: Sym, *z: Sym) -> Sym:
-        return (x.cast(DType.FLOAT32) - (z[0].cast(DType.FLOAT32) if z else 0.0)) * f
-
-    wide = ctx.elementwise(real, q, spread(s), *([] if zero is None else [spread(zero)]))
-    return ctx.transpose(wide, (0, 2, 1))
-
-
-def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = None) -> Sequence[Value]:
-    x = ctx.input(0)
-    w, r = weights or (ctx.input(1), ctx.input(2))
+    x, w, r = rounded or (ctx.input(0), ctx.input(1), ctx.input(2))
     batch_first = bool(ctx.attr("layout", 0))
     direction = str(ctx.attr("direction", "forward"))
     if direction not in ("forward", "reverse", "bidirectional"):
@@ -84,8 +64,13 @@ def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = No
     if batch_first:
         x = ctx.transpose(x, (1, 0, 2))
         h0, c0 = (v if v is None else ctx.transpose(v, (1, 0, 2)) for v in (h0, c0))
+    lens = _lengths(ctx, x)
+    if count:
+        x = slice_axis(ctx, x, 1, first, first + count)
+        h0, c0 = (v if v is None else slice_axis(ctx, v, 1, first, first + count) for v in (h0, c0))
+        lens = None if lens is None else slice_axis(ctx, lens, 0, first, first + count)
     names, alphas, betas = _activations(ctx, kind, 2 if direction == "bidirectional" else 1)
-    inputs = [x, w, r, ctx.get(3), _lengths(ctx, x), h0, c0, ctx.get(7) if kind == "lstm" else None]
+    inputs = [x, w, r, ctx.get(3), lens, h0, c0, ctx.get(7) if kind == "lstm" else None]
     outs = ctx.add_many(
         Recurrent(
             kind=kind,
@@ -97,6 +82,7 @@ def _recurrent(ctx: NodeContext, kind: str, weights: Sequence[Value] | None = No
             clip=float(ctx.attr("clip", 0.0)),
             linear_before_reset=bool(ctx.attr("linear_before_reset", 0)),
             input_forget=bool(ctx.attr("input_forget", 0)),
+            rounds_state=rounded is not None,
         ),
         inputs,
         3 if kind == "lstm" else 2,
@@ -119,6 +105,8 @@ def _activations(
 ) -> tuple[tuple[str, ...], tuple[float | None, ...], tuple[float | None, ...]]:
     """Names, alphas and betas of every direction's functions; given parameters go in order to those that take one."""
     names = tuple(_proper(ctx, str(n)) for n in ctx.attr("activations", ()) or _DEFAULTS[kind] * directions)
+    if kind == "rnn":  # onnxruntime writes the schema's two into files that it saves
+        names = names[:directions]
     if len(names) != len(_DEFAULTS[kind]) * directions:
         raise ShapeError(f"{ctx.label} has {len(names)} activations for {directions} direction(s)")
     given_alphas = iter(ctx.attr("activation_alpha", ()) or ())

@@ -34,6 +34,8 @@ class RecurrentGeneral(GeneralKernel):
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
+        if node.as_(Recurrent).rounds_state:
+            return "the general kernel does not round the state"
         for i, v in enumerate((*node.inputs, *node.outputs)):
             if v is not None and i != _LENGTHS and held_as(node, v) is not DType.FLOAT32:
                 return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"

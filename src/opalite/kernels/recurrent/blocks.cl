@@ -10,6 +10,7 @@
 // Grid: LX * ceil(units / span), LY * ceil(B / NB), D.
 //   KIND 0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn     RESET_LATE  gru's linear_before_reset
 //   COUPLED  lstm's input_forget     ACT(i, v, d)  activation i of direction d
+//   ROUNDS  the gates of an lstm see h rounded to 8 bits; the NB sequences are all there are
 #ifndef KIND
 #define KIND 2
 #define RESET_LATE 0
@@ -25,11 +26,15 @@
 #define LY 1
 #define NB 1
 #define SHARED 0
+#define ROUNDS 0
 #define ACT(i, v, d) tanh(v)
 #endif
 #define GIVEN global const REAL
 #define TAKE(p, i) LOADV(p, i)
 #include "recurrent/cell.cl"
+#if ROUNDS
+#include "recurrent/rounding.cl"
+#endif
 #define ITEM ((int)(get_local_id(1) * LX + get_local_id(0)))
 #define ITEMS (LX * LY)
 #define EACH_SEQUENCE _Pragma("unroll") for (int n = 0; n < NB; ++n)
@@ -114,7 +119,7 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
     local ACC *h = work;                          // [NB][units]
     local ACC *next = h + NB * units;             // [NB][units]
     local ACC *cell = next + NB * units;          // [NB][units], see next_state
-    local ACC *reset = cell + NB * units;         // [NB][units]: r * h, between a GRU's passes
+    local ACC *reset = cell + NB * units;         // [NB][units]: r * h, between a GRU's passes; rounded h
     local ACC *part = reset + NB * units;         // of project
     r += (size_t)d * units * H * GATES;
     bias += (size_t)d * units * (GATES + RESET_LATE);
@@ -178,6 +183,17 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
 #if SHARED
         if (pass == 0) break;
 #endif
+        local const ACC *seen = reset;
+#elif ROUNDS
+        // Every work-item finds the range, of what is zero past a sequence's end.
+        ACC low = 0, high = 0;
+        for (int n = 0; n < sequences; ++n)
+            for (int u = 0; k <= count[n] && u < H; ++u) {
+                low = min(low, h[n * units + u]);
+                high = max(high, h[n * units + u]);
+            }
+        for (int i = ITEM; i < NB * units; i += ITEMS) reset[i] = round_state(h[i], low, high);
+        barrier(CLK_LOCAL_MEM_FENCE);
         local const ACC *seen = reset;
 #else
         local const ACC *seen = h;

@@ -34,6 +34,7 @@ SPLIT_BYTES = {True: 2 << 20, False: 1 << 17}
 SPLIT_BYTES_ONE_STEP = 1 << 18
 MOST_LAUNCHES = 512
 GPU_ITEMS = 512  # in a work-group that holds all units
+MOST_SEQUENCES = 4  # of a work-item, unless their states are rounded together
 
 
 @register
@@ -44,7 +45,7 @@ class RecurrentBlocks(Kernel):
     source = "recurrent/blocks.cl"
     space: ClassVar[Space] = {
         "SPLIT": (1, 2, 4, 8, 16, 32, 64),
-        "NB": (1, 2, 4),
+        "NB": (1, 2, 4, 8, 16),
         "LX": (32, 1, 64, 128, 256),
         "LY": (8, 1, 2, 4, 16),
     }
@@ -53,7 +54,9 @@ class RecurrentBlocks(Kernel):
         node = p.node
         if (refusal := weights_refusal(node)) is not None:
             return refusal
-        least = {"NB": 1, "LX": 1 if p.device.is_cpu else 32, "LY": 1}
+        if node.as_(Recurrent).rounds_state and node.x.shape[1] > self.space["NB"][-1]:
+            return f"the states of {node.x.shape[1]} sequences are rounded together"
+        least = {"NB": _together(node), "LX": 1 if p.device.is_cpu else 32, "LY": 1}
         if _work_bytes(node, least, p.device) > p.device.local_mem:
             return f"the state does not fit the {p.device.local_mem} bytes of local memory"
         return None
@@ -68,6 +71,10 @@ class RecurrentBlocks(Kernel):
             return "neighbours should share a block"
         if _work_bytes(p.node, params, p.device) > p.device.local_mem:
             return f"the state does not fit the {p.device.local_mem} bytes of local memory"
+        if params["NB"] < _together(p.node):
+            return "the states of all sequences are rounded together"
+        if params["NB"] > MOST_SEQUENCES and _together(p.node) == 1:
+            return "a work-item would hold too many sums"
         if params["SPLIT"] == 1:
             return None
         if params["SPLIT"] > _blocks(p.node, p.device):
@@ -88,12 +95,13 @@ class RecurrentBlocks(Kernel):
         if p.device.is_cpu:
             # A sequence for each core first; then several that read the weights together.
             share = min(batch, sequences * split // p.device.compute_units)
-            return {"SPLIT": split, "NB": max(n for n in (1, 2, 4) if n <= max(1, share)), "LX": 1, "LY": 1}
+            nb = max(n for n in (1, 2, 4) if n <= max(1, share))
+            return {"SPLIT": split, "NB": max(nb, _together(node)), "LX": 1, "LY": 1}
         span = ceil_div(_blocks(node, p.device), split) * GPU_BLOCK
         lx = max(x for x in (32, 64, 128, 256) if x <= max(32, min(span, p.device.max_work_group_size)))
         room = min(GPU_ITEMS, p.device.max_work_group_size) // lx
         ly = max(y for y in (1, 2, 4, 8, 16) if y <= max(1, min(room, hidden // 4)))
-        return {"SPLIT": split, "NB": 1, "LX": lx, "LY": ly}
+        return {"SPLIT": split, "NB": _together(node), "LX": lx, "LY": ly}
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         """The product over all steps fills the device; the walk has a group for each sequence."""
@@ -140,6 +148,7 @@ class RecurrentBlocks(Kernel):
             "HAS_H0": h0 is not None,
             "HAS_C0": c0 is not None,
             "HAS_PEEP": node.get(7) is not None,
+            "ROUNDS": op.rounds_state,
             **{k: params[k] for k in ("NB", "LX", "LY")},
         }
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
@@ -191,6 +200,14 @@ def pass_count(op: Recurrent) -> int:
     """Passes over the state in one step: where a GRU's reset gate acts on the state, all units' is needed for the
     last sum."""
     return 2 if op.kind == "gru" and not op.linear_before_reset else 1
+
+
+def _together(node: Node) -> int:
+    """Sequences that a group has to hold at least: all of them where their states are rounded by one range."""
+    if not node.as_(Recurrent).rounds_state:
+        return 1
+    sizes: tuple[int, ...] = RecurrentBlocks.space["NB"]
+    return next((n for n in sizes if n >= node.x.shape[1]), sizes[-1])
 
 
 def _block(device: DeviceInfo) -> int:

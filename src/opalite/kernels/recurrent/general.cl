@@ -2,6 +2,7 @@
 //   KIND 0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn;  GATES 4, 3, 1
 //   DIRECTIONS 1 or 2;  BACKWARD: the only direction runs backward;  HAS_BIAS, HAS_LENS, HAS_H0, HAS_C0, HAS_PEEP
 //   RESET_LATE: gru's linear_before_reset;  COUPLED: lstm's input_forget
+//   ROUNDS: the gates of an lstm see h rounded to 8 bits, of one sequence
 //   ACT(i, v, d): generated, activation i of direction d
 #ifndef KIND
 #define KIND 2
@@ -15,7 +16,11 @@
 #define HAS_PEEP 0
 #define RESET_LATE 0
 #define COUPLED 0
+#define ROUNDS 0
 #define ACT(i, v, d) tanh(v)
+#endif
+#if ROUNDS
+#include "recurrent/rounding.cl"
 #endif
 
 static inline ACC lanes_sum(ACCV v) {
@@ -112,12 +117,24 @@ kernel void recurrent_steps(global const ACC *z, global const REAL *r, global co
         }
         barrier(CLK_GLOBAL_MEM_FENCE);
 #endif
+#if ROUNDS
+        ACC low = 0, high = 0;
+        for (int j = 0; j < hidden; ++j) {
+            low = min(low, h[j]);
+            high = max(high, h[j]);
+        }
+        for (int j = first; j < hidden; j += stride) reset[own + j] = round_state(h[j], low, high);
+        barrier(CLK_GLOBAL_MEM_FENCE);
+        global const ACC *seen = reset + own;
+#else
+        global const ACC *seen = h;
+#endif
         for (int j = first; j < hidden; j += stride) {
 #if KIND == 0
             const ACC c = cell[own + j];
-            ACC iv = zt[j] + dot_state(h, rd + (size_t)j * hidden, hidden);
-            ACC ov = zt[hidden + j] + dot_state(h, rd + (size_t)(hidden + j) * hidden, hidden);
-            const ACC cv = zt[3 * hidden + j] + dot_state(h, rd + (size_t)(3 * hidden + j) * hidden, hidden);
+            ACC iv = zt[j] + dot_state(seen, rd + (size_t)j * hidden, hidden);
+            ACC ov = zt[hidden + j] + dot_state(seen, rd + (size_t)(hidden + j) * hidden, hidden);
+            const ACC cv = zt[3 * hidden + j] + dot_state(seen, rd + (size_t)(3 * hidden + j) * hidden, hidden);
 #if HAS_PEEP
             global const REAL *pd = peep + (size_t)d * 3 * hidden;
             iv += LOAD(pd, j) * c;
@@ -126,7 +143,7 @@ kernel void recurrent_steps(global const ACC *z, global const REAL *r, global co
 #if COUPLED
             const ACC f = 1 - i;
 #else
-            ACC fv = zt[2 * hidden + j] + dot_state(h, rd + (size_t)(2 * hidden + j) * hidden, hidden);
+            ACC fv = zt[2 * hidden + j] + dot_state(seen, rd + (size_t)(2 * hidden + j) * hidden, hidden);
 #if HAS_PEEP
             fv += LOAD(pd, 2 * hidden + j) * c;
 #endif

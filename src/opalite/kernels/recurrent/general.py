@@ -24,6 +24,8 @@ class RecurrentWalk(Kernel):
     space: ClassVar[Space] = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
 
     def refuse(self, p: Problem) -> str | None:
+        if p.node.as_(Recurrent).rounds_state and p.node.x.shape[1] > 1:
+            return "a work-group walks one sequence, but the states of all are rounded together"
         return None if p.node.x.dtype.is_float else f"{p.node.x.dtype} has no arithmetic here"
 
     def illegal(self, p: Problem, params: Params) -> str | None:
@@ -65,6 +67,7 @@ class RecurrentWalk(Kernel):
             "HAS_PEEP": peep is not None,
             "RESET_LATE": op.linear_before_reset,
             "COUPLED": op.input_forget,
+            "ROUNDS": op.rounds_state,
         }
         z = Scratch("gates", max(steps * batch * rows, 1) * size)
         state, cell, reset = (

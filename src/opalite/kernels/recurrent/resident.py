@@ -51,6 +51,8 @@ class RecurrentResident(Kernel):
     }
 
     def refuse(self, p: Problem) -> str | None:
+        if p.node.as_(Recurrent).rounds_state:
+            return "a group does not know the range of the state"
         return weights_refusal(p.node)
 
     def illegal(self, p: Problem, params: Params) -> str | None:

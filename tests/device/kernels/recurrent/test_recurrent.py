@@ -259,3 +259,12 @@ def test_the_reference_agrees_with_onnxruntime(kind: str) -> None:
         make_node("Recurrent", attrs, arrays).op.reference(arrays), session.run(None, feeds), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("batch", [1, 3, 5])
+def test_a_state_rounded_to_8_bits(rt: Runtime, direction: str, batch: int) -> None:
+    """By the range of all sequences, those that have ended counted as zeros."""
+    attrs, arrays = make_case("lstm", direction, (7, batch, 5, 19), full=True, rounds_state=True)
+    # A level of the state is 1/255 of its range: where sums round to the other side of a half, results differ by it.
+    assert check(rt, attrs, arrays, tolerance=2e-3) == (2 if batch == 1 else 1)

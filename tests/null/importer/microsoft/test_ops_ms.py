@@ -350,22 +350,6 @@ def test_refusals(op: str, arrays: list[Any], attrs: dict[str, Any], part: str) 
         imported(op, arrays, domain=MS, **attrs)
 
 
-@pytest.mark.parametrize("per_column", [False, True])
-def test_dynamic_quantize_lstm(per_column: bool) -> None:
-    hidden, given = 6, 5
-    w, r = V.u8(2, given, 4 * hidden), V.u8(2, hidden, 4 * hidden)
-    shape = (2, 4 * hidden) if per_column else (2,)
-    scale = np.full(shape, 0.004, np.float32)
-    zero = np.full(shape, 128, np.uint8)
-    arrays = [V.f(7, 3, given), w, r, V.f(2, 8 * hidden), None, V.f(2, 3, hidden), V.f(2, 3, hidden), None]
-    arrays += [scale, zero, scale, zero]
-    attrs = {"direction": "bidirectional", "hidden_size": hidden, "domain": MS, "const": (1, 2, 8, 9, 10, 11)}
-    got = imported("DynamicQuantizeLSTM", arrays, (0, 1, 2), **attrs)
-    for g, want in zip(got, by_ort("DynamicQuantizeLSTM", arrays, (0, 1, 2), **attrs), strict=True):
-        assert g.shape == want.shape
-        assert np.abs(g - want).max() < 0.02  # onnxruntime rounds x and h to 8 bits
-
-
 @pytest.mark.parametrize("group", [1, 4])
 def test_qlinear_conv_with_channels_last(group: int) -> None:
     scale = np.float32(0.02)
