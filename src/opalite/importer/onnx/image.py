@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, same_or_int
@@ -17,8 +16,9 @@ from ...ops.base import normalize_axis
 from ...ops.grid_sample import GridSample
 from ...ops.resize import Resize
 from ...ops.resize_taps import NEAREST_UNTOLD
+from ...ops.roi_align import RoiAlign
 from ..registry import onnx_op
-from ..shared.helpers import gather, int_list, matmul, reduce, slice_axis
+from ..shared.helpers import int_list, matmul
 from ..walk.context import NodeContext
 
 Result = Value | Sequence[Value | None]
@@ -214,76 +214,23 @@ def affine_grid(ctx: NodeContext) -> Value:
 
 
 @onnx_op("RoiAlign", since=10)
-def roi_align(ctx: NodeContext) -> Result:
-    """Mean (or maximum) of bilinear samples in each bin of each region.
-
-    The number of samples follows the region's size where sampling_ratio is 0, which a fixed graph cannot express.
-    """
-    ratio = int(ctx.attr("sampling_ratio", 0))
+def roi_align(ctx: NodeContext) -> Value:
+    """Mean (or maximum) of bilinear samples in each bin of each region."""
     default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
     coordinates = str(ctx.attr("coordinate_transformation_mode", default))
-    if ratio < 1:
-        return ctx.host(max(ctx.version, 16), coordinate_transformation_mode=coordinates)
-    x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
-    n, c, height, width = x.shape
-    regions = rois.shape[0]
-    rows, columns = int(ctx.attr("output_height", 1)), int(ctx.attr("output_width", 1))
-    half = coordinates == "half_pixel"
-    scale, maximum = float(ctx.attr("spatial_scale", 1.0)), ctx.attr("mode", "avg") == "max"
-
-    def positions(first: int, bins: int, axis: int) -> Value:
-        """Sample positions in pixels along one axis, [regions, bins * ratio] put at `axis` of [R, y, x]."""
-        start, stop = (ctx.reshape(slice_axis(ctx, rois, 1, i, i + 1), (regions, 1, 1)) for i in (first, first + 2))
-
-        def locate(a: Sym, b: Sym) -> Sym:
-            a, b = a * scale - (0.5 if half else 0.0), b * scale - (0.5 if half else 0.0)
-            extent = b - a if half else (b - a).call("max", 1.0)
-            step = coord(a.builder, axis).cast(a.dtype) + 0.5
-            return a + step * (extent * (1 / (bins * ratio)))
-
-        shape = (regions, bins * ratio, 1) if axis == 1 else (regions, 1, bins * ratio)
-        return ctx.elementwise(locate, start, stop, shape=shape)
-
-    y, z = positions(1, rows, 1), positions(0, columns, 2)
-    shape = (regions, rows * ratio, columns * ratio)
-    flat = ctx.reshape(ctx.transpose(x, (0, 2, 3, 1)), (n * height * width, c))
-    image = ctx.reshape(ctx.cast(batch, DType.INT64), (regions, 1, 1))
-    samples: list[Value] = []
-    for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
-
-        def index(b: Sym, v: Sym, h: Sym, down: int = down, right: int = right) -> Sym:
-            line = _corner(v, height, down)
-            return (b * height + line) * width + _corner(h, width, right)
-
-        def weight(v: Sym, h: Sym, down: int = down, right: int = right) -> Sym:
-            return _share(v, height, down) * _share(h, width, right)
-
-        at = ctx.reshape(ctx.elementwise(index, image, y, z, shape=shape), (math.prod(shape),))
-        factor = ctx.reshape(ctx.elementwise(weight, y, z), (math.prod(shape), 1))
-        samples.append(ctx.elementwise(lambda p, f: p * f, gather(ctx, flat, at, 0), factor))
-
-    def join(a: Sym, *rest: Sym) -> Sym:
-        for r in rest:
-            a = a.call("max", r) if maximum else a + r
-        return a
-
-    joined = ctx.reshape(ctx.elementwise(join, *samples), (regions, rows, ratio, columns, ratio, c))
-    pooled = reduce(ctx, joined, "max" if maximum else "mean", (2, 4), keepdims=False)
-    return ctx.transpose(pooled, (0, 3, 1, 2))
-
-
-def _inside(v: Sym, size: int) -> Sym:
-    return v.call("max", 0.0).call("min", size - 1.0)
-
-
-def _corner(v: Sym, size: int, far: int) -> Sym:
-    """The pixel before (or after) a position that is clamped into the image."""
-    return (_inside(v, size).cast(DType.INT64) + far).call("min", size - 1)
-
-
-def _share(v: Sym, size: int, far: int) -> Sym:
-    """Weight of that pixel; zero for positions more than one pixel outside."""
-    inside = _inside(v, size)
-    part = inside - inside.call("floor")
-    outside = (v < -1.0).call("or", v > size)
-    return where(outside, 0.0, part if far else 1 - part)
+    mode = str(ctx.attr("mode", "avg"))
+    if coordinates not in ("half_pixel", "output_half_pixel"):
+        raise UnsupportedOpError(
+            f"{ctx.label} has coordinate_transformation_mode '{coordinates}'; known are half_pixel, output_half_pixel"
+        )
+    if mode not in ("avg", "max"):
+        raise UnsupportedOpError(f"{ctx.label} has mode '{mode}'; known are avg and max")
+    op = RoiAlign(
+        rows=int(ctx.attr("output_height", 1)),
+        columns=int(ctx.attr("output_width", 1)),
+        ratio=max(0, int(ctx.attr("sampling_ratio", 0))),
+        scale=float(ctx.attr("spatial_scale", 1.0)),
+        half_pixel=coordinates == "half_pixel",
+        maximum=mode == "max",
+    )
+    return ctx.add(op, [ctx.input(0), ctx.input(1), ctx.input(2)])

@@ -3,25 +3,8 @@
 //   PADDING   what lies outside: 0 zeros, 1 the end elements, 2 reflection
 //   CORNERS   whether -1 and 1 are the centres of the end elements
 //   CHUNK     channel blocks that one work-item computes
-//   GRID_STORAGE   as STORAGE, of the grid
-#if GRID_STORAGE == 0
-#define GRID float
-#define LOAD_GRID(i) grid[i]
-#elif GRID_STORAGE == 1
-#define GRID half
-#define LOAD_GRID(i) vload_half(i, grid)
-#elif GRID_STORAGE == 2
-#define GRID double
-#define LOAD_GRID(i) grid[i]
-#else
-#define GRID ushort
-#define LOAD_GRID(i) BF16_TO_F32(1, grid[i])
-#endif
-#if GRID_STORAGE == 2
-#define POS double
-#else
-#define POS float
-#endif
+//   POSITION_STORAGE   as STORAGE, of the grid
+#include "include/stored_positions.cl"
 #define FAR ((POS)1e9f)
 
 static inline int pad_index(int i, int size) {
@@ -74,7 +57,7 @@ static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weig
 }
 
 kernel void grid_sample(
-    global const REAL *x, global const GRID *grid, global REAL *y, int items, int positions, int chunks, int blocks, int depth,
+    global const REAL *x, global const POSITION *grid, global REAL *y, int items, int positions, int chunks, int blocks, int depth,
     int height, int width
 ) {
     const int id = get_global_id(0);
@@ -83,10 +66,10 @@ kernel void grid_sample(
     const size_t at = ((size_t)n * positions + p) * DIMS;
     int ox[TAPS], oy[TAPS], oz[TAPS];
     ACC wx[TAPS], wy[TAPS], wz[TAPS];
-    find_taps(LOAD_GRID(at), width, 1, ox, wx);
-    find_taps(LOAD_GRID(at + 1), height, width, oy, wy);
+    find_taps(LOAD_POSITION(grid, at), width, 1, ox, wx);
+    find_taps(LOAD_POSITION(grid, at + 1), height, width, oy, wy);
 #if DIMS == 3
-    find_taps(LOAD_GRID(at + 2), depth, width * height, oz, wz);
+    find_taps(LOAD_POSITION(grid, at + 2), depth, width * height, oz, wz);
     const int depth_taps = TAPS;
 #else
     oz[0] = 0;

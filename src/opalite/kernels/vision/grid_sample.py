@@ -43,7 +43,7 @@ class _GridSample(Kernel):
         depth, height, width = (1, *sizes)[-3:]
         defines = {
             "STORAGE": STORAGE[y.type.storage],
-            "GRID_STORAGE": STORAGE[grid.type.storage],
+            "POSITION_STORAGE": STORAGE[grid.type.storage],
             "PACK": pack,
             "DIMS": len(sizes),
             "TAPS": TAPS[op.mode],

@@ -1,0 +1,72 @@
+"""RoiAlign of images, flat or in channel blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.dtype import DType
+from ...ir.place import FLAT, packed
+from ...ops.roi_align import RoiAlign
+from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..registry import register
+from ..sources import STORAGE
+from ..workgroups import group_refusal
+
+
+class _RoiAlign(Kernel):
+    """What both layouts share: a work-item finds the samples of one bin and applies them to several channel blocks."""
+
+    op = "RoiAlign"
+    source = "vision/roi_align.cl"
+    space: ClassVar[Space] = {"CHUNK": (4, 1, 2, 8, 16), "WG": (64, 16, 128, 256)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        x, regions, images, y, op = node.x, node.input(1), node.input(2), node.y, node.as_(RoiAlign)
+        count, channels, height, width = x.shape
+        pack = y.type.layout.pack
+        blocks = ceil_div(channels, pack)
+        chunks = ceil_div(blocks, params["CHUNK"])
+        items = regions.shape[0] * chunks * op.rows * op.columns
+        defines = {
+            "STORAGE": STORAGE[y.type.storage],
+            "POSITION_STORAGE": STORAGE[regions.type.storage],
+            "INDEX": "long" if images.dtype is DType.INT64 else "int",
+            "PACK": pack,
+            "MAXIMUM": op.maximum,
+            "CHUNK": params["CHUNK"],
+        }
+        args: dict[str, Arg] = {"x": x, "regions": regions, "images": images, "y": y, "items": items}
+        args |= {"rows": op.rows, "columns": op.columns, "chunks": chunks, "blocks": blocks, "count": count}
+        args |= {"height": height, "width": width, "ratio": op.ratio, "scale": op.scale}
+        args |= {"offset": op.offset, "least": op.least}
+        return [Launch("roi_align", args, (items,), (params["WG"],), defines)]
+
+
+@register
+class RoiAlignFlat(_RoiAlign):
+    """Channel by channel."""
+
+
+@register
+class RoiAlignPacked(_RoiAlign):
+    """In blocks of channels, which share the samples' weights and lie side by side."""
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.x.dtype not in (DType.FLOAT32, DType.FLOAT16):
+            return f"channel blocks hold f32 or f16, got {p.node.x.type}"
+        return None
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        layout = packed(p.device.pack)
+        return (Binding((layout, FLAT, FLAT), (layout,)),)
