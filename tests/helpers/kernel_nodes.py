@@ -167,6 +167,9 @@ def _movement() -> Iterator[Sample]:
     yield "Resize", {**resize, **repeated, "sizes": (2, 16, 24, 40), "scales": (1.0, 1.0, 2.0, 2.0)}, [x], ()
     grid = {"mode": "linear", "padding": "zeros", "align_corners": False}
     yield "GridSample", grid, [x, noise(2, 5, 6, 2)], ()
+    align = {"rows": 3, "columns": 2, "ratio": 0, "scale": 0.5, "half_pixel": True, "maximum": False}
+    regions = np.array([[0, 0, 9, 12], [3, 1, 30, 18]], np.float32)
+    yield "RoiAlign", align, [x, regions, np.array([1, 0])], ()
     yield "PlaceCast", {}, [x], ()
 
 

@@ -18,6 +18,7 @@ TYPICAL_SAMPLES = 4
 """Samples of a bin that costs are estimated with where their number follows from the region."""
 
 LOWEST = -3e38  # below every extent of a region; drivers may leave out infinity
+MOST = 1 << 24  # samples along an axis of a bin, so that float32 counts them
 
 
 @register_op
@@ -91,7 +92,9 @@ class RoiAlign(Op):
         kind = type(low)
         extent = max(high - low, kind(self.least))
         width = extent / kind(bins)
-        number = self.ratio or (max(0, math.ceil(width)) if np.isfinite(width) else 0)
+        if not np.isfinite(width):
+            return [(np.zeros((2, 0), np.int64), np.zeros((2, 0), kind), self.ratio)] * bins
+        number = self.ratio or min(max(0, math.ceil(width)), MOST)
         found = []
         for k in range(bins):
             step = width / kind(number) if number else kind(0)

@@ -123,7 +123,7 @@ def roi_align(b: Builder) -> None:
         [x, rois, batch],
         output_height=d.between(1, 4),
         output_width=d.between(1, 4),
-        sampling_ratio=d.between(1, 3),
+        sampling_ratio=d.pick([None, 0, 1, 2, 3]),
         spatial_scale=d.pick([None, 0.5]),
         coordinate_transformation_mode=mode,
         mode=d.pick([None, "avg", "max"]),

@@ -2,7 +2,7 @@
 //   DIMS      2 or 3 spatial axes     TAPS   elements read along each: 1 nearest, 2 linear, 4 cubic
 //   PADDING   what lies outside: 0 zeros, 1 the end elements, 2 reflection
 //   CORNERS   whether -1 and 1 are the centres of the end elements
-//   CHUNK     channel blocks that one work-item computes
+//   CHUNK, RUN   channel blocks and positions, side by side, that one work-item computes
 //   POSITION_STORAGE   as STORAGE, of the grid
 #include "include/stored_positions.cl"
 #define FAR ((POS)1e9f)
@@ -24,8 +24,9 @@ static inline int pad_index(int i, int size) {
 static inline POS cubic_near(POS d) { return (1.25f * d - 2.25f) * d * d + 1; }
 static inline POS cubic_far(POS d) { return ((-0.75f * d + 3.75f) * d - 6) * d + 3; }
 
-// Offsets (or -1) and weights of the taps of one axis with `size` elements `stride` apart. NaN counts as -1.
-static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight) {
+// Offsets and weights of the taps of one axis with `size` elements `stride` apart, and which of them lie outside among
+// zeros: those read the first element, and count nothing. NaN counts as -1. Tap t goes to place t * RUN.
+static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight, int *zero) {
     g = isnan(g) ? (POS)-1 : g;
 #if CORNERS
     POS at = (g + 1) / 2 * (size - 1);
@@ -41,18 +42,19 @@ static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weig
 #if TAPS == 2
     const int first = (int)low;
     weight[0] = 1 - s;
-    weight[1] = s;
+    weight[RUN] = s;
 #else
     const int first = (int)low - 1;
     weight[0] = cubic_far(s + 1);
-    weight[1] = cubic_near(s);
-    weight[2] = cubic_near(1 - s);
-    weight[3] = cubic_far(2 - s);
+    weight[RUN] = cubic_near(s);
+    weight[2 * RUN] = cubic_near(1 - s);
+    weight[3 * RUN] = cubic_far(2 - s);
 #endif
 #endif
     for (int t = 0; t < TAPS; ++t) {
         const int i = pad_index(first + t, size);
-        offset[t] = i < 0 ? -1 : i * stride;
+        zero[t * RUN] = PADDING == 0 && i < 0;
+        offset[t * RUN] = max(i, 0) * stride;
     }
 }
 
@@ -62,34 +64,38 @@ kernel void grid_sample(
 ) {
     const int id = get_global_id(0);
     if (id >= items) return;
-    const int p = id % positions, group = id / positions, chunk = group % chunks, n = group / chunks;
-    const size_t at = ((size_t)n * positions + p) * DIMS;
-    int ox[TAPS], oy[TAPS], oz[TAPS];
-    ACC wx[TAPS], wy[TAPS], wz[TAPS];
-    find_taps(LOAD_POSITION(grid, at), width, 1, ox, wx);
-    find_taps(LOAD_POSITION(grid, at + 1), height, width, oy, wy);
+    const int runs = (positions + RUN - 1) / RUN, first = id % runs * RUN, group = id / runs, chunk = group % chunks;
+    const int n = group / chunks, own = min(RUN, positions - first);
+    int ox[TAPS][RUN], oy[TAPS][RUN], oz[TAPS][RUN], nx[TAPS][RUN], ny[TAPS][RUN], nz[TAPS][RUN];
+    ACC wx[TAPS][RUN], wy[TAPS][RUN], wz[TAPS][RUN];
+    for (int q = 0; q < RUN; ++q) {
+        const size_t at = ((size_t)n * positions + first + min(q, own - 1)) * DIMS;
+        find_taps(LOAD_POSITION(grid, at), width, 1, &ox[0][q], &wx[0][q], &nx[0][q]);
+        find_taps(LOAD_POSITION(grid, at + 1), height, width, &oy[0][q], &wy[0][q], &ny[0][q]);
 #if DIMS == 3
-    find_taps(LOAD_POSITION(grid, at + 2), depth, width * height, oz, wz);
-    const int depth_taps = TAPS;
+        find_taps(LOAD_POSITION(grid, at + 2), depth, width * height, &oz[0][q], &wz[0][q], &nz[0][q]);
 #else
-    oz[0] = 0;
-    wz[0] = 1;
-    const int depth_taps = 1;
+        oz[0][q] = nz[0][q] = 0;
+        wz[0][q] = 1;
 #endif
+    }
     const size_t plane = (size_t)depth * height * width;
     const int end = min((chunk + 1) * CHUNK, blocks);
     for (int b = chunk * CHUNK; b < end; ++b) {
         global const REAL *from = x + ((size_t)n * blocks + b) * plane * PACK;
-        ACCV sum = (ACCV)(0);
-        for (int i = 0; i < depth_taps; ++i) {
+        ACCV sum[RUN];
+        for (int q = 0; q < RUN; ++q) sum[q] = (ACCV)(0);
+        for (int i = 0; i < (DIMS == 3 ? TAPS : 1); ++i) {
             for (int j = 0; j < TAPS; ++j) {
-                if (oz[i] < 0 || oy[j] < 0) continue;
                 for (int k = 0; k < TAPS; ++k) {
-                    if (ox[k] < 0) continue;
-                    sum += wz[i] * wy[j] * wx[k] * LOADV(from, (size_t)(oz[i] + oy[j] + ox[k]) * PACK);
+                    for (int q = 0; q < RUN; ++q) {
+                        const ACCV v = LOADV(from, (size_t)(oz[i][q] + oy[j][q] + ox[k][q]) * PACK);
+                        sum[q] += wz[i][q] * wy[j][q] * wx[k][q] * (nz[i][q] | ny[j][q] | nx[k][q] ? (ACCV)(0) : v);
+                    }
                 }
             }
         }
-        STOREV(y, (((size_t)n * blocks + b) * positions + p) * PACK, sum);
+        const size_t to = ((size_t)n * blocks + b) * positions + first;
+        for (int q = 0; q < own; ++q) STOREV(y, (to + q) * PACK, sum[q]);
     }
 }

@@ -16,11 +16,11 @@ from ..workgroups import group_refusal
 
 
 class _GridSample(Kernel):
-    """What both layouts share: a work-item finds one position's taps and applies them to several channel blocks."""
+    """What both layouts share: a work-item finds some positions' taps and applies them to several channel blocks."""
 
     op = "GridSample"
     source = "vision/grid_sample.cl"
-    space: ClassVar[Space] = {"CHUNK": (4, 1, 16, 64), "WG": (64, 16, 128, 256)}
+    space: ClassVar[Space] = {"CHUNK": (4, 1, 16, 64), "RUN": (1, 4, 8, 16), "WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
@@ -29,7 +29,11 @@ class _GridSample(Kernel):
         return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> dict[str, Any]:
-        return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}
+        if not p.device.is_cpu:
+            return {"CHUNK": 4, "RUN": 1, "WG": 64}
+        # Positions side by side read one plane at a time: planes whose size is a power of two share lines of the cache.
+        few = TAPS[p.node.as_(GridSample).mode] < 4
+        return {"CHUNK": 16, "RUN": 8 if few else 1, "WG": 16}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
@@ -39,7 +43,7 @@ class _GridSample(Kernel):
         blocks = ceil_div(channels, pack)
         chunks = ceil_div(blocks, params["CHUNK"])
         positions = math.prod(y.shape[2:])
-        items = n * chunks * positions
+        items = n * chunks * ceil_div(positions, params["RUN"])
         depth, height, width = (1, *sizes)[-3:]
         defines = {
             "STORAGE": STORAGE[y.type.storage],
@@ -50,6 +54,7 @@ class _GridSample(Kernel):
             "PADDING": PADDINGS.index(op.padding),
             "CORNERS": op.align_corners,
             "CHUNK": params["CHUNK"],
+            "RUN": params["RUN"],
         }
         args: dict[str, Arg] = {"x": x, "grid": grid, "y": y, "items": items, "positions": positions, "chunks": chunks}
         args |= {"blocks": blocks, "depth": depth, "height": height, "width": width}

@@ -1,6 +1,7 @@
 // y[r, c, i, j]: mean or maximum of x[images[r], c] at samples in bin (i, j) of region r, in vectors of PACK channels.
 //   MAXIMUM   1: the largest of all weighted neighbours of the samples; 0: their mean
 //   CHUNK     channel blocks that one work-item computes      INDEX   int or long
+//   MOST      samples along an axis of a bin at most
 //   POSITION_STORAGE   as STORAGE, of the regions: left, top, right and bottom, before `scale`
 // `ratio` samples along each axis of a bin, or, where it is 0, one for each pixel begun. Samples outside the image by more
 // than a pixel are 0. `offset` is that of pixels' centres; `least` the smallest extent of a region.
@@ -16,9 +17,9 @@ static inline Samples find_samples(POS low, POS high, POS least, int bin, int bi
     const POS extent = fmax(high - low, least), width = extent / bins;
     POS number = ratio;
     if (ratio == 0) { // the least whole number of times `bins` that reaches the extent, however the device divides
-        number = fmin(fmax(ceil(width), (POS)0), (POS)(1 << 24));
+        number = fmin(fmax(ceil(width), (POS)0), (POS)MOST);
         if (number > 0 && (number - 1) * bins >= extent) number -= 1;
-        if (number * bins < extent && number < (POS)(1 << 24)) number += 1;
+        if (number * bins < extent && number < (POS)MOST) number += 1;
     }
     s.count = (int)number;
     s.step = width / number;

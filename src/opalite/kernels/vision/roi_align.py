@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
-from ...ops.roi_align import RoiAlign
+from ...ops.roi_align import MOST, RoiAlign
 from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..registry import register
 from ..sources import STORAGE
@@ -44,6 +44,7 @@ class _RoiAlign(Kernel):
             "INDEX": "long" if images.dtype is DType.INT64 else "int",
             "PACK": pack,
             "MAXIMUM": op.maximum,
+            "MOST": MOST,
             "CHUNK": params["CHUNK"],
         }
         args: dict[str, Arg] = {"x": x, "regions": regions, "images": images, "y": y, "items": items}
