@@ -7,6 +7,7 @@
     plans/AB/<key>/files.json        names of the model's data files (run/model/data_files.py)
     contents/<key>.json       digests of data files (the same)
     plans/AB/<key>/….vain     sizes for which a plan of their own is no faster (run/model/nearer_plan.py)
+    bundles/AB/<key>.safetensors     programs emitted again of bundles (run/model/rebuilder.py)
     precision/AB/<key>.json   what precision 'auto' decided (run/precision/choice_cache.py)
     pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/folder.py)
     failed/<key>.cl           sources that did not compile, for messages (cl/programs.py)
@@ -89,7 +90,7 @@ class Unit:
     """What is kept or removed as a whole: a binary, a plan, a large constant of plans, PoCL's folder of one process."""
 
     path: Path
-    kind: str  # program, plan, weight, data, vain, choice, pocl or failed
+    kind: str  # program, plan, weight, data, vain, bundle, choice, pocl or failed
     nbytes: int
     used: float  # seconds since the epoch
 
@@ -102,6 +103,7 @@ _FILES = (
     ("plans/*/*/files.json", "data"),
     ("contents/*.json", "data"),
     ("plans/*/*/*.vain", "vain"),
+    ("bundles/*/*.safetensors", "bundle"),
     ("precision/*/*.json", "choice"),
     ("failed/*.cl", "failed"),
 )
@@ -132,6 +134,7 @@ def trim(folder: Path, cap_bytes: int) -> int:
         "plans/*/*/.*",
         "plans/*/*/*/.*",
         "contents/.*",
+        "bundles/*/.*",
         "precision/*/.tmp-*",
     ):
         for path in _matches(folder, pattern):

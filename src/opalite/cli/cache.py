@@ -25,6 +25,7 @@ _KINDS = {
     "weight": "large constants of plans",
     "data": "names and digests of models' data files",
     "vain": "sizes that need no plan of their own",
+    "bundle": "programs of bundles that are not trusted",
     "choice": "choices of precision",
     "pocl": "files of PoCL's, by process",
     "failed": "sources that did not compile",

@@ -66,7 +66,8 @@ class Attention(Op):
     def check_shape(self, ins: Types) -> None:
         for i, name in enumerate(OPERANDS):
             t, view = tensor(ins, i, name), self.views[i]
-            need(view is None or view.last < t.count, f"the view {view} of {name} reaches beyond {t}")
+            need(view is None or _is_inside(view, t), f"the view {view} of {name} reaches beyond {t}")
+        need(sorted(self.out_axes) == [0, 1, 2, 3], f"out_axes {self.out_axes} do not permute the output's axes")
         q, k, v = _operands(self, ins)
         is_bytes = k.dtype is v.dtype is DType.INT8
         need(is_bytes or not self.scaled, f"rows with scales are int8, got k {k} and v {v}")
@@ -126,6 +127,12 @@ class Attention(Op):
         scores = 1.0 * (q.count // max(1, q.shape[3]) * v.shape[2])
         # An exponential and its sums count as some twenty operations.
         return Cost(scores * (2.0 * (q.shape[3] + v.shape[3]) + 20.0), moved_bytes((q, k, v, *ins[3:]), outs))
+
+
+def _is_inside(view: View, t: TensorType) -> bool:
+    """Whether a view of four axes shows elements of a tensor alone."""
+    fits = len(view.shape) == len(view.strides) == 4 and view.offset >= 0 and all(s >= 0 for s in view.strides)
+    return fits and all(d >= 0 for d in view.shape) and bool(view.last < t.count)
 
 
 def _operands(op: Attention, ins: Types) -> list[TensorType]:

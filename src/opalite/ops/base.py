@@ -69,6 +69,13 @@ class Op:
         """Outputs in plain NumPy: slow, obvious, and what every kernel is tested against."""
         raise NotImplementedError
 
+    def check_contents(self, ins: Types, arrays: Sequence[Array | None]) -> bool:
+        """Raise ShapeError if the contents of constants would have a kernel read outside of its tensors. Whether there
+        was anything to look at. arrays: the contents of the inputs, None for one that is no constant.
+
+        Most kernels check the positions that they are given themselves."""
+        return False
+
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """Work estimate; by default one operation for each output element."""
         return Cost(1.0 * sum(o.count for o in outs), moved_bytes(ins, outs))

@@ -33,6 +33,8 @@ class DepthwiseRows(Op):
         need(x.rank == 4, f"x must be [N,H,W,C], got {x}")
         need(k.rank == 4 and k.shape[:2] == (x.shape[3], 1), f"weights must be [{x.shape[3]!r},1,KH,KW], got {k}")
         need(k.dtype is x.dtype and x.dtype.is_float, f"x and weights must be of one float type, got {x} and {k}")
+        sizes = (*self.strides, *self.dilations)
+        need(len(sizes) == len(self.pads) == 4 and all(s >= 1 for s in sizes), "strides and dilations must be positive")
         need(all(p >= 0 for p in self.pads), f"pads must not be negative, got {self.pads}")
         b = ins[2] if len(ins) > 2 else None
         need(b is None or b.shape == x.shape[3:], f"bias must be [{x.shape[3]!r}], got {b}")

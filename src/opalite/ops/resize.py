@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.symbols import is_real
 from ..ir.types import Shape, TensorType
 from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 from .conv import compute_dtype
@@ -55,7 +56,9 @@ class Resize(Op):
             need(name in known, f"{key} must be one of {', '.join(known)}, got '{name}'")
         for key, numbers in (("sizes", self.sizes), ("scales", self.scales)):
             need(len(numbers) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {numbers}")
-        need(all(s > 0 for s in self.scales), f"scales must be positive, got {self.scales}")
+        need(all(0 < s < math.inf for s in self.scales), f"scales must be positive, got {self.scales}")
+        plain = [v for v in (self.cubic_a, *(self.roi or ())) if not is_real(v)]
+        need(all(map(math.isfinite, plain)), f"cubic_a and roi must be finite, got {plain}")
         need(
             self.mode == "nearest" or x.dtype.is_float,
             f"mode '{self.mode}' interpolates floats; cast x {x} first",

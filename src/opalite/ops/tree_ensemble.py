@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.types import TensorType
 from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
@@ -64,6 +65,20 @@ class TreeEnsemble(Op):
             need(t.dtype is DType.INT32, f"nodes, roots, leaves and columns must be i32, got {t}")
         need(self.aggregate in AGGREGATES, f"aggregate must be one of {', '.join(AGGREGATES)}")
 
+    def check_contents(self, ins: Types, arrays: Sequence[Array | None]) -> bool:
+        nodes, roots, leaves, columns = arrays[2:6]
+        if nodes is None or roots is None or leaves is None or columns is None:
+            raise ShapeError("the trees are no constants")
+        count, features, weights = len(nodes), tensor(ins, 0, "x").shape[1], tensor(ins, 6, "weights").count
+        for what, part, end in (("a next node", nodes[:, 2:], count), ("a root", roots, count)):
+            need(((part >= 0) & (part < end)).all(), f"{what} lies outside of the {count} nodes")
+        need(((nodes[:, 0] >= 0) & (nodes[:, 0] < features)).all(), f"a node asks for none of {features} features")
+        need(((nodes[:, 1] >= 0) & (nodes[:, 1] & 7 < len(COMPARISONS))).all(), "a comparison is not known")
+        need(((leaves >= 0) & (leaves <= weights)).all(), f"a leaf has more than all {weights} weights")
+        need(((columns >= 0) & (columns < self.columns)).all(), f"a weight is for none of {self.columns} columns")
+        need(_is_within(nodes, roots, self.depth), f"a leaf is more than {self.depth} steps away, or there is none")
+        return True
+
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, (x.shape[0], self.columns))]
@@ -83,6 +98,17 @@ class TreeEnsemble(Op):
         rows, trees = tensor(ins, 0, "x").shape[0], tensor(ins, 3, "roots").count
         steps = 1.0 * rows * trees * max(1, self.depth)
         return Cost(5.0 * steps, moved_bytes(ins, outs))
+
+
+def _is_within(nodes: Array, roots: Array, depth: int) -> bool:
+    """Whether `depth` steps from the roots lead to leaves, each of which is its own next node."""
+    at = np.unique(roots)
+    for _ in range(depth + 1):
+        at = at[(nodes[at, 2:] != at[:, None]).any(axis=1)]
+        if not at.size:
+            return True
+        at = np.unique(nodes[at, 2:])
+    return False
 
 
 def _walk(x: Array, limits: Array, nodes: Array, roots: Array, depth: int) -> Array:

@@ -5,6 +5,9 @@ binaries. Its texts are JSON: `opalite` describes the model and its variants - t
 its input shapes -, `program N` and `reports N` hold a variant's Program, kernel sources included, and what is told of
 its nodes. The digest of `opalite` is a text of its own; `opalite` holds the digests of the other texts and the sums of
 the tensors, so that nothing damaged gets to a driver.
+
+That tells accidents. A Program of a bundle that nobody vouches for is not used: a tensor of bytes holds the graph that
+it was emitted of (graph_record.py), of which a Rebuild has this version emit it again.
 """
 
 from __future__ import annotations
@@ -35,17 +38,47 @@ from .template import Template
 from .tensor_file import TensorFile, TensorFileError, write_tensors
 from .weight_files import APART, WeightFiles
 
-VERSION = 8
+VERSION = 9
 SUFFIX = ".opal"
 
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class GraphText:
+    """A recorded graph as JSON-ready data, and the arrays that it numbers. keys: of these, where they come from a file,
+    by identity."""
+
+    data: Any
+    arrays: Sequence[Array | StoredArray]
+    keys: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Untrusted:
+    """A variant of a file, for whom does not trust its program.
+
+    digest: of the file's texts. number: of the variant. graph_key: of the bytes that `graph` decodes, '' if it records
+    none. array: the array of a key, of a type and shape.
+    """
+
+    digest: str
+    number: int
+    device: DeviceInfo
+    graph_key: str
+    graph: Callable[[], GraphText]
+    array: Callable[[str, str, tuple[int, ...]], Array]
+
+
+Rebuild = Callable[[Untrusted], "Program | Template"]
+"""Gives the content of a variant anew. BundleError, as the end of a sentence, where it cannot."""
+
+
 class Variant:
     """One Program or Template: for one device, and one set of input shapes or all for which its guards hold.
 
-    binaries: the driver's, by number of the source, for a device and driver of `fingerprint`. A variant of a file is
-    decoded when its program is asked for.
+    binaries: the driver's, by number of the source, for a device and driver of `fingerprint`. graph: what the program
+    was emitted of. A variant of a file is decoded when its program is asked for.
     """
 
     def __init__(
@@ -56,8 +89,10 @@ class Variant:
         needs: Needs | None = None,
         binaries: Mapping[int, Callable[[], bytes]] | None = None,
         fingerprint: str = "",
+        graph: Callable[[], GraphText] | None = None,
     ) -> None:
         self.device = device
+        self.graph = graph
         self._content = program
         self.needs = needs if needs is not None else Needs.of(self.program)
         self.binaries = dict(binaries or {})
@@ -243,6 +278,11 @@ def save_bundle(
         keys = keep(encoder.arrays)
         binaries = [np.frombuffer(binary(), np.uint8) for binary in v.binaries.values()]
         by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
+        graph = None if v.graph is None else v.graph()
+        recorded: dict[str, Any] | None = None
+        if graph is not None:
+            text = np.frombuffer(json.dumps(graph.data).encode(), np.uint8)
+            recorded = {"key": keep([text])[0], "arrays": _kinds(graph.arrays, keep(graph.arrays))}
         stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
         variants.append(
             {
@@ -252,7 +292,8 @@ def save_bundle(
                 "images": v.needs.images,
                 "sizes": v.needs.sizes,
                 "byte_dots": v.needs.byte_dots,
-                "arrays": [[a.dtype.name, list(a.shape), k] for a, k in zip(encoder.arrays, keys, strict=True)],
+                "arrays": _kinds(encoder.arrays, keys),
+                "graph": recorded,
                 "picked": sorted(stored.weight_keys[slot] for slot in picked_slots(stored)),
                 "binaries": dict(zip(v.binaries, keep(binaries), strict=True)),
             }
@@ -272,10 +313,18 @@ def save_bundle(
         raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
 
 
-def load_bundle(path: str | os.PathLike[str], apart: WeightFiles | None = None) -> Bundle:
+def _kinds(arrays: Sequence[Array | StoredArray], keys: Sequence[str]) -> list[Any]:
+    """Type, shape and key of each array."""
+    return [[a.dtype.name, list(a.shape), key] for a, key in zip(arrays, keys, strict=True)]
+
+
+def load_bundle(
+    path: str | os.PathLike[str], apart: WeightFiles | None = None, rebuild: Rebuild | None = None
+) -> Bundle:
     """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version.
 
-    apart: where large weights lie, which then are StoredArrays.
+    apart: where large weights lie, which then are StoredArrays. rebuild: gives programs in the place of the file's own,
+    which are used where there is none.
     """
     where = Path(path)
     if not where.is_file():
@@ -293,7 +342,7 @@ def load_bundle(path: str | os.PathLike[str], apart: WeightFiles | None = None) 
         if about["version"] != VERSION:
             found = about["version"]
             raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
-        reader = _Reader(where, file, about, apart)
+        reader = _Reader(where, file, about, apart, rebuild, _digest(text))
         return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], _digest(text))
     except (
         *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
@@ -304,7 +353,16 @@ def load_bundle(path: str | os.PathLike[str], apart: WeightFiles | None = None) 
 class _Reader:
     """Reads and checks the parts of one bundle."""
 
-    def __init__(self, where: Path, file: TensorFile, about: Mapping[str, Any], apart: WeightFiles | None) -> None:
+    def __init__(
+        self,
+        where: Path,
+        file: TensorFile,
+        about: Mapping[str, Any],
+        apart: WeightFiles | None,
+        rebuild: Rebuild | None,
+        digest: str,
+    ) -> None:
+        self._rebuild, self._digest = rebuild, digest
         self._where = where
         self._apart = apart
         self._file = file
@@ -314,9 +372,10 @@ class _Reader:
         """The variant number `n`, decoded when it is asked for."""
         binaries = {int(i): self._binary(key) for i, key in raw["binaries"].items()}
         shapes = {name: tuple(shape) for name, shape in raw["shapes"].items()}
+        device = DeviceInfo.from_json(raw["device"])
         return Variant(
-            DeviceInfo.from_json(raw["device"]),
-            lambda: self._program(n, raw["arrays"], frozenset(raw.get("picked", ()))),
+            device,
+            lambda: self._program(n, raw, device),
             needs=Needs(
                 shapes,
                 [(w, h) for w, h in raw["images"]],
@@ -325,16 +384,27 @@ class _Reader:
             ),
             binaries=binaries,
             fingerprint=raw["fingerprint"],
+            graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"]),
         )
 
-    def _program(self, n: int, kinds: Sequence[Any], picked: Collection[str]) -> Program | Template:
-        keys: dict[int, str] = {}
-        arrays: list[Any] = []
+    def _graph(self, raw: Mapping[str, Any]) -> GraphText:
+        """The recorded graph, whose bytes have to be those that its key names, as nobody vouches for their sum."""
+        text = self._checked(raw["key"])
+        if content_key(text) != raw["key"]:
+            raise _damaged(self._where)
+        arrays, keys = self._arrays(raw["arrays"])
+        return GraphText(json.loads(text.tobytes()), arrays, keys)
+
+    def _arrays(self, kinds: Sequence[Any], picked: Collection[str] = ()) -> tuple[list[Any], dict[int, str]]:
+        """Arrays by number, and the key of each by identity."""
+        arrays = [self._array(key, _dtype(kind), tuple(shape), key in picked) for kind, shape, key in kinds]
+        return arrays, {id(a): key for a, (_, _, key) in zip(arrays, kinds, strict=True)}
+
+    def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
+        if self._rebuild is not None:
+            return self._rebuilt(self._rebuild, n, raw, device)
         try:
-            for dtype, shape, key in kinds:
-                array = self._array(key, _dtype(dtype), tuple(shape), key in picked)
-                keys[id(array)] = key
-                arrays.append(array)
+            arrays, keys = self._arrays(raw["arrays"], frozenset(raw.get("picked", ())))
             content: Program | Template = decode(self._json(f"program {n}"), arrays)
             if isinstance(content, Template):
                 content.compile()
@@ -342,8 +412,37 @@ class _Reader:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
         program = content.program if isinstance(content, Template) else content
         program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
-        program.placement = LazyList(lambda: decode(self._json(f"reports {n}"), ()))
+        program.placement = LazyList(lambda: self._reports(n))
         return content
+
+    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
+        graph = raw["graph"]
+        untrusted = Untrusted(
+            self._digest,
+            n,
+            device,
+            "" if graph is None else str(graph["key"]),
+            lambda: self._graph(graph),
+            lambda key, kind, shape: self._checked(key).view(_dtype(kind)).reshape(shape),
+        )
+        try:
+            content = rebuild(untrusted)
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
+            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+        except BundleError as e:
+            raise BundleError(
+                f"'{self._where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
+                "model again, or pass trust=True if you know who made the file"
+            ) from e
+        program = content.program if isinstance(content, Template) else content
+        program.placement = LazyList(lambda: self._reports(n))
+        return content
+
+    def _reports(self, n: int) -> Any:
+        try:
+            return decode(self._json(f"reports {n}"), ())
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
+            raise BundleError(f"'{self._where}' does not tell of its nodes ({e}); compile the model again") from e
 
     def _json(self, name: str) -> Any:
         text = self._file.texts.get(name, "")

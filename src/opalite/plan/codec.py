@@ -15,8 +15,9 @@ from ..ir.device import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.place import Layout, LayoutKind, Place, Target
 from ..ir.stored import StoredArray
-from ..ir.symbols import Guard
+from ..ir.symbols import Dim, Guard, Real, Trace, read_expression
 from ..ir.types import TensorType
+from . import graph_record as g
 from . import program as p
 from .lifetimes import Lifetime
 from .report import NodeReport
@@ -59,6 +60,12 @@ _CLASSES: dict[str, type[Any]] = {
         Lifetime,
         Guard,
         DeviceInfo,
+        g.ValueRecord,
+        g.NodeRecord,
+        g.FormRecord,
+        g.ResultRecord,
+        g.TraceRecord,
+        g.GraphRecord,
     )
 }
 _KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in; fields without a place, so the last
@@ -75,6 +82,8 @@ class Encoder:
         """JSON-ready form of `x`; TypeError for a type that no Program holds."""
         if isinstance(x, np.generic):  # before the numbers of Python: np.float64 is a float too
             return {"n": [x.dtype.name, x.item()]}
+        if type(x) in (Dim, Real):  # before the numbers that they say they are
+            return {"s": x.text}
         if x is None or isinstance(x, (bool, int, float, str)):
             return x
         if isinstance(x, DType):
@@ -135,15 +144,30 @@ def _module_of(op: Any) -> str:
     return name if package == "opalite.ops" else ""
 
 
-def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | StoredArray]) -> Any:
-    """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind."""
-    return _Decoder(arrays).decode(data)
+def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | StoredArray], trace: Trace | None = None) -> Any:
+    """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind. trace: of the sizes in it."""
+    return _Decoder(arrays, trace).decode(data)
+
+
+def encode_graph(trace: g.TraceRecord | None, record: g.GraphRecord) -> tuple[Any, list[Any]]:
+    """A recorded graph as JSON-ready data, and the arrays that it numbers."""
+    encoder = Encoder()
+    return {"trace": encoder.encode(trace), "graph": encoder.encode(record)}, encoder.arrays
+
+
+def decode_graph(data: Any, arrays: Sequence[Any]) -> tuple[Trace | None, g.GraphRecord]:
+    """The inverse of `encode_graph`, with the trace that the graph's sizes belong to."""
+    found = decode(data["trace"], ())
+    trace = None if found is None else g.read_trace(found)
+    record: g.GraphRecord = decode(data["graph"], arrays, trace)
+    return trace, record
 
 
 class _Decoder:
     """Thousands of small records, of which a start waits for every one: so this is written for speed."""
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | StoredArray]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | StoredArray], trace: Trace | None) -> None:
+        self._trace = trace
         self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
         self._numbers: dict[str, Any] = {}  # NumPy types by name
         self._by_tag: dict[str, Callable[[Any], Any]] = {
@@ -157,6 +181,7 @@ class _Decoder:
             "o": self._operator,
             "a": arrays.__getitem__,
             "b": base64.b64decode,
+            "s": self._size,
         }
 
     def decode(self, data: Any) -> Any:
@@ -195,6 +220,11 @@ class _Decoder:
         if kind is None:
             kind = self._numbers[body[0]] = np.dtype(body[0]).type
         return kind(body[1])
+
+    def _size(self, text: str) -> Any:
+        if self._trace is None:
+            raise BundleError("a size depends on no symbol; compile the model again")
+        return read_expression(text, self._trace)
 
     @staticmethod
     def _expression(body: Any) -> Any:

@@ -5,7 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,7 +108,7 @@ class Emitter:
                 if v in self.stored:
                     self.slots[v] = self.add_weight(self.stored[v], v.name, is_image)
                 else:
-                    self.slots[v] = self.add_form(placed_form(v), v.name, is_image)
+                    self.slots[v] = self.add_constant(v, is_image)
             elif (spot := self.nesting.find(v)).root is not v:
                 self.slots[v] = self.part(v, spot)
             else:
@@ -148,6 +148,10 @@ class Emitter:
             self.lifetimes[number].dtype = DType.of(array)
         self.program.weights[number] = array
         return number
+
+    def add_constant(self, v: Value, image: bool) -> int:
+        """A STATIC slot holding a constant as its place stores it."""
+        return self.add_form(placed_form(v), v.name, image)
 
     def add_form(self, form: Form, label: str, image: bool = False) -> int:
         """A STATIC slot holding a constant in a form: large ones are made when they are wanted, if they may be."""
@@ -230,20 +234,24 @@ def emit(
     strategy: str | None = None,
     check: bool = False,
     late: bool = False,
+    keep: Callable[[Emitter], None] | None = None,
+    start: Callable[..., Emitter] = Emitter,
 ) -> Program:
     """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups.
 
-    late: see Emitter.
+    late: see Emitter. keep: given the emission when it is over. start: makes one.
 
     check: follow what memory holds from node to node even where no tensor lies in another.
     """
-    e = _emit(graph, device, settings, late)
+    e = _emit(graph, device, settings, late, start)
     program = e.program
     size_steps(program, device)
     assign_memory(program, e.lifetimes, alignment(device), strategy or str(knobs.get("OPALITE_PLANNER")))
     if e.nesting.copied or check:
         verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
     program.placement = _reports(e)
+    if keep is not None:
+        keep(e)
     return program
 
 
@@ -254,24 +262,38 @@ def _untuned(kernel: Kernel, p: Problem) -> Setting:
 
 
 def emit_template(
-    graph: Graph, device: DeviceInfo, *, settings: Mapping[Node, Setting] | None = None, late: bool = False
+    graph: Graph,
+    device: DeviceInfo,
+    *,
+    settings: Mapping[Node, Setting] | None = None,
+    late: bool = False,
+    keep: Callable[[Emitter], None] | None = None,
+    start: Callable[..., Emitter] = Emitter,
 ) -> Template:
-    """The Template of a placed graph with symbols, checked at the sizes at hand. settings, late: as `emit` has them."""
+    """The Template of a placed graph with symbols, checked at the sizes at hand. Options are those of `emit`."""
     assert graph.trace is not None
-    e = _emit(graph, device, settings, late)
+    e = _emit(graph, device, settings, late, start)
     e.program.placement = _reports(e)
     strategy = str(knobs.get("OPALITE_PLANNER"))
     template = make_template(graph.trace, e.program, e.lifetimes, e.tables, alignment(device), device, strategy)
     program = template.at(template.sizes)
     assert program is not None, f"guards fail where they were recorded: {template.failing(template.sizes)}"
     verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    if keep is not None:
+        keep(e)
     return template
 
 
-def _emit(graph: Graph, device: DeviceInfo, settings: Mapping[Node, Setting] | None, late: bool = False) -> Emitter:
+def _emit(
+    graph: Graph,
+    device: DeviceInfo,
+    settings: Mapping[Node, Setting] | None,
+    late: bool = False,
+    start: Callable[..., Emitter] = Emitter,
+) -> Emitter:
     """Everything but what depends on work-groups and on the memory plan."""
     program = Program(graph.name)
-    e = Emitter(graph, device, dict(settings or {}), program, late=late)
+    e = start(graph, device, dict(settings or {}), program, late=late)
     reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
     lasting = {v for pair in reserved for v in pair}
     for v in graph.inputs:

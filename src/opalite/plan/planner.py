@@ -27,7 +27,7 @@ from ..passes.pipeline import optimise, place
 from ..passes.rewrite import Context
 from ..place.options import Measured
 from ..place.precision import set_precision
-from .emit import emit, emit_template
+from .emit import Emitter, emit, emit_template
 from .program import LaunchStep, Program, ReferenceStep, TuningRecord
 from .report import NodeReport
 from .sizes import check_sizes
@@ -47,7 +47,7 @@ class PlanOptions:
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
     builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
     late_weights: those that are made of what lies in the model's file are StoredArrays, which are made when they are
-    wanted; `Planned.take_weights` makes them side by side.
+    wanted; `Planned.take_weights` makes them side by side. keeps_graph: `Planned.emitted` is there.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
@@ -57,6 +57,7 @@ class PlanOptions:
     tier: Tier = "special"
     late_weights: bool = False
     builds: bool = True
+    keeps_graph: bool = False
 
     def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
         """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
@@ -91,13 +92,14 @@ class Planned:
     """A Program, sentences on how it came to be what it is, and where each node runs and why.
 
     template: of a graph with symbols: what gives the Program for other sizes; `program` is that for those at hand.
-    tier: as asked for.
+    tier: as asked for. emitted: the placed graph and what was emitted of it, where it is to be recorded.
     """
 
     program: Program
     notes: tuple[str, ...] = ()
     template: Template | None = None
     tier: Tier = "special"
+    emitted: Emitter | None = None
 
     def set_tuning(self, record: TuningRecord) -> None:
         """Keep what was asked of the tuning database with the program, and with those for other sizes."""
@@ -195,12 +197,15 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
         builds=options.builds,
     )
     settings = _settings(graph.nodes, knowledge)
+    kept: list[Emitter] = []
+    keep = kept.append if options.keeps_graph else None
     if graph.trace is None:
-        return Planned(emit(graph, device, settings=settings, late=options.late_weights), tier=options.tier)
-    template = emit_template(graph, device, settings=settings, late=options.late_weights)
-    program = template.at(template.sizes)
-    assert program is not None
-    return Planned(program, template=template, tier=options.tier)
+        program = emit(graph, device, settings=settings, late=options.late_weights, keep=keep)
+        return Planned(program, tier=options.tier, emitted=next(iter(kept), None))
+    template = emit_template(graph, device, settings=settings, late=options.late_weights, keep=keep)
+    found = template.at(template.sizes)
+    assert found is not None
+    return Planned(found, template=template, tier=options.tier, emitted=next(iter(kept), None))
 
 
 def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, Setting] | None:

@@ -16,6 +16,7 @@ from .compiled import Numbers, compile_numbers
 from .dim import Dim, with_plain_sizes
 from .explain import conditions, fixed_sizes
 from .extremes import at_least, at_most, fitted, may_be_less, may_leave_rest
+from .read import read_expression
 from .real import Real, is_less
 from .trace import Guard, Trace
 from .values import (
@@ -63,6 +64,7 @@ __all__ = [
     "is_symbolic",
     "may_be_less",
     "may_leave_rest",
+    "read_expression",
     "runs_along",
     "same_or_int",
     "with_plain_sizes",

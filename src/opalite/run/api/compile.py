@@ -14,7 +14,9 @@ from ...cl.runtime import Runtime, find_runtime
 from ...errors import BundleError, InputError
 from ...ir.precision import PrecisionPolicy
 from ...ir.types import TensorType
-from ...plan.bundle import SUFFIX, Bundle, Variant, save_bundle
+from ...plan.bundle import SUFFIX, Bundle, GraphText, Variant, save_bundle
+from ...plan.codec import encode_graph
+from ...plan.graph_record import record_graph
 from ...plan.needs import Needs
 from ...plan.program import Program
 from ...plan.template import Template
@@ -84,10 +86,12 @@ def compile_model(
                 if tell is not None:
                     tell("\n".join(lines))
             segment = imported.only_segment(feeds)
-            planned = compiler.plan(segment.graph, RunTrace())
+            planned = compiler.plan(segment.graph, RunTrace(), keeps_graph=True)
             program = imported.complete(planned.template or planned.program, segment)
             needs = imported.needs(program, segment, {name: t.shape for name, t in feeds.items()})
-            variants.append(_with_binaries(compiler.rt, program, needs))
+            assert planned.emitted is not None
+            graph = GraphText(*encode_graph(*record_graph(planned.emitted, program)))
+            variants.append(_with_binaries(compiler.rt, program, needs, graph))
         imported.reset()
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
     save_bundle(path, bundle)
@@ -134,7 +138,7 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs) -> Variant:
+def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs, graph: GraphText) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
     sources = program.program.sources if isinstance(program, Template) else program.sources
     specs = [s.parts for s in sources]
@@ -142,7 +146,7 @@ def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs) -> Va
         rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
     binaries = {i: partial(bytes, binary) for i, binary in made.items()}
-    return Variant(rt.info, program, needs=needs, binaries=binaries, fingerprint=rt.fingerprint)
+    return Variant(rt.info, program, needs=needs, binaries=binaries, fingerprint=rt.fingerprint, graph=lambda: graph)
 
 
 def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...ir.feeds import check_names, check_tensor
 from ...ir.stored import hold_all, let_go_all
 from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
 from ...plan.program import HostStep, Program, ReferenceStep
+from ...plan.template import Template
 from ...plan.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.sliced import Room
@@ -29,6 +30,7 @@ from .executables import Compiled, ExecutableCache, SizedProgram
 from .far_sizes import Far, distance
 from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
+from .rebuilder import Rebuilder
 from .request import PLAIN, RunRequest
 from .steady import SteadyRun, Whole
 from .turn import RunLock, Turn
@@ -74,7 +76,9 @@ class BundleModel:
         """The bundle, read again after `reset`, for whoever ran a program took its weights."""
         bundle = self._bundle
         if bundle is None:
-            bundle = load_bundle(self._path, self._apart)
+            trusted = self._apart is not None or self.compiler.options.trust
+            rebuild = None if trusted else Rebuilder(self.compiler.rt.info)
+            bundle = load_bundle(self._path, self._apart, rebuild)
             if not bundle.variants:
                 raise BundleError(f"{self._path} holds no program; compile the model again")
             if self._digest not in ("", bundle.digest):
@@ -185,7 +189,9 @@ class BundleModel:
         if self.on_far is not None and request.lock is not None:
             far = self.executables.look_far(variant, compiled, sizes)
         template = compiled.template
-        given = {} if template is None or template.given is None else template.given.at(sizes)
+        given = self._given(template, sizes)
+        if not compiled.is_proven or program is not executable.program:
+            _check_inputs(program, [given[p.name] if p.name in given else feeds[p.name] for p in program.inputs])
         with Turn(request.lock) as turn, ExitStack() as held:
             room: Room | None = None
             if targets or request.recorder or not compiled.is_proven:
@@ -219,6 +225,15 @@ class BundleModel:
         ]
         return found, trace
 
+    def _given(self, template: Template | None, sizes: tuple[int, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What a template's program is given besides the model's inputs."""
+        if template is None or template.given is None:
+            return {}
+        try:
+            return template.given.at(sizes)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+            raise BundleError(f"{self._path} does not say what follows from sizes {sizes} ({e})") from e
+
     @property
     def about(self) -> Mapping[str, Any]:
         """What the bundle says of its model."""
@@ -249,6 +264,20 @@ class BundleModel:
         let_go_all(weights.values())  # which programs for other sizes know, too
         notes = (*self.notes, *_other_units(variant.device, rt.info))
         return Compiled(executable, notes, sizes=sizes, template=template)
+
+
+def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:
+    """BundleError unless the arrays, and the tables that a program brings, are what its memory is laid out for: the
+    file says both of them, and which inputs come."""
+    for port, array in zip(program.inputs, arrays, strict=True):
+        if (tuple(array.shape), array.dtype) != (port.shape, port.dtype.np):
+            raise BundleError(
+                f"input '{port.name}' of a bundle's program is {port.dtype}{list(port.shape)}, and comes as "
+                f"{array.dtype}{list(array.shape)}; compile the model again"
+            )
+    for slot, array in program.weights.items():
+        if array.nbytes != program.slots[slot].nbytes:
+            raise BundleError(f"a table of '{program.slots[slot].label}' has another size; compile the model again")
 
 
 def _refuse_hosts(program: Program) -> None:

@@ -339,8 +339,16 @@ class Compiler:
         self.ledger.add_plan(made=1)
         return planned
 
-    def plan(self, graph: Graph, trace: RunTrace, tuning: TuneRequest = AS_OPENED, policy: Policy = None) -> Planned:
-        """The Program of `graph`, which is consumed, after searching where that is asked for."""
+    def plan(
+        self,
+        graph: Graph,
+        trace: RunTrace,
+        tuning: TuneRequest = AS_OPENED,
+        policy: Policy = None,
+        keeps_graph: bool = False,
+    ) -> Planned:
+        """The Program of `graph`, which is consumed, after searching where that is asked for. keeps_graph: as
+        PlanOptions has it."""
         from ...plan.planner import Knowledge, lay_out, prepare  # passes, kernels: a compiled model needs neither
         from ...tune.dependence import graph_key, record
         from ...tune.files import has_tuning, tuning_stamp
@@ -348,7 +356,7 @@ class Compiler:
         self.ledger.add_plan(made=1)
         started = time.perf_counter()
         level = tuning.level or self.options.tune
-        options = self.plan_options(policy, level)
+        options = replace(self.plan_options(policy, level), keeps_graph=keeps_graph)
         stamp = tuning_stamp()
         with planning():
             if options.memory != "low":  # which replaces them
