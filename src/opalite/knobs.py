@@ -108,7 +108,7 @@ def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -
 _declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
 _declare("OPALITE_CACHE_DIR", str, None, "Folder of program binaries and tuning; default: the user's cache folder.")
 _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
-_declare("OPALITE_TRUST", _flag, False, "1 takes the machine code that bundles bring, in place of compiling.")
+_declare("OPALITE_TRUST", _flag, False, "1 takes the programs and machine code that bundles bring, as they are.")
 _declare("OPALITE_PLANS", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
 _declare(
     "OPALITE_CACHE_MB", _number(0), 2048, "Size cap of the cache folder in MiB; least recently used entries go first."

@@ -44,7 +44,10 @@ def session_options(fn: F) -> F:
     """--shape, --strict, --trust and those of `device_options`."""
     strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
     trust = click.option(
-        "--trust", is_flag=True, default=None, help="Take the machine code that a bundle brings, and do not compile."
+        "--trust",
+        is_flag=True,
+        default=None,
+        help="Take the programs and the machine code that a bundle brings, as they are.",
     )
     return device_options(shape_option(strict(trust(fn))))
 

@@ -370,20 +370,23 @@ class _Reader:
 
     def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
         """The variant number `n`, decoded when it is asked for."""
-        binaries = {int(i): self._binary(key) for i, key in raw["binaries"].items()}
-        shapes = {name: tuple(shape) for name, shape in raw["shapes"].items()}
+        binaries = {int(i): self._binary(str(key)) for i, key in raw["binaries"].items()}
+        shapes = {name: tuple(map(int, shape)) for name, shape in raw["shapes"].items()}
         device = DeviceInfo.from_json(raw["device"])
+        sizes = None if raw["sizes"] is None else {name: _axes(axes) for name, axes in raw["sizes"].items()}
+        if sizes is not None and any(len(axes) != len(shapes[name]) for name, axes in sizes.items()):
+            raise _damaged(self._where)
         return Variant(
             device,
             lambda: self._program(n, raw, device),
             needs=Needs(
                 shapes,
-                [(w, h) for w, h in raw["images"]],
-                None if raw["sizes"] is None else {name: tuple(axes) for name, axes in raw["sizes"].items()},
-                raw.get("byte_dots", False),
+                [(int(w), int(h)) for w, h in raw["images"]],
+                sizes,
+                bool(raw["byte_dots"]),
             ),
             binaries=binaries,
-            fingerprint=raw["fingerprint"],
+            fingerprint=str(raw["fingerprint"]),
             graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"]),
         )
 
@@ -416,16 +419,16 @@ class _Reader:
         return content
 
     def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
-        graph = raw["graph"]
-        untrusted = Untrusted(
-            self._digest,
-            n,
-            device,
-            "" if graph is None else str(graph["key"]),
-            lambda: self._graph(graph),
-            lambda key, kind, shape: self._checked(key).view(_dtype(kind)).reshape(shape),
-        )
         try:
+            graph = raw["graph"]
+            untrusted = Untrusted(
+                self._digest,
+                n,
+                device,
+                "" if graph is None else str(graph["key"]),
+                lambda: self._graph(graph),
+                lambda key, kind, shape: self._checked(key).view(_dtype(kind)).reshape(shape),
+            )
             content = rebuild(untrusted)
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
@@ -469,6 +472,10 @@ class _Reader:
 
     def _binary(self, key: str) -> Callable[[], bytes]:
         return lambda: self._checked(key).tobytes()
+
+
+def _axes(axes: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(None if axis is None else int(axis) for axis in axes)
 
 
 def _damaged(where: Path) -> BundleError:

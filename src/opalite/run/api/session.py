@@ -90,8 +90,9 @@ class InferenceSession(RunsBeside, SessionTools):
         device (docs/devices.md), where it takes them; None takes OPALITE_PERFORMANCE and OPALITE_PRIORITY, else leaves
         both to the driver.
     strict: PlacementError for nodes that would run on the host.
-    trust: take the machine code that a bundle brings; else what this machine's cache does not have is compiled from the
-        bundle's sources. None takes OPALITE_TRUST, else False.
+    trust: take the programs and the machine code that a bundle brings as they are; else programs are emitted again from
+        the graphs in it, and compiled where this machine's cache does not have them. None takes OPALITE_TRUST, else
+        False.
 
     Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
     """

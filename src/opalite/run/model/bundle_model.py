@@ -190,8 +190,9 @@ class BundleModel:
             far = self.executables.look_far(variant, compiled, sizes)
         template = compiled.template
         given = self._given(template, sizes)
+        arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
         if not compiled.is_proven or program is not executable.program:
-            _check_inputs(program, [given[p.name] if p.name in given else feeds[p.name] for p in program.inputs])
+            _check_inputs(program, arrays)
         with Turn(request.lock) as turn, ExitStack() as held:
             room: Room | None = None
             if targets or request.recorder or not compiled.is_proven:
@@ -202,7 +203,7 @@ class BundleModel:
             if executable.program is not program:
                 executable.resize(program)
             outputs, spent = executable.run(
-                [given[p.name] if p.name in given else feeds[p.name] for p in program.inputs],
+                arrays,
                 {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
                 if targets and compiled.is_proven
                 else None,
@@ -270,10 +271,11 @@ def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:
     """BundleError unless the arrays, and the tables that a program brings, are what its memory is laid out for: the
     file says both of them, and which inputs come."""
     for port, array in zip(program.inputs, arrays, strict=True):
-        if (tuple(array.shape), array.dtype) != (port.shape, port.dtype.np):
+        if array is None or (tuple(array.shape), array.dtype) != (port.shape, port.dtype.np):
+            came = "does not come" if array is None else f"comes as {array.dtype}{list(array.shape)}"
             raise BundleError(
-                f"input '{port.name}' of a bundle's program is {port.dtype}{list(port.shape)}, and comes as "
-                f"{array.dtype}{list(array.shape)}; compile the model again"
+                f"input '{port.name}' of a bundle's program is {port.dtype}{list(port.shape)}, and {came}; compile the "
+                "model again"
             )
     for slot, array in program.weights.items():
         if array.nbytes != program.slots[slot].nbytes:
