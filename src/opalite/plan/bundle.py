@@ -12,11 +12,9 @@ it was emitted of (graph_record.py), of which a Rebuild has this version emit it
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,19 +22,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.content import Contents, content_key
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ..ir.stored import StoredArray
-from .codec import Encoder, decode
-from .lazy import LazyList
 from .needs import Needs
-from .picked import picked_slots
 from .program import Program
-from .sums import byte_sum
 from .template import Template
-from .tensor_file import TensorFile, TensorFileError, write_tensors
-from .weight_files import APART, WeightFiles
 
 VERSION = 9
 SUFFIX = ".opal"
@@ -218,283 +209,11 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
     )
 
 
-def _lasting(device: DeviceInfo) -> DeviceInfo:
-    """The device without what is another from process to process: the memory that a virtual machine has at the time."""
-    return dataclasses.replace(device, global_mem=_NO.global_mem, max_alloc=_NO.max_alloc) if device.on_host else device
-
-
-_NO = DeviceInfo()
-
-
-def save_bundle(
-    path: str | os.PathLike[str],
-    bundle: Bundle,
-    apart: WeightFiles | None = None,
-    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
-) -> None:
-    """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in.
-
-    apart: where large weights go, which the reader has to be given as well. each: computes digests of arrays and
-    writes these files, perhaps side by side.
-    """
-    target = Path(path)
-    tensors: dict[str, Array] = {}
-    sums: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    variants = []
-
-    def examine(held: Array | StoredArray) -> tuple[Contents, Array | None]:
-        """What it contains, and itself unless it lies apart now."""
-        if held.dtype == object:
-            raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-        known = held.contents if isinstance(held, StoredArray) else Contents()
-        is_apart = apart is not None and held.nbytes >= APART
-        if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
-            return known, None
-        array = held.read() if isinstance(held, StoredArray) else held
-        known.digest = known.digest or content_key(array)
-        known.checksum = known.checksum or byte_sum(np.ascontiguousarray(array))
-        if apart is not None and is_apart:
-            apart.keep(known.digest, array)
-            return known, None
-        return known, array
-
-    def keep(arrays: Sequence[Array | StoredArray]) -> list[str]:
-        found = list(each(examine, arrays))
-        for known, array in found:
-            sums[known.digest] = known.checksum
-            if array is not None:
-                tensors.setdefault(known.digest, array)
-        return [known.digest for known, _ in found]
-
-    def add(n: int, v: Variant) -> None:
-        encoder = Encoder()
-        content = v.content
-        stored = content.program if isinstance(content, Template) else content
-        bare = dataclasses.replace(stored, placement=())
-        whole = dataclasses.replace(content, program=bare) if isinstance(content, Template) else bare
-        texts[f"program {n}"] = json.dumps(encoder.encode(whole))
-        texts[f"reports {n}"] = json.dumps(Encoder().encode(list(stored.placement)))
-        keys = keep(encoder.arrays)
-        binaries = [np.frombuffer(binary(), np.uint8) for binary in v.binaries.values()]
-        by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
-        graph = None if v.graph is None else v.graph()
-        recorded: dict[str, Any] | None = None
-        if graph is not None:
-            text = np.frombuffer(json.dumps(graph.data).encode(), np.uint8)
-            recorded = {"key": keep([text])[0], "arrays": _kinds(graph.arrays, keep(graph.arrays))}
-        stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
-        variants.append(
-            {
-                "device": _lasting(v.device).to_json(),
-                "fingerprint": v.fingerprint,
-                "shapes": v.needs.shapes,
-                "images": v.needs.images,
-                "sizes": v.needs.sizes,
-                "byte_dots": v.needs.byte_dots,
-                "arrays": _kinds(encoder.arrays, keys),
-                "graph": recorded,
-                "picked": sorted(stored.weight_keys[slot] for slot in picked_slots(stored)),
-                "binaries": dict(zip(v.binaries, keep(binaries), strict=True)),
-            }
-        )
-
-    try:
-        for n, v in enumerate(bundle.variants):
-            add(n, v)
-    except OSError as e:
-        raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
-    digests = {name: _digest(text) for name, text in texts.items()}
-    about = {"version": VERSION, "meta": bundle.meta, "variants": variants, "digests": digests, "sums": sums}
-    text = json.dumps(about)
-    try:
-        write_tensors(target, tensors, {"opalite": text, "digest": _digest(text), **texts})
-    except OSError as e:
-        raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
-
-
-def _kinds(arrays: Sequence[Array | StoredArray], keys: Sequence[str]) -> list[Any]:
-    """Type, shape and key of each array."""
-    return [[a.dtype.name, list(a.shape), key] for a, key in zip(arrays, keys, strict=True)]
-
-
-def load_bundle(
-    path: str | os.PathLike[str], apart: WeightFiles | None = None, rebuild: Rebuild | None = None
-) -> Bundle:
-    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version.
-
-    apart: where large weights lie, which then are StoredArrays. rebuild: gives programs in the place of the file's own,
-    which are used where there is none.
-    """
-    where = Path(path)
-    if not where.is_file():
-        what = "is a folder" if where.is_dir() else "does not exist"
-        raise BundleError(f"bundle '{where}' {what}; `opalite compile` makes one of a model")
-    try:
-        file = TensorFile(where)
-        text = file.texts.get("opalite")
-        if text is None:
-            raise BundleError(f"'{where}' is a safetensors file, but not an Opalite bundle")
-        # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
-        if file.texts.get("digest") != _digest(text):
-            raise _damaged(where)
-        about = json.loads(text)
-        if about["version"] != VERSION:
-            found = about["version"]
-            raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
-        reader = _Reader(where, file, about, apart, rebuild, _digest(text))
-        return Bundle([reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], _digest(text))
-    except (
-        *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
-    ) as e:
-        raise BundleError(f"'{where}' is not a complete .opal bundle ({e}); compile the model again") from e
-
-
-class _Reader:
-    """Reads and checks the parts of one bundle."""
-
-    def __init__(
-        self,
-        where: Path,
-        file: TensorFile,
-        about: Mapping[str, Any],
-        apart: WeightFiles | None,
-        rebuild: Rebuild | None,
-        digest: str,
-    ) -> None:
-        self._rebuild, self._digest = rebuild, digest
-        self._where = where
-        self._apart = apart
-        self._file = file
-        self._about = about
-
-    def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
-        """The variant number `n`, decoded when it is asked for."""
-        binaries = {int(i): self._binary(str(key)) for i, key in raw["binaries"].items()}
-        shapes = {name: tuple(map(int, shape)) for name, shape in raw["shapes"].items()}
-        device = DeviceInfo.from_json(raw["device"])
-        sizes = None if raw["sizes"] is None else {name: _axes(axes) for name, axes in raw["sizes"].items()}
-        if sizes is not None and any(len(axes) != len(shapes[name]) for name, axes in sizes.items()):
-            raise _damaged(self._where)
-        return Variant(
-            device,
-            lambda: self._program(n, raw, device),
-            needs=Needs(
-                shapes,
-                [(int(w), int(h)) for w, h in raw["images"]],
-                sizes,
-                bool(raw["byte_dots"]),
-            ),
-            binaries=binaries,
-            fingerprint=str(raw["fingerprint"]),
-            graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"]),
-        )
-
-    def _graph(self, raw: Mapping[str, Any]) -> GraphText:
-        """The recorded graph, whose bytes have to be those that its key names, as nobody vouches for their sum."""
-        text = self._checked(raw["key"])
-        if content_key(text) != raw["key"]:
-            raise _damaged(self._where)
-        arrays, keys = self._arrays(raw["arrays"])
-        return GraphText(json.loads(text.tobytes()), arrays, keys)
-
-    def _arrays(self, kinds: Sequence[Any], picked: Collection[str] = ()) -> tuple[list[Any], dict[int, str]]:
-        """Arrays by number, and the key of each by identity."""
-        arrays = [self._array(key, _dtype(kind), tuple(shape), key in picked) for kind, shape, key in kinds]
-        return arrays, {id(a): key for a, (_, _, key) in zip(arrays, kinds, strict=True)}
-
-    def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
-        if self._rebuild is not None:
-            return self._rebuilt(self._rebuild, n, raw, device)
-        try:
-            arrays, keys = self._arrays(raw["arrays"], frozenset(raw.get("picked", ())))
-            content: Program | Template = decode(self._json(f"program {n}"), arrays)
-            if isinstance(content, Template):
-                content.compile()
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
-        program = content.program if isinstance(content, Template) else content
-        program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
-        program.placement = LazyList(lambda: self._reports(n))
-        return content
-
-    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
-        try:
-            graph = raw["graph"]
-            untrusted = Untrusted(
-                self._digest,
-                n,
-                device,
-                "" if graph is None else str(graph["key"]),
-                lambda: self._graph(graph),
-                lambda key, kind, shape: self._checked(key).view(_dtype(kind)).reshape(shape),
-            )
-            content = rebuild(untrusted)
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
-        except BundleError as e:
-            raise BundleError(
-                f"'{self._where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
-                "model again, or pass trust=True if you know who made the file"
-            ) from e
-        program = content.program if isinstance(content, Template) else content
-        program.placement = LazyList(lambda: self._reports(n))
-        return content
-
-    def _reports(self, n: int) -> Any:
-        try:
-            return decode(self._json(f"reports {n}"), ())
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' does not tell of its nodes ({e}); compile the model again") from e
-
-    def _json(self, name: str) -> Any:
-        text = self._file.texts.get(name, "")
-        if self._about["digests"].get(name) != _digest(text):
-            raise _damaged(self._where)
-        return json.loads(text)
-
-    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | StoredArray:
-        if self._apart is None or self._file.has(key):
-            return self._checked(key).view(dtype).reshape(shape)
-        try:
-            return self._apart.find(key, dtype, shape, self._about["sums"][key], picked=picked)
-        except BundleError as e:
-            raise BundleError(f"'{self._where}' is not whole: {e}") from e
-
-    def _checked(self, key: str) -> Array:
-        try:
-            raw = self._file.get(key)
-        except (KeyError, ValueError, OSError) as e:
-            raise _damaged(self._where) from e
-        if self._about["sums"].get(key) != byte_sum(raw):
-            raise _damaged(self._where)
-        return raw
-
-    def _binary(self, key: str) -> Callable[[], bytes]:
-        return lambda: self._checked(key).tobytes()
-
-
-def _axes(axes: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple(None if axis is None else int(axis) for axis in axes)
-
-
-def _damaged(where: Path) -> BundleError:
-    return BundleError(f"'{where}' is damaged; compile the model again")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _dtype(name: str) -> Any:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
-
-
 def is_bundle(source: Any) -> bool:
     """Whether `source` names an .opal file."""
     return isinstance(source, (str, os.PathLike)) and Path(source).suffix == SUFFIX
+
+
+def text_digest(text: str) -> str:
+    """What tells whether a text of a bundle is whole."""
+    return hashlib.sha256(text.encode()).hexdigest()

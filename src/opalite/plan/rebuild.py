@@ -42,6 +42,7 @@ from .graph_record import FormRecord, GraphRecord, NodeRecord, ResultRecord, Val
 from .made_weights import weight_form
 from .nesting import is_alias
 from .program import Port, Program
+from .sized_values import SizedValues
 from .sizes import check_sizes
 from .template import Template
 
@@ -79,7 +80,8 @@ def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Reb
 
 
 def _rebuilt(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
-    graph, values = _graph(trace, record, device)
+    graph, values = _graph(trace, record)
+    _need(isinstance(record.given, SizedValues | None), "what follows from sizes is not said")
     settings = {n: s for n, r in zip(graph.nodes, record.nodes, strict=True) if (s := _setting(r)) is not None}
     check_graph(graph, _CHECKED)
     check_sizes(graph, device)
@@ -112,7 +114,7 @@ def _need(condition: object, expected: str) -> None:
 # The graph
 
 
-def _graph(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> tuple[Graph, list[Value]]:
+def _graph(trace: Trace | None, record: GraphRecord) -> tuple[Graph, list[Value]]:
     graph = Graph(str(record.name))
     graph.trace = trace
     values = [_value(v) for v in record.values]

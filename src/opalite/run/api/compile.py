@@ -14,12 +14,13 @@ from ...cl.runtime import Runtime, find_runtime
 from ...errors import BundleError, InputError
 from ...ir.precision import PrecisionPolicy
 from ...ir.types import TensorType
-from ...plan.bundle import SUFFIX, Bundle, GraphText, Variant, save_bundle
+from ...plan.bundle import SUFFIX, Bundle, GraphText, Variant
 from ...plan.codec import encode_graph
 from ...plan.graph_record import record_graph
 from ...plan.needs import Needs
 from ...plan.program import Program
 from ...plan.template import Template
+from ...plan.write_bundle import save_bundle
 from ..execute.progress import build_progress
 from ..execute.trace import RunTrace
 from ..model.compiler import Compiler

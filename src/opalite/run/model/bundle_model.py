@@ -18,8 +18,9 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
 from ...ir.stored import hold_all, let_go_all
-from ...plan.bundle import Bundle, NotServedError, Variant, load_bundle
+from ...plan.bundle import Bundle, NotServedError, Variant
 from ...plan.program import HostStep, Program, ReferenceStep
+from ...plan.read_bundle import load_bundle
 from ...plan.template import Template
 from ...plan.weight_files import WeightFiles
 from ..execute.executable import Executable
@@ -232,7 +233,7 @@ class BundleModel:
             return {}
         try:
             return template.given.at(sizes)
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as e:
             raise BundleError(f"{self._path} does not say what follows from sizes {sizes} ({e})") from e
 
     @property
@@ -251,6 +252,8 @@ class BundleModel:
             found = template.at(sizes)
             assert found is not None, "found by its guards"
             program = found
+        if [p.name for p in program.outputs] != [a.name for a in self.outputs]:
+            raise BundleError(f"a program of {self._path} has other outputs than its model; compile the model again")
         if options.strict:
             _refuse_hosts(program)
         if options.trust and variant.fingerprint == rt.fingerprint:

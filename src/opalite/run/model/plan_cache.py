@@ -31,9 +31,10 @@ from ...ir.edits import ModelEdits
 from ...ir.model_file import ModelFile
 from ...ir.registered import foreign_state
 from ...ir.reserved import Reserved
-from ...plan.bundle import SUFFIX, Bundle, save_bundle
+from ...plan.bundle import SUFFIX, Bundle
 from ...plan.program import Program
 from ...plan.weight_files import WeightFiles
+from ...plan.write_bundle import save_bundle
 from ...tune.files import tuning_stamp
 from .bundle_model import BundleModel
 from .compiler import Compiler

@@ -38,9 +38,11 @@ from opalite.ir.device_family import (
     PTX_WGMMA,
     SLOW_SUB_BUFFERS,
 )
-from opalite.plan.bundle import VERSION, Bundle, load_bundle, plan_key, save_bundle
+from opalite.plan.bundle import VERSION, Bundle, plan_key
 from opalite.plan.codec import Encoder
 from opalite.plan.needs import Needs
+from opalite.plan.read_bundle import load_bundle
+from opalite.plan.write_bundle import save_bundle
 
 from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 
