@@ -2,12 +2,17 @@
 
     python -m benchmarks.beside --precision fp16 --runs 1000 --json beside.json
     python -m benchmarks.beside --device cpu --networks squeezenet1_1,vit_tiny --runs 50
+    python -m benchmarks.beside --busy 2 --networks ../shared/models/mnist_cntk.onnx,../shared/models/dtln_1.onnx
 
 Every process opens each network (benchmarks/models) in turn, and they begin its runs at one moment. Those of
 `--warm` come before, in which kernels are built and ways to run are chosen. `differing` counts runs whose outputs have
 another bit than the process's first, `first` says whether the first outputs of all processes are the same. `bound` is
 the share that the arena takes of the plan's lower bound, the largest sum of what is alive at one time. Exit status 1
 if an answer differed, a process ended without a result, or took longer than `--limit`.
+
+With `--busy`, one process runs each network, a name or a file, beside so many others that keep a core busy each. It
+takes turns with onnxruntime by its default and by two threads, on the CPU: medians, 99th percentiles, and the ratio of
+medians.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,12 +31,17 @@ from queue import Empty
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+import onnx
 import opalite
 
 from .models import NAMES, build
-from .models.feeds import random_feeds
+from .models.feeds import random_feeds, stored_feeds
 
 NETWORKS = "mobilenet_v2,resnet50,vit_b16,densenet121"
+_TURNS = 10
+"""In which engines run, beside busy processes."""
 _STEADY = 60
 """Runs in which launches are linked, tried and timed."""
 
@@ -47,6 +58,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--precision", default="fp16")
     parser.add_argument("--device", default="gpu")
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy each")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a network; more is a hang")
     parser.add_argument("--json", type=Path, help="file for everything that was measured")
     return parser.parse_args()
@@ -132,9 +144,51 @@ def summary(name: str, records: Sequence[dict[str, Any]], runs: int) -> dict[str
     }
 
 
+def beside_busy(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One row of a network beside busy processes, by each engine."""
+    import onnxruntime
+
+    path = Path(name)
+    model = onnx.load(path) if path.suffix == ".onnx" else build(name, options.batch)
+    feeds = (stored_feeds(path) if path.suffix == ".onnx" else None) or random_feeds(model, seed=1)
+    raw = model.SerializeToString()
+    session = opalite.InferenceSession(raw, device="cpu", precision="fp32")
+    runs: dict[str, Any] = {"opalite": session}
+    for label, threads in (("onnxruntime", 0), ("onnxruntime, 2 threads", 2)):
+        wanted = onnxruntime.SessionOptions()
+        wanted.intra_op_num_threads, wanted.log_severity_level = threads, 4
+        runs[label] = onnxruntime.InferenceSession(raw, wanted, providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        for _ in range(options.warm // 2):
+            session.run(None, feeds)
+        session.settle()
+    times: dict[str, list[float]] = {label: [] for label in runs}
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
+    try:
+        for _ in range(_TURNS):
+            for label, engine in runs.items():
+                for _ in range(max(1, options.runs // _TURNS)):
+                    started = time.perf_counter()
+                    engine.run(None, feeds)
+                    times[label].append(time.perf_counter() - started)
+    finally:
+        for other in busy:
+            other.kill()
+            other.wait()
+    row: dict[str, Any] = {"network": path.stem}
+    for label, seconds in times.items():
+        row[label] = f"{1e3 * median(seconds):.3f} ms, p99 {1e3 * float(np.percentile(seconds, 99)):.2f}"
+    best = min(median(seconds) for label, seconds in times.items() if label != "opalite")
+    return {**row, "ratio": f"{median(times['opalite']) / best:.2f}"}
+
+
 def main() -> int:
     """See the module's docstring."""
     options = parse_options()
+    if options.busy:
+        for name in options.networks.split(","):
+            print("  ".join(f"{k} {v}" for k, v in beside_busy(name, options).items()), flush=True)
+        return 0
     context = multiprocessing.get_context("spawn")
     found: Any = context.Queue()
     together = context.Barrier(options.processes)

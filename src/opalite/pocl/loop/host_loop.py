@@ -36,6 +36,7 @@ _SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would
 _GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
 _LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgotten
 _WEIGHT = 0.25  # of the last gap between two runs
+_PAUSE, _LONGEST_PAUSE = 8, 4096  # runs without others after one that they delayed: twice as many each time
 _TABLES = 8  # of sizes used lately
 _STEPS, _TURN = 3, 4  # where they lie in a TABLE of plan/step_text.py
 _NEVER = 0xFFFFFFFF
@@ -82,6 +83,8 @@ class HostLoop:
         self._joins: bool | None = None if self._count else False  # a single core is the host's
         # One that waits for a single other worker, which may have to wait for a core, is better off without it.
         self._gives_way = self._count == 1
+        self._pause = _PAUSE // 2
+        self._without = 0  # runs that go without others before the next one that they may join
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
@@ -141,18 +144,25 @@ class HostLoop:
         self._gap_s += _WEIGHT * (min(started - self._ended, _LONGEST_S) - self._gap_s)
         crowded = self._gives_way and is_crowded(started)
         joins = self._joins if self._joins is not None else self._next_trial()
+        if joins and self._without:
+            joins = False
+            self._without -= 1
         if crowded and joins:
             joins = False
             self.leave()
         if joins:
             self._send()
         self._call[self._workers] = self._count + 1 if joins else 1
-        assert self._table is not None, "run before use"
-        self._table.next_turn()
+        table = self._table
+        assert table is not None, "run before use"
+        table.next_turn()
         self._function(self._address, True, 0)
         self._ended = time.perf_counter()
-        if self._joins is None and not crowded:
-            self._learn(joins, (self._ended - started) / self._call[self._made])
+        if self._joins is None:
+            if not crowded:
+                self._learn(joins, (self._ended - started) / self._call[self._made])
+        elif joins:
+            self._look_out(table, (self._ended - started) / self._call[self._made])
 
     def run_trips(self, trips: int, moves: Array, goes: int = 0) -> int:
         """Run all steps up to `trips` times, and wait; how often it was.
@@ -191,6 +201,19 @@ class HostLoop:
         if idle is not None:
             idle.leave()  # only now: its threads then find this loop's launch, and need not be woken
 
+    def _look_out(self, table: _Table, seconds: float) -> None:
+        """Have the next runs go without others if these kept this one waiting for longer than it takes alone.
+
+        A worker whose core another process has got holds work that nobody else may do, for milliseconds.
+        """
+        if seconds > self._launched * table.least_s:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._without = self._pause
+            self.leave()
+        else:
+            self._pause = max(self._pause // 2, _PAUSE // 2)
+            table.least_s = min(table.least_s, seconds)
+
     def _next_trial(self) -> bool:
         """Whether others join the next run, while it is not known what is faster: at first, so that they may stay."""
         return len(self._times[True]) < _TRIALS
@@ -207,7 +230,7 @@ class HostLoop:
 
 
 class _Table:
-    """A TABLE of plan/step_text.py with what it names."""
+    """A TABLE of plan/step_text.py with what it names. least_s: of its runs beside workers."""
 
     def __init__(self, rows: StepRows) -> None:
         self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
@@ -220,6 +243,7 @@ class _Table:
 
     def fill(self, rows: StepRows) -> None:
         """Take other steps, as many and with as many arguments. Nobody may be reading."""
+        self.least_s = math.inf
         self._turn[_TURN] = _NEVER
         self._counters[...] = 0
         for mine, new in zip(self._arrays, (rows.args, rows.shapes), strict=True):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from opalite.cl.launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.step_text import CALL
+from opalite.pocl.loop import host_loop
 from opalite.pocl.loop.host_code import current_core, find_host_code
 from opalite.pocl.loop.host_loop import HostLoop, may_stay
 from opalite.run.execute import loop_builder
@@ -93,6 +95,12 @@ def phases_of(executable: Executable) -> Sequence[Phase]:
 def loop_of(executable: Executable) -> HostLoop:
     (found,) = [p for p in phases_of(executable) if isinstance(p, HostLoop)]
     return found
+
+
+def decide(loop: HostLoop, joins: bool | None) -> None:
+    """Have workers join all runs or none, however late they are on a busy machine."""
+    loop._joins, loop._without = joins, 0
+    loop._look_out = lambda table, seconds: None  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -196,7 +204,7 @@ def test_worker_that_stays_computes_every_run(
     expected = [session.run(None, f) for f in feeds]
     _, executable = run_until_linked(session, feeds[0])
     loop = loop_of(executable)
-    loop._joins = joins
+    decide(loop, joins)
     enqueued = staying.counters.enqueues
     for i in range(300):
         got = session.run(None, feeds[i % 5])
@@ -224,6 +232,63 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
         loop._learn(True, joined[-1])
         assert loop._joins is expected
     assert "joined by a step loop" in executable.queueing
+
+
+def test_runs_go_without_workers_that_keep_them_waiting(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: a run beside a late worker is followed by runs without, by more each time."""
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    expected, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    loop._joins, loop._gives_way = True, False
+    now, takes = 0.0, 1.0
+    walk = loop._function
+
+    def walk_slowly(*args: Any) -> None:
+        nonlocal now
+        walk(*args)
+        now += takes
+
+    monkeypatch.setattr(loop, "_function", walk_slowly)
+    monkeypatch.setattr(host_loop, "time", SimpleNamespace(perf_counter=lambda: now, sleep=time.sleep))
+
+    def run(seconds: float) -> bool:
+        """Whether others may take part in the run."""
+        nonlocal takes
+        takes = seconds
+        for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        return loop._call[loop._workers] > 1
+
+    late = 1.0 + loop._launched
+    assert [run(1.0), run(late - 1.0), run(late)] == [True] * 3
+    for pause in (8, 16, 32):
+        assert [run(late) for _ in range(pause)] == [False] * pause
+        assert run(late)
+    assert [run(1.0) for _ in range(64)] == [False] * 64
+    assert [run(1.0) for _ in range(3)] == [True] * 3
+    assert run(late)
+    assert [run(1.0) for _ in range(16)] == [False] * 16
+    assert run(1.0)
+
+
+def test_a_worker_that_never_comes_is_not_needed(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
+    feeds = {"x": noise(1, 3, 12, 10)}
+    expected, executable = run_until_linked(session, feeds)
+    loop = loop_of(executable)
+    loop._joins, loop._gives_way = True, False
+    loop.leave()
+    while loop._words[loop._left] != loop._sent:
+        time.sleep(0.001)
+    launches: list[Any] = []
+    monkeypatch.setattr(loop, "others", SimpleNamespace(enqueue=launches.append))
+    sent = loop._sent
+    for _ in range(30):
+        for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    assert len(launches) == 1
+    loop._sent = sent  # nobody is there
 
 
 def test_sessions_take_turns_with_the_worker(staying: Runtime) -> None:
@@ -257,7 +322,8 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins, loop._gives_way = True, True
+    decide(loop, True)
+    loop._gives_way = True
     monkeypatch.setattr(beside_runs, "_taken_turns_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
@@ -284,7 +350,7 @@ def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.Mo
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
     session.run(None, {"x": noise(1, 3, 12, 10)})
-    loop._joins = True
+    decide(loop, True)
     for _ in range(3):
         loop.run()
     words, left, sent = loop._words, loop._left, loop._sent
@@ -301,7 +367,7 @@ def test_a_launch_that_the_driver_refuses_is_told(staying: Runtime, monkeypatch:
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins = True
+    decide(loop, True)
     session.run(None, feeds)
     while loop._words[loop._left] != loop._sent:
         time.sleep(0.01)  # workers that are there need no launch
@@ -526,7 +592,7 @@ def test_workers_stay_as_long_as_runs_follow_closely(staying: Runtime, monkeypat
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
-    loop._joins = True
+    decide(loop, True)
     seen = []
     for gap in (1e-5, 2e-2, 1e-5):
         for _ in range(30):
@@ -535,7 +601,7 @@ def test_workers_stay_as_long_as_runs_follow_closely(staying: Runtime, monkeypat
         seen.append(loop._words[loop._stay] > 0)
     assert seen == [True, False, True]
     sent = loop._sent
-    loop._joins = False
+    decide(loop, False)
     time.sleep(0.1)
     loop.run()
     assert loop._sent == sent  # nobody is launched
@@ -573,7 +639,7 @@ def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
-    loop._joins = True
+    decide(loop, True)
     for _ in range(30):
         loop.run()
     assert loop._words[loop._left] != loop._sent  # it is there
@@ -582,10 +648,10 @@ def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.
     while loop._words[loop._left] != loop._sent:
         assert time.monotonic() < end, "the workers stayed"
         time.sleep(0.001)
-    loop._joins = False
+    decide(loop, False)
     loop.run()
     assert loop._words[loop._leave] == 1
-    loop._joins = True
+    decide(loop, True)
     loop.run()
     assert loop._words[loop._leave] == 0
     assert loop._words[loop._left] != loop._sent  # others came
@@ -598,7 +664,7 @@ def test_the_worker_on_the_core_of_the_host_is_spare(staying: Runtime, monkeypat
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins = True
+    decide(loop, True)
     allowed = os.sched_getaffinity(0)
     try:
         for core in sorted(allowed) * 3:
@@ -629,7 +695,7 @@ def test_host_rounds_as_workers_do(staying: Runtime) -> None:
     expected = session.run(None, feeds)[0]
     _, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins = False
+    decide(loop, False)
     place = CALL.index("MODE")
     mode = loop._call[place]
     for flushes in (True, False):
