@@ -194,6 +194,10 @@ class BundleModel:
         arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
         if not compiled.is_proven or program is not executable.program:
             _check_inputs(program, arrays)
+            if [p.name for p in program.outputs] != [a.name for a in self.outputs]:
+                raise BundleError(
+                    f"a program of {self._path} has other outputs than its model; compile the model again"
+                )
         with Turn(request.lock) as turn, ExitStack() as held:
             room: Room | None = None
             if targets or request.recorder or not compiled.is_proven:
@@ -252,8 +256,6 @@ class BundleModel:
             found = template.at(sizes)
             assert found is not None, "found by its guards"
             program = found
-        if [p.name for p in program.outputs] != [a.name for a in self.outputs]:
-            raise BundleError(f"a program of {self._path} has other outputs than its model; compile the model again")
         if options.strict:
             _refuse_hosts(program)
         if options.trust and variant.fingerprint == rt.fingerprint:
