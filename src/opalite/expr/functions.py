@@ -178,6 +178,12 @@ def _cast(a: Array, dtype: DType) -> Array:
 
 
 def _saturate(a: Array, dtype: DType) -> Array:
+    if not (dtype.is_int or dtype.on_device):  # floats of 8 bits and fewer, which the host holds
+        import ml_dtypes
+
+        ends = ml_dtypes.finfo(dtype.np)
+        real = a if a.dtype in (np.float32, np.float64) else a.astype(np.float32)
+        return np.clip(real, real.dtype.type(ends.min), real.dtype.type(ends.max)).astype(dtype.np)
     if _is_int(a):
         ends, own = np.iinfo(dtype.np), np.iinfo(a.dtype)
         return np.clip(a, max(ends.min, own.min), min(ends.max, own.max)).astype(dtype.np)

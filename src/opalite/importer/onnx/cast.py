@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ..proto.decode import elem_dtype
+from ...ir.types import TensorType
+from ..proto.decode import elem_code, elem_dtype
 from ..registry import onnx_op
 from ..walk.context import NodeContext
 
@@ -20,7 +21,7 @@ _OLD_NAMES = {
     **{d.name: d for d in DType if d.is_int or d in (DType.BOOL, DType.STRING)},
 }
 _HELD_OTHERWISE = (DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
-_HOST_SOURCES = (DType.STRING, DType.COMPLEX64, DType.COMPLEX128)
+FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ)
 
 
 @onnx_op("Cast", since=1)
@@ -48,20 +49,29 @@ def cast_like(ctx: NodeContext) -> Result:
 def bit_cast(ctx: NodeContext) -> Result:
     """The same bits as another type of that size. What kernels hold in other types than they store is the host's."""
     x, dtype = ctx.input(0), elem_dtype(int(ctx.attr("to", 0)))
-    if any(not d.on_device or d in _HELD_OTHERWISE for d in (x.dtype, dtype)):
-        return ctx.host()
     if x.dtype.size != dtype.size:
         raise ShapeError(f"an element of {x.type} has {8 * x.dtype.size} bits, one of {dtype} {8 * dtype.size}")
+    if any(not d.on_device or d in _HELD_OTHERWISE for d in (x.dtype, dtype)):
+        types, reason = [TensorType(dtype, x.shape)], "devices hold one of the types in other bits"
+        return ctx.add_host("BitCast", [x], types, reason, to=elem_code(dtype))
     return x if x.dtype is dtype else ctx.elementwise(lambda v: v.typed("bits", dtype), x)
 
 
-def _cast(ctx: NodeContext, dtype: DType) -> Result:
+def _cast(ctx: NodeContext, dtype: DType) -> Value:
+    """To types that devices lack the host casts: NumPy has no form of text, nor of powers of two rounded up."""
     x = ctx.input(0)
     if x.dtype is dtype:
         return x
-    # Rounding and saturating to the types that devices lack (`round_mode`, `saturate`) and text are the host's.
-    if not dtype.on_device or x.dtype in _HOST_SOURCES:
-        return ctx.host()
+    if DType.STRING in (x.dtype, dtype):
+        reason = "numbers are written and read as text on the host"
+        return ctx.add_host("Cast", [x], [TensorType(dtype, x.shape)], reason, to=elem_code(dtype))[0]
+    saturates = bool(ctx.attr("saturate", 1))
+    if dtype is DType.FLOAT8E8M0:
+        types, reason = [TensorType(dtype, x.shape)], "no device holds powers of two in 8 bits"
+        how = {"saturate": int(saturates), "round_mode": str(ctx.attr("round_mode", "up"))}
+        return ctx.add_host("Cast", [x], types, reason, to=elem_code(dtype), **how)[0]
+    if dtype in FLOAT8 and saturates:
+        return ctx.elementwise(lambda v: v.typed("saturate", dtype), x)
     return ctx.cast(x, dtype)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from ...errors import UnsupportedOpError
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -20,6 +22,7 @@ from ..registry import onnx_op
 from ..shared.helpers import along_axis, reduce
 from ..shared.quantization import plain_zero, quantize, requantize, spread
 from ..walk.context import NodeContext
+from .cast import FLOAT8
 from .conv import integer_convolution
 from .matmul import by_row_or_column, integer_product
 
@@ -33,12 +36,13 @@ _BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT
 @onnx_op("QuantizeLinear", since=10)
 @onnx_op("QuantizeLinear", since=1, domain="com.microsoft")
 def quantize_linear(ctx: NodeContext) -> Result:
-    """Per tensor, per axis or per block; types of fewer than 8 bits and 8-bit floats are the host's."""
-    x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
+    """Per tensor, per axis or per block. Integers of fewer than 8 bits and small floats, which no device holds, are
+    computed on it in wider types; the host narrows them."""
+    x, scale, zero = ctx.input(0), _widened(ctx, ctx.input(1)), _widened(ctx, ctx.get(2))
+    assert scale is not None
     code = int(ctx.attr("output_dtype", 0))
-    dtype = zero.dtype if zero is not None else elem_dtype(code) if code else DType.UINT8
-    if not (dtype.is_int and scale.dtype.is_float and x.dtype.on_device):
-        return ctx.host()
+    held = ctx.input(2).dtype if zero is not None else elem_dtype(code) if code else DType.UINT8
+    dtype = _wide(held)
     shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
     if zero is not None:
         _, zero = spread(ctx, zero, x, axis, block)
@@ -48,7 +52,16 @@ def quantize_linear(ctx: NodeContext) -> Result:
         kind = elem_dtype(precision)
         divided = ctx.elementwise(lambda v, s: v.cast(kind) / s.cast(kind), x, scale)
         x, scale = divided, ctx.scalar(1.0, DType.FLOAT32)
-    return ctx.reshape(quantize(ctx, x, scale, zero, dtype), shape)
+    if dtype.is_int:
+        y = quantize(ctx, x, scale, zero, dtype)
+        if dtype is not held:
+            info = ml_dtypes.iinfo(held.np)
+            y = ctx.elementwise(lambda q: q.call("max", int(info.min)).call("min", int(info.max)).cast(held), y)
+        return ctx.reshape(y, shape)
+    narrow = "saturate" if held in FLOAT8 and ctx.attr("saturate", 1) else "cast"
+    zeros = [] if zero is None or held in FLOAT8 else [zero]  # of floats of 8 bits there is no zero point but 0
+    real = ctx.elementwise(lambda v, s, *z: sum(z, v.cast(dtype) / s.cast(dtype)), x, scale, *zeros)
+    return ctx.reshape(ctx.elementwise(lambda v: v.typed(narrow, held), real), shape)
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -63,8 +76,8 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     assert scale is not None
     code = int(ctx.attr("output_dtype", 0))
     dtype = elem_dtype(code) if code else ctx.input(1).dtype
-    if not (x.dtype.on_device and scale.dtype.is_float and dtype.is_float):
-        return ctx.host()
+    if not (scale.dtype.is_float and dtype.is_float):
+        raise UnsupportedOpError(f"{ctx.label} gives {dtype} by a scale of {ctx.input(1).type}; both must be floats")
     shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
     zero = plain_zero(zero)
     if zero is not None:
@@ -72,6 +85,8 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     x, scale = spread(ctx, scale, x, axis, block)
 
     def real(q: Sym, s: Sym, *z: Sym) -> Sym:
+        if z and q.dtype.is_float:
+            q, z = q - z[0], ()
         return dequantized(q, s, z[0] if z else None).cast(dtype)
 
     y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
@@ -113,12 +128,17 @@ def _kept(ctx: NodeContext) -> Value | None:
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:
-    """A constant integer of fewer than 8 bits as int8 or uint8, a small float as float32; anything else as it is."""
-    if v is None or v.data is None or v.dtype.on_device:
+    """An integer of fewer than 8 bits as int8 or uint8, a small float as float32; anything else as it is."""
+    if v is None or v.dtype.on_device:
         return v
-    name = v.dtype.name
-    wide = np.uint8 if name.startswith("UINT") else np.int8 if name.startswith("INT") else np.float32
-    return ctx.constant(v.data.astype(wide)) if name.startswith(("INT", "UINT", "FLOAT")) else v
+    return ctx.constant(v.data.astype(_wide(v.dtype).np)) if v.data is not None else ctx.cast(v, _wide(v.dtype))
+
+
+def _wide(dtype: DType) -> DType:
+    """A type that devices hold and that has all of its numbers."""
+    if dtype.on_device or not dtype.name.startswith(("INT", "UINT", "FLOAT")):
+        return dtype
+    return DType.FLOAT32 if dtype.name.startswith("FLOAT") else DType.parse("u8" if dtype.name[0] == "U" else "i8")
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
