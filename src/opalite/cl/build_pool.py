@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from ..errors import DeviceError
+from ..pocl.limits import BUILD_FILES, check_files
 from ..pocl.linker import prepare_linker
 from ..pocl.repair import make_build_folder, worker_environment
 from .beside_runs import building
@@ -97,6 +98,8 @@ class BuildPool:
             return
         with suppress(OSError, DeviceError):
             prepare_linker()
+            # Where a worker would not survive, the caller says so, who builds by itself.
+            check_files(BUILD_FILES, "compiling a program with PoCL")
             if not self._folder:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())

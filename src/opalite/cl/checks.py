@@ -18,7 +18,7 @@ from .. import knobs
 from ..cache.folder import units
 from ..cache.scratch import write_fault
 from ..errors import BuildError, OpaliteError
-from ..pocl import linker
+from ..pocl import limits, linker
 from ..pocl import repair as pocl
 from .advice import device_advice, loader_advice
 
@@ -205,6 +205,20 @@ def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
             )
         ]
     return [Finding(GOOD, f"PoCL wheel {version}")]
+
+
+def check_open_files() -> list[Finding]:
+    """Whether PoCL may open as many files as a build takes; nothing where there is no limit."""
+    found = limits.free_files()
+    if found is None:
+        return []
+    what = f"this process may open {found[0]} more files of {found[1]}"
+    if found[0] >= limits.BUILD_FILES:
+        return [Finding(GOOD, what)]
+    fix = f"`ulimit -n {found[1] - found[0] + 64}` or more, before the program starts"
+    return [
+        Finding(BAD, f"{what}, and a build by PoCL, which runs kernels on the CPU, takes {limits.BUILD_FILES}", fix)
+    ]
 
 
 def check_linker() -> list[Finding]:

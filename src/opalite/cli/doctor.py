@@ -38,7 +38,7 @@ def command(as_json: bool) -> None:
 def examine() -> list[checks.Finding]:
     """Every finding, in the order in which a fault would cause the next."""
     loader = checks.check_loader()
-    findings = list(loader)
+    findings = [*loader, *checks.check_open_files()]
     folders = checks.icd_folders()
     findings += checks.check_icds(folders)
     findings += checks.check_unregistered(folders)

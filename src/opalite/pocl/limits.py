@@ -1,11 +1,12 @@
 """Limits of the process that PoCL does not survive, looked at before it meets them, as sentences.
 
 LLVM aborts where a file cannot be written to its end and crashes where memory cannot be had; PoCL aborts where a thread
-or `ld` cannot be started. Each check costs microseconds. Needs no OpenCL.
+or `ld` cannot be started, or `ld` cannot open a file. Each check costs microseconds. Needs no OpenCL.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -28,6 +29,15 @@ START_BYTES = 400 << 20
 BUILD_BYTES = 400 << 20
 """Address space for a build: crashes were seen with 250 MiB left, none with 350."""
 
+START_FILES = 4
+"""Files that must be free to be opened where drivers are loaded."""
+
+BUILD_FILES = 10
+"""Files for a build: PoCL's, and those of the system's `ld`, which ended it with 5 left and not with 6."""
+
+LOAD_FILES = 3
+"""Files for a program that was built before; one was enough."""
+
 _SPARE = 3  # tasks besides PoCL's threads: the linker, and what starts it
 _STACK_BYTES = 2 << 20  # of a thread where a process's own stack has no limit (pthread_create(3))
 _ARENA_BYTES = 64 << 20  # that malloc sets aside for a thread, beside its stack, once it asks for memory
@@ -35,12 +45,17 @@ _MANY = 4096  # limits from here on are nobody's concern
 
 
 def check_start() -> None:
-    """DeviceMemoryError if the address space left (ulimit -v) is too small to load OpenCL drivers."""
+    """DeviceMemoryError if the address space left (ulimit -v) is too small to load OpenCL drivers.
+
+    DeviceError if too few files may be opened.
+    """
     _check_memory(START_BYTES, "loading OpenCL drivers")
+    check_files(START_FILES, "loading OpenCL drivers")
 
 
 def check_build(folder: str) -> None:
     """DeviceError if PoCL, whose files lie in `folder`, cannot build a program within this process's limits."""
+    check_files(BUILD_FILES, "compiling a program with PoCL")
     check_file(FILE_BYTES)
     _check_memory(BUILD_BYTES, "compiling a program with PoCL")
     free = free_bytes(folder) if folder else None
@@ -59,6 +74,31 @@ def check_file(nbytes: int) -> None:
             f"this process may write files of at most {limit >> 10} KiB (ulimit -f), and PoCL, which runs kernels on "
             f"the CPU, writes larger ones while it builds programs: raise the limit to {nbytes >> 10} or more"
         )
+
+
+def check_files(count: int, doing: str) -> None:
+    """DeviceError if this process may not open `count` files more (ulimit -n), as `doing` takes."""
+    found = free_files()
+    if found is not None and found[0] < count:
+        raise DeviceError(
+            f"{doing} takes up to {count} open files, and this process has {found[0]} left of {found[1]} (ulimit -n): "
+            "raise the limit, or close files"
+        )
+
+
+def free_files() -> tuple[int, int] | None:
+    """How many files this process may open beside those that are, and how many it may have; None without a limit."""
+    limit = _limit("RLIMIT_NOFILE")
+    if limit is None:
+        return None
+    try:
+        # One of them is the folder's own. Those that were opened before the limit was lowered may be past it.
+        held = sum(int(name) < limit for name in os.listdir("/dev/fd")) - 1
+    except OSError as e:
+        return (0, limit) if e.errno == errno.EMFILE else None
+    except ValueError:
+        return None
+    return limit - held, limit
 
 
 def _check_memory(nbytes: int, doing: str) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from .. import knobs
 from ..cache.scratch import make_temporary
 from ..errors import DeviceError
+from . import limits
 from .loadable import load_fault
 from .probe_object import NAME, make_object
 
@@ -79,6 +80,7 @@ def system_linker() -> str | None:
 
 
 def _find() -> None:
+    limits.check_files(limits.BUILD_FILES, "linking a kernel for PoCL")
     choice = knobs.get("OPALITE_LINKER")
     if choice != "own" and system_linker() is not None:
         return

@@ -128,6 +128,7 @@ def prepare_binary(binary: bytes) -> bytes:
     if (found := unpack(binary)) is not None:
         check_loadable(found[1])
     limits.check_file(len(binary))
+    limits.check_files(limits.LOAD_FILES, "loading a program of PoCL's")
     if _folder is not None:
         _folder.take(binary)
     return binary

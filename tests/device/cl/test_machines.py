@@ -22,6 +22,7 @@ import pytest
 from opalite.cl.devices import list_all
 from opalite.ir.device_family import FRAGILE_COMPILER
 from opalite.pocl import limits
+from opalite.pocl.linker import system_linker
 
 MODEL = Path(__file__).parents[3] / "examples" / "super_resolution" / "super_resolution_x2.onnx"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="imitated with Linux's namespaces and limits")
@@ -278,6 +279,21 @@ def test_files_that_may_not_grow_are_a_sentence(tmp_path: Path) -> None:
     done = run(command, OPALITE_CACHE_DIR=str(tmp_path))
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert "at most 40 KiB (ulimit -f)" in sentences(done)[-1]
+
+
+@pytest.mark.parametrize("linker", ["system", "own"])
+@pytest.mark.parametrize("files", [6, 9, 10, 11, 12, 13])
+def test_few_open_files_are_a_sentence_or_enough(tmp_path: Path, files: int, linker: str) -> None:
+    """The system's `ld` needs more of them than what PoCL itself opens, which ends the process if it gets none."""
+    if linker == "system" and system_linker() is None:
+        pytest.skip("there is none")
+    command = limited(f"-n {files}", sys.executable, "-c", PROGRAM, str(MODEL))
+    done = run(command, OPALITE_CACHE_DIR=str(tmp_path), OPALITE_LINKER=linker)
+    if done.returncode == 0:
+        assert only_result(done) == result()
+    else:
+        assert done.returncode == 1, (done.returncode, done.stderr)
+        assert f"left of {files} (ulimit -n)" in sentences(done)[-1]
 
 
 @pytest.mark.parametrize("kib, doing", [(300_000, "loading OpenCL drivers"), (720_000, "compiling a program")])
