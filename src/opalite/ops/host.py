@@ -9,6 +9,9 @@ from typing import Any
 from ..ir.types import TensorType
 from .base import Array, Op, Types, register_op
 
+BY_PYTHON = "Python computes it, by onnx's reference evaluator"
+"""How the reason of a node begins that neither a kernel nor NumPy code of Opalite's computes."""
+
 HostRunner = Callable[[str, str, int, bytes, Sequence[Any]], list[Any]]
 _runner: list[HostRunner] = []
 

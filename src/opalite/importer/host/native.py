@@ -66,6 +66,12 @@ def find_native(op_type: str, domain: str, proto: bytes) -> Step | None:
     return make(HostNode(op_type, attrs, tuple(node.output)))
 
 
+def is_native(op_type: str, domain: str) -> bool:
+    """Whether an operator has its step here."""
+    _load()
+    return (domain, op_type) in _MAKERS
+
+
 @cache
 def _load() -> None:
     """Import every module of this folder, so that their operators register themselves."""

@@ -1,9 +1,10 @@
-"""ONNX operators on the host, through the reference implementations of the onnx package."""
+"""ONNX operators on the host: by the NumPy code of this folder, and a few by onnx's reference evaluator."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,27 @@ import onnx
 from ...errors import ModelError, OpaliteError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ir.types import TensorType
-from ...ops.host import HostOp, set_host_runner
+from ...ops.host import BY_PYTHON, HostOp, set_host_runner
 from ..proto.encode import make_proto
 from ..proto.graphdef import DOMAIN, NodeDef
 from ..proto.schemas import find_schema, infer_types
 from ..walk.builder import GraphBuilder
 from ..walk.evaluate import RANDOM_OPS
-from .native import Step, find_native
+from .native import Step, find_native, is_native
+
+BORROWED = {
+    ("", "BatchNormalization"): "it trains, in the form that opsets before 14 have",
+    ("", "DeformConv"): "its spatial axes are not two",
+    ("", "Dropout"): "it trains",
+    ("", "ImageDecoder"): "it decodes pictures, by Pillow",
+    ("", "QLinearMatMul"): "its operands are floats of 8 bits",
+    ("ai.onnx.preview.training", "Adagrad"): "it trains",
+    ("ai.onnx.preview.training", "Adam"): "it trains",
+    ("ai.onnx.preview.training", "Momentum"): "it trains",
+}
+"""All that is left to onnx's reference evaluator, and why (docs/placement.md): it computes in Python, which is slow."""
+
+_log = logging.getLogger(__name__)
 
 
 class NeedTask(Exception):  # noqa: N818  (a signal to the walker, not an error)
@@ -55,6 +70,7 @@ def emit_host(
             types = None if written_here and find_schema(node) is None else infer_types(node, inputs)
         if types is None:
             raise NeedTask
+        reason = reason or reason_of(node.op_type, node.domain)
         op = HostOp(node.op_type, node.domain, node.version, proto, tuple(types), reason)
         name = node.outputs[place[0]]
         outs = builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=name)
@@ -81,6 +97,13 @@ def add_host(
         return [builder.constant(a, out_name) for a in arrays]
     op = HostOp(op_type, DOMAIN, 1, proto, tuple(types), reason)
     return builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=out_name)
+
+
+def reason_of(op_type: str, domain: str) -> str:
+    """Why an operator runs on the host as a whole, and by what."""
+    if op_type in _HOLDERS or is_native(op_type, domain):
+        return "NumPy computes it: the operator has no canonical form"
+    return f"{BY_PYTHON}: {BORROWED.get((domain, op_type), 'nothing else here knows the operator')}"
 
 
 def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequence[Any]) -> list[Any]:
@@ -131,10 +154,18 @@ def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
             f"in onnx's reference evaluator ({_innermost(e)}): replace it in the model"
         ) from e
 
+    _tell(op_type, domain)
+
     def run(arrays: Sequence[Any]) -> list[Any]:
         return list(evaluator.run(None, {n: v for n, v in zip(node.input, arrays, strict=False) if n}))
 
     return run
+
+
+@cache
+def _tell(op_type: str, domain: str) -> None:
+    """Say once that Python computes an operator."""
+    _log.warning("%s of domain '%s': %s", op_type, domain or "ai.onnx", reason_of(op_type, domain))
 
 
 _HOLDERS = frozenset(("Optional", "OptionalHasElement", "OptionalGetElement", "Identity", "Same"))

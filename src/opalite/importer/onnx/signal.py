@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.graph import Value
+from ...ir.types import TensorType
 from ...ops.base import normalize_axis
 from ..registry import onnx_op
 from ..shared.helpers import concat, matmul, pad_zeros, slice_axis, swap_axes, take
@@ -45,8 +46,8 @@ def _dft(ctx: NodeContext, axis: int) -> Result:
         length = int(ctx.const_scalar(1))
     elif inverse and onesided:
         length = 2 * (length - 1)
-    if length > LONGEST or length < 1:
-        return ctx.host()
+    if length < 1:
+        raise ShapeError(f"{ctx.label} has length {length}; expected 1 or more")
     moved = swap_axes(ctx, x, axis, rank - 2)
     out = transform(ctx, moved, length, inverse, onesided)
     return swap_axes(ctx, out, axis, rank - 2)
@@ -58,6 +59,12 @@ def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: 
     Onesided forward keeps k = length // 2 + 1; onesided inverse takes that many and gives [..., length, 1], real.
     """
     parts, length = x.shape[-1], int(length)  # an open size is fixed: each has a matrix of its own
+    if length > LONGEST:
+        count, numbers = (length, 1) if inverse and onesided else (length // 2 + 1 if onesided else length, 2)
+        types = [TensorType(x.dtype, (*x.shape[:-2], count, numbers))]
+        reason = f"a transform longer than {LONGEST} is fast as a fast Fourier transform, in NumPy"
+        how = {"length": length, "inverse": int(inverse), "onesided": int(onesided)}
+        return ctx.add_host("Transform", [x], types, reason, **how)[0]
     used = int(min(x.shape[-2], length // 2 + 1 if inverse and onesided else length))
     matrix = _inverse_real(length, used) if inverse and onesided else _full(length, used, inverse)
     if onesided and not inverse:
@@ -105,8 +112,10 @@ def stft(ctx: NodeContext) -> Result:
         length = int(ctx.const_scalar(3))
     else:
         length = x.shape[1] if window is None else window.shape[0]
-    if length > LONGEST or step < 1 or length > x.shape[1]:
-        return ctx.host()
+    if step < 1 or not 1 <= length <= x.shape[1]:
+        raise ShapeError(
+            f"{ctx.label} has frames of {length} every {step} of {x.type}; expected 1 to {x.shape[1]}, 1 on"
+        )
     frames = 1 + (x.shape[1] - length) // step
     at = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
     framed = take(ctx, x, at, 1)

@@ -9,14 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import OpaliteError, ShapeError
 from ...ir.graph import Value
 from ...ir.symbols import is_dim
-from ..host.reference import run_host
+from ...ops.host import BY_PYTHON
+from ..host.reference import reason_of, run_host
 from ..proto.encode import make_proto
 from .open_dims import CLOSED, Declared, Open
 from .scopes import Item
@@ -33,7 +34,7 @@ Values = Mapping[str, Any]
 class Task(ABC):
     """One step between two segments. `inputs` and `outputs` are global names."""
 
-    reason: ClassVar[str]
+    reason: str
 
     def __init__(self, label: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.label = label
@@ -85,7 +86,11 @@ TEXT_READERS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *TEXT_MAKERS))
 class NodeTask(ItemTask):
     """One ONNX operator on the host."""
 
-    reason = "its outputs' shapes depend on data, or it handles sequences or optionals"
+    def __init__(self, item: Item) -> None:
+        super().__init__(item)
+        why = reason_of(item.node.op_type, item.node.domain)
+        data = "its outputs' shapes depend on data, or it handles sequences or optionals"
+        self.reason = f"{data}; {why}" if why.startswith(BY_PYTHON) else data
 
     @cached_property
     def _proto(self) -> bytes:

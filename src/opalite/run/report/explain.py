@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ops.host import BY_PYTHON
 from ...plan.program import MemoryReport
 from ...plan.report import NodeReport
 from ..execute.slot_memory import Region, arena_regions
@@ -28,6 +29,11 @@ class Explanation:
     def host_nodes(self) -> list[NodeReport]:
         """Nodes that run on the host, transfers not counted."""
         return [n for n in self.nodes if n.target == "host"]
+
+    @property
+    def by_python(self) -> list[NodeReport]:
+        """Those of them that onnx's reference evaluator computes, in Python, which is slow."""
+        return [n for n in self.host_nodes if BY_PYTHON in n.why]
 
     @property
     def launches(self) -> int:
@@ -101,6 +107,9 @@ def explain(device: str, ran: Ran) -> Explanation:
             found.nodes.extend(item.placement)
             found.memory.append(item.memory)
             found.arenas.append(arena_regions(item))
+    if found.by_python:
+        nodes = ", ".join(f"{n.origin or n.op} '{n.name}'" for n in found.by_python)
+        found.notes.append(f"Python computes {nodes}, by onnx's reference evaluator, which is slow")
     return found
 
 

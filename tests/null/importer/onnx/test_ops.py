@@ -641,3 +641,29 @@ def test_reducing_nothing_along_the_last_axis() -> None:
     x = np.zeros((2, 3, 0), np.float32)
     for axes in ([2], [-1]):
         assert_same(imported("ReduceSum", [x, _i64(*axes)], const=(1,)), [np.zeros((2, 3, 1), np.float32)])
+
+
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("length", [None, 37, 50])
+def test_a_transform_too_long_for_a_matrix(
+    length: int | None, parts: int, onesided: int, inverse: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By NumPy's fast transform on the host: the same as by the matrix."""
+    given = [V.f(2, 42, parts), None if length is None else np.array(length)]
+    how: dict[str, Any] = {
+        "opset": 20,
+        "const": () if length is None else (1,),
+        "onesided": onesided,
+        "inverse": inverse,
+    }
+    want = imported("DFT", given, **how)
+    monkeypatch.setattr("opalite.importer.onnx.signal.LONGEST", 8)
+    assert_same(imported("DFT", given, may_use_host=True, **how), want, tol=1e-5)
+
+
+def test_frames_that_do_not_fit_are_refused() -> None:
+    for step, length in ((0, 4), (2, 0), (2, 30)):
+        with pytest.raises(ShapeError, match="frames of"):
+            imported("STFT", [V.f(1, 20, 1), np.array(step), None, np.array(length)], const=(1, 3))
