@@ -353,7 +353,7 @@ def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch
 
 
 def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opalite.plan.bundle.VERSION", 99)
+    monkeypatch.setattr("opalite.plan.read_bundle.VERSION", 99)
     with pytest.raises(BundleError, match=rf"has bundle version {VERSION}, this opalite reads 99; compile it again"):
         load_bundle(bundle)
 
