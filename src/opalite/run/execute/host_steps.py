@@ -9,9 +9,9 @@ import numpy as np
 
 from ...cl.tensor import DeviceTensor
 from ...errors import OpaliteError
-from ...ops.base import Array
 from ...plan.program import HostStep, ReferenceStep
 
+Array: TypeAlias = np.ndarray[Any, Any]
 HostRunner: TypeAlias = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
 """Runs one ONNX operator on its inputs, None where one is absent."""
 
