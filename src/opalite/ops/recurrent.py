@@ -15,6 +15,9 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}
 """Activations of one direction: lstm f, g, h; gru f, g; rnn f."""
 
+CELL = 2
+"""Which of them is that of an lstm's cell: its input is not clipped."""
+
 Activation = Callable[[Array, float, float], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "Relu": lambda x, a, b: np.maximum(x, 0),
@@ -39,7 +42,8 @@ class Recurrent(Op):
     Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?.
     Gates are in the order i, o, f, c (lstm) or z, r, h (gru). Attributes: kind lstm, gru or rnn; direction forward,
     reverse or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0:
-    off); linear_before_reset; input_forget; rounds_state (lstm alone): r multiplies h rounded to 8 bits, as
+    off), which holds for gates alone, not for an lstm's cell before its last activation, as onnxruntime has it, against
+    ONNX; linear_before_reset; input_forget; rounds_state (lstm alone): r multiplies h rounded to 8 bits, as
     DynamicQuantizeLinear rounds it, by the range of the h of all sequences of a direction. The states of a sequence
     without steps are zeros, as onnxruntime has them: ONNX does not say.
     """
@@ -144,7 +148,7 @@ def step(
 
     def act(i: int, v: Array) -> Array:
         at = k * count + i
-        v = np.clip(v, -clip, clip) if clip else v
+        v = np.clip(v, -clip, clip) if clip and i != CELL else v
         return ACTIVATIONS[op.activations[at]](v, op.alphas[at] or 0.0, op.betas[at] or 0.0)
 
     n = h.shape[0]

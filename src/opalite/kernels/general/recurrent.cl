@@ -66,7 +66,8 @@ kernel void recurrent_general_inputs(INPUT_PARAMETERS) {
 #define ARGUMENTS \
     z, r, b, lens, h0, c0, peep, functions, state, cell, reset, y, yh, yc, steps, batch, hidden, rows, directions, kind, each, \
     reverse, reset_late, coupled, has_bias, has_lens, has_h0, has_c0, has_peep, clip
-#define ACT(i, v) activate(v, functions + 3 * (d * each + (i)), clip)
+// The input of activation 2, an lstm's cell, is not clipped.
+#define ACT(i, v) activate(v, functions + 3 * (d * each + (i)), (i) == 2 ? 0.0f : clip)
 #define GATE(g, j) (zt[(g) * hidden + (j)] + dot_lines(h, rd + (size_t)((g) * hidden + (j)) * hidden, hidden))
 
 // state: h of two steps in turn; cell: c; reset: r * h, or r (gru); all [direction, batch, hidden].

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...expr.trace import Sym, trace, where
 from ...ir.device import DeviceInfo
 from ...ir.graph import Node
-from ...ops.recurrent import FUNCTIONS, Recurrent, directions
+from ...ops.recurrent import CELL, FUNCTIONS, Recurrent, directions
 from ..codegen.generate import generate
 from ..codegen.vectors import compute_type
 
@@ -29,7 +29,8 @@ EXPRESSIONS: dict[str, Callable[[Sym, float, float], Sym]] = {
 
 
 def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
-    """ACT(i, v, d): activation i of direction d of a Recurrent node on `width` lanes, behind the node's clip."""
+    """ACT(i, v, d): activation i of direction d of a Recurrent node on `width` lanes, behind the node's clip if its
+    input is a gate."""
     op = node.as_(Recurrent)
     dtype, count = node.x.dtype, FUNCTIONS[op.kind]
     clip = float(op.clip)
@@ -38,9 +39,12 @@ def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
     functions: list[str] = []
     chosen = list(zip(op.activations, op.alphas, op.betas, strict=True))
     for at, (name, alpha, beta) in enumerate(chosen):
+        clips = clip and at % count != CELL
 
-        def chain(x: Sym, name: str = name, alpha: float = alpha or 0.0, beta: float = beta or 0.0) -> Sym:
-            x = x.call("max", -clip).call("min", clip) if clip else x
+        def chain(
+            x: Sym, name: str = name, alpha: float = alpha or 0.0, beta: float = beta or 0.0, clips: bool = bool(clips)
+        ) -> Sym:
+            x = x.call("max", -clip).call("min", clip) if clips else x
             return EXPRESSIONS[name](x, alpha, beta)
 
         code = generate(trace(chain, dtype), width, ["x"], device=device)

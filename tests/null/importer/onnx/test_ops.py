@@ -353,13 +353,13 @@ def test_attention_of_a_query_that_sees_nothing_is_zero() -> None:
 def test_recurrent_layers(op: str, direction: str) -> None:
     gates, d = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 2 if direction == "bidirectional" else 1
     t, b, i, h = 5, 3, 4, 6
-    own = Values(gates + d)  # and a small state: onnxruntime does not clip an LSTM's cell before its activation
+    own = Values(gates + d)
     arrays = [own.f(t, b, i), own.f(d, gates * h, i), own.f(d, gates * h, h), own.f(d, 2 * gates * h)]
     arrays += [np.array([5, 2, 3], np.int32), own.f(d, b, h)]
     outs = (0, 1, 2) if op == "LSTM" else (0, 1)
     if op == "LSTM":
-        arrays.append(own.f(d, b, h) * 0.1)
-    attrs = {"hidden_size": h, "direction": direction, "clip": 3.0}
+        arrays.append(own.f(d, b, h) * 5)
+    attrs = {"hidden_size": h, "direction": direction, "clip": 1.5}
     assert_same(imported(op, arrays, outs, **attrs), by_ort(op, arrays, outs, **attrs))
 
 
@@ -616,17 +616,19 @@ def test_cutting_off_reaches_into_padding(pads: tuple[int, int], size: int) -> N
         assert_same(imported("Pad", given, const=(1, 2)), by_ort("Pad", given, const=(1, 2)))
 
 
-# Where onnxruntime deviates from the standard or from itself, the standard is followed.
-
-
-def test_clipping_bounds_the_cell_before_its_activation() -> None:
-    """The standard clips the input of every activation; onnxruntime leaves out the last one, h(C)."""
+def test_clipping_bounds_gates_and_not_the_cell() -> None:
+    """The standard clips the input of every activation, too; onnxruntime leaves out the last one, h(C)."""
     w, r = np.zeros((1, 4, 1), np.float32), np.zeros((1, 4, 1), np.float32)
     state, cell = np.zeros((1, 1, 1), np.float32), np.full((1, 1, 1), 3, np.float32)
     given = [np.zeros((1, 1, 1), np.float32), w, r, None, None, state, cell]
     y, _, kept = imported("LSTM", given, (0, 1, 2), hidden_size=1, clip=0.5)
     assert_same([kept], [np.full((1, 1, 1), 1.5, np.float32)])  # the state itself is not clipped
-    assert_same([y.reshape(1)], [0.5 * np.tanh(np.float32([0.5]))])
+    assert_same([y.reshape(1)], [0.5 * np.tanh(np.float32([1.5]))])
+    given[6], attrs = cell * 4, {"hidden_size": 1, "clip": 0.5}
+    assert_same(imported("LSTM", given, (0, 1, 2), **attrs), by_ort("LSTM", given, (0, 1, 2), **attrs))
+
+
+# Where onnxruntime deviates from the standard or from itself, the standard is followed.
 
 
 def test_a_grid_of_one_position_lies_in_the_middle() -> None:
