@@ -1,5 +1,7 @@
 """Where onnxruntime's result is not what the operator's definition says: each with its reason.
 
+Longer than 400 lines: a list of quirks.
+
 A quirk belongs to single nodes and to what they read. Where it applies, the node alone is computed in another way, by
 onnx's reference evaluator or by onnxruntime from inputs that it takes rightly, and what follows is computed from that
 (steps.py): so all the rest of a graph is judged as ever. Only where nothing else computes the node is what follows from
@@ -50,8 +52,31 @@ def reads_nan(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
     return a is None or _has_nan(a)
 
 
-def clips(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
-    return any(a.name == "clip" and a.f > 0 for a in node.attribute)
+def multiplies_a_turned_matrix_by_a_vector(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    vector = step.array(node, 1, inputs)
+    turned = any(a.name == "transA" and a.i for a in node.attribute)
+    return turned and (vector is None or vector.ndim == 1)
+
+
+def is_told(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """The output's shape is given."""
+    return len(node.input) > 2 and bool(node.input[2])
+
+
+def reads_doubles(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    a = step.array(node, 0, inputs)
+    return a is not None and a.dtype == np.float64
+
+
+def picks_outside(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    scores, classes = (step.array(node, i, inputs) for i in (0, 1))
+    return scores is not None and classes is not None and bool(((classes < 0) | (classes >= scores.shape[1])).any())
+
+
+def pools_apart(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    """Windows with gaps, padded by auto_pad."""
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return given.get("auto_pad", b"NOTSET").startswith(b"SAME") and max(given.get("dilations", [1]), default=1) > 1
 
 
 def empty_from_the_end(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
@@ -243,6 +268,7 @@ def leave_out(step: Step, inputs: Arrays, outputs: Arrays, compute: Compute) -> 
     """Nothing is said of what follows."""
 
 
+LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
@@ -250,9 +276,20 @@ REDUCTIONS = (
 
 KNOWN: tuple[Quirk, ...] = (
     Quirk(
-        "ONNX clips the input of every activation; onnxruntime does not clip an LSTM's cell before the last one",
-        ("LSTM",),
-        clips,
+        "onnxruntime takes indices of the smallest output for those of a larger one", ("MaxUnpool",), is_told, leave_out
+    ),
+    Quirk("onnxruntime turns doubles by sines of float32", ("DFT",), reads_doubles, by_reference),
+    Quirk("a class that does not exist is read beside the scores", LOSSES, picks_outside, leave_out),
+    Quirk(
+        "onnxruntime reads the matrix as if it were not transposed",
+        ("FusedMatMul",),
+        multiplies_a_turned_matrix_by_a_vector,
+        leave_out,
+    ),
+    Quirk(
+        "onnxruntime pads as if the elements of a window were neighbours",
+        ("MaxPool", "AveragePool", "LpPool"),
+        pools_apart,
         leave_out,
     ),
     Quirk(
@@ -356,7 +393,6 @@ PRESENT = tuple(q for q in KNOWN if q.until is None or q.until > VERSION)
 
 
 REFUSALS = {
-    "scale must hold one element for each channel": "onnxruntime broadcasts the scales of a GroupNormalization",
     "k and v must agree in batch": "onnxruntime does not look at the batch of an Attention's v",
 }
 """Parts of Opalite's sentences of other shapes that onnxruntime takes against the definition, with the reason."""

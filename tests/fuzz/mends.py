@@ -92,7 +92,7 @@ MENDS = (
         "concat_of_nothing",
         Focus(("concat_of_nothing",)),
         ("Concat",),
-        ("importer.onnx.shape", "if alike and not any(", "if False and not any("),
+        ("importer.onnx.shape", "elif math.prod(_beside", "elif False and math.prod(_beside"),
     ),
     _mend(
         "passes_on_nothing",
@@ -128,8 +128,8 @@ MENDS = (
         _POOLS,
         (
             "importer.onnx.pool",
-            'ceil_mode=bool(ctx.attr("ceil_mode", 0)),',
-            'ceil_mode=bool(ctx.attr("ceil_mode", 0)) and not window.auto,',
+            'ceil_mode=ctx.flag("ceil_mode"),',
+            'ceil_mode=ctx.flag("ceil_mode") and not window.auto,',
         ),
     ),
     _mend(

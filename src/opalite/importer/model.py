@@ -232,8 +232,9 @@ def _check_versions(proto: Any) -> dict[str, int]:
             f"the model has IR version {proto.ir_version}; onnx {onnx.__version__} knows up to {onnx.IR_VERSION}: "
             "upgrade the onnx package"
         )
-    opsets = read_opsets(proto.opset_import) or {"": 1}
     newest = defs.onnx_opset_version()
+    # Other domains without ai.onnx: onnxruntime takes the newest version of that then.
+    opsets = {"": newest, **read_opsets(proto.opset_import)} if proto.opset_import else {"": 1}
     if opsets.get("", 0) > newest:
         raise UnsupportedOpError(
             f"the model uses opset {opsets['']}; onnx {onnx.__version__} knows up to {newest}: upgrade the onnx "

@@ -26,7 +26,7 @@ def nonzero(node: HostNode) -> Step:
 @host_op("Unique")
 def unique(node: HostNode) -> Step:
     """Distinct elements or slices, where they first are, which one each is, and how often."""
-    axis, is_sorted = node.attrs.get("axis"), bool(node.attrs.get("sorted", 1))
+    axis, is_sorted = node.attrs.get("axis"), int(node.attrs.get("sorted", 1)) == 1
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         array = np.asarray(inputs[0])

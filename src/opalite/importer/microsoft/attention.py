@@ -258,5 +258,5 @@ def _rotated(ctx: NodeContext, q: Value, k: Value, first: Value) -> tuple[Value,
         shape = (q.shape[0], q.shape[2])
         positions = ctx.elementwise(lambda f: f + coord(f.builder, 1), first, shape=shape)
     cos, sin = (gather(ctx, ctx.input(i), positions, 0) for i in (7, 8))
-    width, interleaved = 2 * cos.shape[-1], bool(ctx.attr("rotary_interleaved", 0))
+    width, interleaved = 2 * cos.shape[-1], ctx.flag("rotary_interleaved")
     return rotate(ctx, q, cos, sin, 0, width, interleaved), rotate(ctx, k, cos, sin, 0, width, interleaved)

@@ -261,6 +261,8 @@ def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value 
         if segment_table is None:
             raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
         parts.append(gather(ctx, segment_table, segments, 0))
+    elif segment_table is not None:  # all are segment 0
+        parts.append(slice_axis(ctx, segment_table, 0, 0, 1))
     total = chain(ctx, "add", parts)
     epsilon = float(ctx.attr("epsilon", 1e-12))
     y = normalize_trailing(ctx, "layer", total, scale, bias, len(total.shape) - 1, epsilon)

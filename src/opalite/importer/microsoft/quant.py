@@ -132,7 +132,7 @@ def qlinear_reduce_mean(ctx: NodeContext) -> Value:
 
     def mean(x: Value) -> Value:
         axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
-        return reduce(ctx, x, "mean", axes, bool(ctx.attr("keepdims", 1)))
+        return reduce(ctx, x, "mean", axes, ctx.flag("keepdims", True))
 
     return _through_real(ctx, mean)
 

@@ -32,7 +32,7 @@ def attention(ctx: NodeContext) -> Result:
     k, v = extend_cache(ctx, (past, ctx.get(5)), (k, v))
     offset = past.shape[2] if past is not None else None if lengths is not None else 0
     see = Visibility(
-        causal=bool(ctx.attr("is_causal", 0)),
+        causal=ctx.flag("is_causal"),
         offset=offset,
         left=int(ctx.attr("left_window_size", -1)),
         right=int(ctx.attr("right_window_size", -1)),
@@ -68,7 +68,7 @@ def rotary_embedding(ctx: NodeContext) -> Value:
         cos, sin = gather(ctx, cos, positions, 0), gather(ctx, sin, positions, 0)
     heads = int(ctx.attr("num_heads", 0))
     width = int(ctx.attr("rotary_embedding_dim", 0))
-    return rotate(ctx, x, cos, sin, heads, width, bool(ctx.attr("interleaved", 0)))
+    return rotate(ctx, x, cos, sin, heads, width, ctx.flag("interleaved"))
 
 
 def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width: int, interleaved: bool) -> Value:

@@ -21,8 +21,13 @@ def matmul_(ctx: NodeContext) -> Value:
 
 @onnx_op("Gemm", since=1)
 def gemm(ctx: NodeContext) -> Value:
-    """alpha * A' B' + beta * C, each of A and B transposed on request; C broadcasts and may be absent from 11 on."""
+    """alpha * A' B' + beta * C, each of A and B transposed on request; C broadcasts and may be absent from 11 on.
+
+    A vector A is a matrix of one row.
+    """
     a, b, c = ctx.input(0), ctx.input(1), ctx.get(2)
+    if len(a.shape) == 1 and not ctx.attr("transA", 0):
+        a = ctx.reshape(a, (1, *a.shape))
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ShapeError(f"{ctx.label} needs two matrices, got {a.type} and {b.type}")
     product = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))

@@ -8,6 +8,7 @@ from ...errors import ShapeError
 from ...expr.trace import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
+from ...ir.symbols import always_equal
 from ...ops.base import normalize_axis
 from ...ops.local_response import LocalResponseNorm
 from ...ops.normalize import Normalize
@@ -31,7 +32,7 @@ def batch_normalization_early(ctx: NodeContext) -> Result:
 @onnx_op("BatchNormalization", since=14)
 def batch_normalization(ctx: NodeContext) -> Result:
     """By the running statistics given, or in training mode by those of this batch, which it also averages in."""
-    if not ctx.attr("training_mode", 0):
+    if not ctx.flag("training_mode"):
         return _with_statistics(ctx, ctx.input(3), ctx.input(4))
     x, momentum = ctx.input(0), float(ctx.attr("momentum", 0.9))
     axes = [i for i in range(len(x.shape)) if i != 1]
@@ -62,9 +63,16 @@ def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
     parts = [ctx.cast(v, wide) for v in (scale, bias, mean, variance)]
     factor = ctx.elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), parts[0], parts[3])
     shift = ctx.elementwise(lambda b, m, f: b - m * f, parts[1], parts[2], factor)
-    if len(x.shape) < 2:
+    if len(x.shape) == 1:  # [N] of one channel
+        return ctx.reshape(_spread(ctx, ctx.reshape(x, (*x.shape, 1)), factor, shift), x.shape)
+    if not x.shape:
         raise ShapeError(f"{ctx.label} expects [N,C,...], got {x.type}")
-    shape = (*scale.shape, *(1,) * (len(x.shape) - 1 - len(scale.shape)))
+    return _spread(ctx, x, factor, shift)
+
+
+def _spread(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> Value:
+    """x * factor + shift, which belong to the channels of x[N,C,...]."""
+    shape = (*factor.shape, *(1,) * (len(x.shape) - 1 - len(factor.shape)))
     factor, shift = (ctx.reshape(ctx.cast(v, x.dtype), shape) for v in (factor, shift))
     return ctx.elementwise(lambda v, f, t: v * f + t, x, factor, shift)
 
@@ -95,10 +103,15 @@ def group_normalization(ctx: NodeContext) -> Value:
 
 
 def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
+    """scale and bias: one element for each channel, or one for all, in any shape."""
     x = ctx.input(0)
-    if x.shape[1] % groups:
+    if len(x.shape) < 2 or x.shape[1] % groups:
         raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
-    epsilon = float(ctx.attr("epsilon", 1e-5))
+    epsilon, channels = float(ctx.attr("epsilon", 1e-5)), (x.shape[1],)
+    scale, bias = (
+        expand(ctx, ctx.reshape(v, (1,)), channels) if v.type.count == 1 else ctx.reshape(v, channels)
+        for v in (scale, bias)
+    )
     return ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), [x, scale, bias])
 
 
@@ -118,12 +131,25 @@ def layer_normalization(ctx: NodeContext) -> Result:
 def normalize_trailing(
     ctx: NodeContext, kind: str, x: Value, scale: Value | None, bias: Value | None, axis: int, epsilon: float
 ) -> Value:
-    """Normalize of kind "layer" or "rms"; a scale of another type than x multiplies outside."""
-    if scale is not None and scale.dtype is not x.dtype:
+    """Normalize of kind "layer" or "rms"; scale and bias that broadcast to x in another way than along the axes from
+    `axis` on, or a scale of another type than x, are applied outside."""
+    if bias is not None and not bias.type.count and x.type.count:
+        bias = None  # onnxruntime takes an empty one as none
+    within = all(v is None or _is_trailing(v, x, axis) for v in (scale, bias))
+    if scale is not None and (scale.dtype is not x.dtype or not within):
         y = ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, None, None])
         y = ctx.elementwise(lambda v, s: v.cast(s.dtype) * s, y, scale)
-        return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+        y = y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
+        if len(y.shape) != len(x.shape) or any(a != b for a, b in zip(y.shape, x.shape, strict=True)):
+            raise ShapeError(f"{ctx.label} has a scale {scale.type} or bias that does not broadcast to x {x.type}")
+        return y
     return ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, scale, bias])
+
+
+def _is_trailing(v: Value, x: Value, axis: int) -> bool:
+    """Whether `v` broadcasts to the axes of `x` from `axis` on, sizes that stand before them being 1."""
+    lead = len(v.shape) - (len(x.shape) - axis)
+    return all(always_equal(d, 1) for d in v.shape[: max(lead, 0)])
 
 
 def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:

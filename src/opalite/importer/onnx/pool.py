@@ -25,7 +25,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
         raise UnsupportedOpError(f"{ctx.label} has p={p}; whole numbers from 1 on are supported")
     window = window_of(ctx, x, kernel, skips=True)
     pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
-    if count_pads and ctx.version < 19 and not ctx.attr("ceil_mode", 0):
+    if count_pads and ctx.version < 19 and not ctx.flag("ceil_mode"):
         # These versions divide by the whole window where it is larger than the padded input.
         rank = len(window.kernel)
         beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
@@ -34,7 +34,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
     op = Pool(
         kind=kind,
         kernel=window.kernel,
-        ceil_mode=bool(ctx.attr("ceil_mode", 0)),
+        ceil_mode=ctx.flag("ceil_mode"),
         count_include_pad=count_pads,
         p=int(p),
         with_indices=with_indices,

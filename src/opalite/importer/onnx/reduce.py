@@ -48,7 +48,7 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     x = ctx.input(0)
     axes = ints_of(ctx, "axes", 1, input_since)
     if not axes:
-        if ctx.version >= input_since and ctx.attr("noop_with_empty_axes", 0):
+        if ctx.version >= input_since and ctx.flag("noop_with_empty_axes"):
             return _elements(ctx, x, kind)
         axes = tuple(range(len(x.shape)))
     if not x.shape:
@@ -58,7 +58,7 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
         work = DType.INT64  # what does not fit the type ends at its limits
     named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
     out = ctx.add(
-        Reduce(kind=kind, axes=tuple(sorted(named)), keepdims=bool(ctx.attr("keepdims", 1))), [ctx.cast(x, work)]
+        Reduce(kind=kind, axes=tuple(sorted(named)), keepdims=ctx.flag("keepdims", True)), [ctx.cast(x, work)]
     )
     if work is DType.INT64 and x.dtype is DType.INT32:
         return ctx.elementwise(lambda v: v.call("max", -(2**31)).call("min", 2**31 - 1).cast(x.dtype), out)
@@ -86,11 +86,14 @@ def _register_arg(op_type: str, kind: str) -> None:
     @onnx_op(op_type, since=1)
     def convert(ctx: NodeContext) -> Value:
         x = ctx.input(0)
+        axis = axis_of(ctx, len(x.shape), 0)
+        if not x.shape:  # onnxruntime takes a single number
+            return ctx.scalar(0, DType.INT64)
         return ctx.add(
             ArgReduce(
                 kind=kind,
-                axis=axis_of(ctx, len(x.shape), 0),
-                keepdims=bool(ctx.attr("keepdims", 1)),
+                axis=axis,
+                keepdims=ctx.flag("keepdims", True),
                 select_last=bool(ctx.attr("select_last_index", 0)),
             ),
             [x],
@@ -118,5 +121,5 @@ def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"{ctx.label} asks for the top {k} of axis {axis}, but x is {x.type}")
-    op = TopK(k=k, axis=axis, largest=bool(ctx.attr("largest", 1)), sorted=bool(ctx.attr("sorted", 1)))
+    op = TopK(k=k, axis=axis, largest=ctx.flag("largest", True), sorted=ctx.flag("sorted", True))
     return ctx.add_many(op, [x], 2)

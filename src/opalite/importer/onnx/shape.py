@@ -53,7 +53,7 @@ def reshape(ctx: NodeContext) -> Value:
 def _reshape(ctx: NodeContext, wanted: Sequence[int]) -> Value:
     x = ctx.input(0)
     dims = list(wanted)
-    if not ctx.attr("allowzero", 0):
+    if not ctx.flag("allowzero"):
         for i, d in enumerate(dims):
             if d == 0:
                 if i >= len(x.shape):
@@ -82,10 +82,12 @@ def flatten(ctx: NodeContext) -> Value:
 
 @onnx_op("Squeeze", since=1)
 def squeeze_(ctx: NodeContext) -> Value:
-    """Without the dimensions of 1 that are named, or without any if none is."""
+    """Without the dimensions of 1 that are named, or without any if none is. One may be named twice."""
     x = ctx.input(0)
     axes = ints_of(ctx, "axes", 1, input_since=13)
-    return squeeze(ctx, x, [i for i, d in enumerate(x.shape) if d == 1] if axes is None else axes)
+    if not axes:
+        return squeeze(ctx, x, [i for i, d in enumerate(x.shape) if d == 1])
+    return squeeze(ctx, x, sorted({normalize_axis(a, len(x.shape)) for a in axes}))
 
 
 @onnx_op("Unsqueeze", since=1)
@@ -111,24 +113,31 @@ def transpose(ctx: NodeContext) -> Value:
 
 @onnx_op("Concat", since=1)
 def concat(ctx: NodeContext) -> Value:
-    """Inputs one after another along `axis` (1 where opset 1 leaves it out). Where none has an element, sizes need not
-    agree, as onnxruntime has it: the first one's count."""
+    """Inputs one after another along `axis` (1 where opset 1 leaves it out).
+
+    The shape of one without elements need not agree with the others', as onnxruntime has it: it adds its size along
+    the axis to that of the first that has some, or of the first.
+    """
     values = [v for v in ctx.inputs if v is not None]
     if not values:
         raise ShapeError(f"{ctx.label} has no inputs")
+    if len({v.dtype for v in values}) == 1 and len({_beside(v, int(ctx.attr("axis", 1))) for v in values}) > 1:
+        filled = [v for v in values if v.type.count]
+        model = (filled or values)[0]
+        axis = axis_of(ctx, len(model.shape), 1)
+        if filled:
+            values = [v for v in values if v.type.count or (v.shape[axis] if axis < len(v.shape) else 0)]
+        elif math.prod(_beside(model, axis)) == 0 or not any(v.shape[axis] for v in values if axis < len(v.shape)):
+            shape = list(model.shape)
+            shape[axis] = sum(v.shape[axis] for v in values if axis < len(v.shape))
+            return ctx.constant(np.zeros(shape, model.dtype.np))
     axis = axis_of(ctx, len(values[0].shape), 1)
-    if len(values) == 1:
-        return values[0]
-    alike = len({(len(v.shape), v.dtype) for v in values}) == 1
-    if alike and not any(v.type.count for v in values) and len({_beside(v, axis) for v in values}) > 1:
-        shape = list(values[0].shape)
-        shape[axis] = sum(v.shape[axis] for v in values)
-        if 0 in shape:
-            return ctx.constant(np.zeros(shape, values[0].dtype.np))
-    return ctx.add(Concat(axis=axis), values)
+    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
 
 
 def _beside(v: Value, axis: int) -> tuple[int, ...]:
+    """Sizes off the axis."""
+    axis += len(v.shape) if axis < 0 else 0
     return v.shape[:axis] + v.shape[axis + 1 :]
 
 
@@ -311,8 +320,10 @@ def center_crop_pad(ctx: NodeContext) -> Value:
     x = ctx.input(0)
     rank = len(x.shape)
     axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
-    pads = [0] * (2 * rank)
-    for a, size in zip(axes, ctx.const_ints(1), strict=True):
+    pads, sizes = [0] * (2 * rank), ctx.const_ints(1)
+    if len(sizes) != len(axes):
+        raise ShapeError(f"{ctx.label} has {len(sizes)} sizes for {len(axes)} axes of {x.type}")
+    for a, size in zip(axes, sizes, strict=True):
         have = x.shape[a]
         if size <= have:
             start = (have - size) // 2

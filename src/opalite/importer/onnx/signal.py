@@ -41,6 +41,10 @@ def _dft(ctx: NodeContext, axis: int) -> Result:
     if rank < 2 or x.shape[-1] not in (1, 2):
         raise ShapeError(f"{ctx.label} needs a last axis of 1 (real) or 2 (complex), got {x.type}")
     axis = normalize_axis(axis, rank)
+    if axis == rank - 1:
+        raise ShapeError(
+            f"{ctx.label} transforms along the last axis of {x.type}, which holds real and imaginary parts"
+        )
     length = x.shape[axis]
     if ctx.get(1) is not None:
         length = int(ctx.const_scalar(1))
@@ -102,11 +106,17 @@ def _inverse_real(length: int, used: int) -> Array:
 
 @onnx_op("STFT", since=17)
 def stft(ctx: NodeContext) -> Result:
-    """Transforms of windowed frames of signal[B, n, 1 or 2]: [B, frames, k, 2].
+    """Transforms of windowed frames of signal[B, n, 1 or 2], or [B, n] where it is real: [B, frames, k, 2].
 
     Complex ones are cut to one side as well, unless that is turned off: so do onnxruntime and onnx's reference.
     """
     x, window = ctx.input(0), ctx.get(2)
+    if len(x.shape) == 2:
+        ctx.inputs[0] = x = ctx.reshape(x, (*x.shape, 1))
+    if len(x.shape) != 3 or x.shape[2] not in (1, 2):
+        raise ShapeError(f"{ctx.label} needs a signal [batch, n], [batch, n, 1] (real) or [batch, n, 2], got {x.type}")
+    if window is not None and len(window.shape) != 1:
+        raise ShapeError(f"{ctx.label} needs a vector as the window, got {window.type}")
     step = int(ctx.const_scalar(1))
     if ctx.get(3) is not None:
         length = int(ctx.const_scalar(3))

@@ -34,7 +34,7 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = F
     """
     sizes = x.shape[2:]
     window = plain_window(ctx, len(sizes), kernel)
-    auto = str(ctx.attr("auto_pad", "NOTSET"))
+    auto = str(ctx.attr("auto_pad", "NOTSET")) or "NOTSET"
     if auto == "NOTSET":
         return window
     if auto == "VALID":

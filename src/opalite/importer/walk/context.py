@@ -103,6 +103,10 @@ class NodeContext:
         """Attribute `name` decoded: int, float, str, tuple of these, ndarray for a tensor, GraphDef for a graph."""
         return self._node.attrs.get(name, default)
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Attribute `name`, which is 0 or 1; another number counts as 0, as onnxruntime's kernels have it."""
+        return int(self.attr(name, default)) == 1
+
     def const(self, i: int) -> Array:
         """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue).
 

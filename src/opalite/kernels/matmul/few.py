@@ -72,8 +72,9 @@ class FewProblem(MatmulProblem):
     def _of_prompt(self) -> MatmulProblem:
         """The product of PROMPT rows, without an epilogue."""
         node, s = self.node, self.sizes
-        rows = Value("rows", TensorType(node.x.dtype, (PROMPT, s.k), node.x.type.place))
-        y = Value("y", TensorType(node.y.dtype, (PROMPT, s.n), node.y.type.place))
+        batch = (1,) * (len(node.input(1).shape) - 2)
+        rows = Value("rows", TensorType(node.x.dtype, (*batch, PROMPT, s.k), node.x.type.place))
+        y = Value("y", TensorType(node.y.dtype, (*batch, PROMPT, s.n), node.y.type.place))
         op = MatMul(False, bool(node.as_(MatrixProduct).trans_b))
         made = node.with_(op=op, inputs=[rows, node.input(1)], outputs=[y], epilogue=None)
         return MatmulProblem(made, self.device)
