@@ -26,7 +26,7 @@ from .proto.nchwc import without_blocks
 from .proto.schemas import find_schema, unknown_op
 from .proto.wire import FileView, take_weights
 from .registry import find_handler
-from .walk.controlflow import CONTROL
+from .walk.controlflow import find_control
 from .walk.importing import ModelImporter
 
 _NO_VERSION = 2**63 - 1
@@ -275,7 +275,7 @@ def _check_operators(graph: GraphDef, functions: FunctionTable) -> None:
 
 
 def _is_known(node: NodeDef) -> bool:
-    if node.op_type in CONTROL and not node.domain:
+    if find_control(node) is not None:
         return True
     return find_handler(node.op_type, node.domain, node.version) is not None or find_schema(node) is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.symbols import is_dim
-from ..proto.graphdef import GraphDef
+from ..proto.graphdef import GraphDef, NodeDef
 from .body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
 from .evaluate import ancestors
+from .generation import GenerationTask, giving_rows, taking_rows
 from .internal import internal_node
-from .open_dims import CLOSED, Open
+from .open_dims import CLOSED, Declared, Open
 from .scan_distance import distance_power
 from .scopes import Item, make_item
 from .sequences import SEQUENCES
@@ -222,17 +224,22 @@ def _must_wait(walk: Walk, item: Item) -> bool:
     return True
 
 
-def _body(walk: Walk, item: Item, graph: GraphDef, states: slice) -> Body:
+def _body(walk: Walk, item: Item, graph: GraphDef, states: slice, declared: bool = False) -> Body:
     """The body as a model: weights of the surrounding model become its own, other captured values its inputs.
 
-    states: those of the node's inputs that are inputs of the first trip.
+    states: those of the node's inputs that are inputs of the first trip. declared: whether the dimensions that the
+    body's inputs leave open change from run to run.
     """
     captured = [(n, item.scope.resolve(n)) for n in graph.captures]
     weights = {local: array for local, outer in captured if (array := walk.static(outer)) is not None}
     fed = tuple((local, outer) for local, outer in captured if local not in weights)
     given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
     values = ((local, walk.lookup(outer)) for local, outer in given if outer)
-    dims = {local: [Open(d.text) if is_dim(d) else CLOSED for d in v.shape] for local, v in values if v is not None}
+    dims: dict[str, Declared] = {
+        local: [Open(d.text) if is_dim(d) else CLOSED for d in v.shape] for local, v in values if v is not None
+    }
+    if declared:
+        dims |= {v.name: [CLOSED if isinstance(d, int) else Open(d or "") for d in v.shape or ()] for v in graph.inputs}
     return Body(graph, walk.nested(item, graph, weights, {n: d for n, d in dims.items() if any(d)}), fed)
 
 
@@ -293,11 +300,39 @@ def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
     return scalar.reshape(1) if shape is not None and len(shape) == 1 else scalar
 
 
+def visit_generation(walk: Walk, item: Item) -> None:
+    """Text generation by a decoder: a loop on the host."""
+    if _must_wait(walk, item):
+        return
+    graphs = {name: a for name, a in item.node.attrs.items() if isinstance(a, GraphDef)}
+    decoder = _graph(item, "decoder")
+    kind = int(item.node.attrs.get("model_type", 0 if "encoder" not in graphs else 1))
+    made = item.node.memo.get("generation")
+    if made is None:
+        caches = [v.name for v in decoder.inputs if v.name.startswith("past") and "cross" not in v.name]
+        made = {**graphs, "reorder": taking_rows(decoder, caches, 0 if kind else 1)}
+        if kind:
+            encoder = _graph(item, "encoder")
+            made["expand"] = giving_rows(encoder, int(encoder.outputs[0].name == "logits"))
+        made = {name: replace(graph, name=f"{graph.name}:{name}") for name, graph in made.items()}
+        item.node.memo["generation"] = made
+    nothing = slice(len(item.inputs), None)
+    walk.add_task(
+        item, GenerationTask(item, {n: _body(walk, item, g, nothing, declared=True) for n, g in made.items()})
+    )
+
+
 CONTROL: dict[str, Control] = {
     **SEQUENCES,
     "If": visit_if,
     "Loop": visit_loop,
     "Scan": visit_scan,
     "SequenceMap": visit_sequence_map,
+    **{f"com.microsoft:{n}": visit_generation for n in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
 }
-"""Who imports the operators that are more than a function of tensors."""
+"""Who imports the operators that are more than a function of tensors, by name, or by domain and name."""
+
+
+def find_control(node: NodeDef) -> Control | None:
+    """Who imports the node, if it is one of these."""
+    return CONTROL.get(f"{node.domain}:{node.op_type}" if node.domain else node.op_type)

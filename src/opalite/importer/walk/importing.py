@@ -88,7 +88,7 @@ class ModelImporter:
     ) -> ModelImporter:
         """The importer of a body; the same one for every shape that the item is imported for. dims: which are open of
         what it is given."""
-        key = (item.outputs, item.node.op_type, *constants)
+        key = (item.outputs, item.node.op_type, body.name, *constants)
         if key not in self._nested:
             self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, dims)
         return self._nested[key]

@@ -24,7 +24,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.reserved import Reserved
 from ...ir.symbols import Numbers, compile_numbers, is_dim
 from ..proto.decode import Array
-from .controlflow import CONTROL
+from .controlflow import find_control
 from .evaluate import ancestors, evaluate_graph, is_cheap
 from .given import Given, graph_at
 from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims, may_hold_sizes
@@ -193,7 +193,7 @@ class Stage:
             return arrival, found
 
     def _import(self, values: Mapping[str, Any], arrival: Arrival) -> Segment:
-        walk = Walk(self, values, arrival, CONTROL)
+        walk = Walk(self, values, arrival, find_control)
         for item in self.items:
             walk.visit(item)
         cheap = [n for n in walk.needs if walk.from_outside(n) or is_cheap(ancestors([walk.env[n]]))]

@@ -48,7 +48,7 @@ class Walk:
     """
 
     def __init__(
-        self, stage: Stage, values: Mapping[str, Any], arrival: Arrival, control: Mapping[str, Control]
+        self, stage: Stage, values: Mapping[str, Any], arrival: Arrival, control: Callable[[NodeDef], Control | None]
     ) -> None:
         owner = stage.owner
         self.builder = GraphBuilder(owner.name)
@@ -147,7 +147,7 @@ class Walk:
         node = item.node
         self.builder.trace.node = node.label
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
-        control = self._control.get(node.op_type) if not node.domain and function is None else None
+        control = self._control(node) if function is None else None
         if control is not None:
             try:
                 control(self, item)
