@@ -24,6 +24,7 @@ from . import (
     sequence,
     shape,
     signal,
+    text,
     window,
 )
 
@@ -51,5 +52,6 @@ __all__ = [
     "sequence",
     "shape",
     "signal",
+    "text",
     "window",
 ]

@@ -40,3 +40,22 @@ def made_sequence(b: Builder) -> None:
         helper.make_node("ConcatFromSequence", [pair], [y], name=f"ConcatFromSequence_{y}", axis=0, new_axis=1),
     ]
     b.add(nodes, [y])
+
+
+@operation("control", 0.3)
+def changed_sequence(b: Builder) -> None:
+    """Pieces of which one is put in and one taken out, at places that are constants or inputs."""
+    if not b.has("SequenceInsert"):
+        raise Rejected("SequenceInsert")
+    d, x = b.draw, b.real(where=lambda a: a.ndim >= 1 and 0 < a.size <= 3000)
+    axis = d.between(0, b[x].ndim - 1)
+    count = b[x].shape[axis]
+    pieces, more, less, y = b.name("s"), b.name("s"), b.name("s"), b.name("v")
+    at, gone = (b.const(np.int64(n), 0.3) for n in (d.between(-count, count), d.between(-count - 1, count)))
+    nodes = [
+        helper.make_node("SplitToSequence", [x], [pieces], name=f"SplitToSequence_{pieces}", axis=axis),
+        helper.make_node("SequenceInsert", [pieces, x, at], [more], name=f"SequenceInsert_{more}"),
+        helper.make_node("SequenceErase", [more, gone], [less], name=f"SequenceErase_{less}"),
+        helper.make_node("ConcatFromSequence", [less], [y], name=f"ConcatFromSequence_{y}", axis=axis),
+    ]
+    b.add(nodes, [y])
