@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 
@@ -66,18 +68,49 @@ def plan_naive(requests: Sequence[Request], align: int) -> Plan:
     return Plan("naive", offsets, top)
 
 
-def _place_in_order(name: str, order: Sequence[Request], align: int) -> Plan:
-    """Give each request in turn the lowest gap that fits among the placed ones it overlaps in time, best fit first."""
+MOST_MEETINGS = 1 << 19
+"""Pairs of requests alive at one step up to which they are placed one by one among those that they meet; where more
+meet, as thousands of values that are kept to the end do, they come from a pool in order of execution."""
+
+Meetings = Mapping[int, Sequence[int]]
+"""By request id, those alive at a step at which it is."""
+
+
+def find_meetings(requests: Sequence[Request]) -> Meetings | None:
+    """Who meets whom in time; None for more than MOST_MEETINGS pairs."""
+    meets: dict[int, list[int]] = {r.id: [] for r in requests}
+    alive: list[tuple[int, int]] = []  # last step and id, a heap
+    count = 0
+    for r in sorted(requests, key=lambda r: r.first):
+        while alive and alive[0][0] < r.first:
+            heappop(alive)
+        count += len(alive)
+        if count > MOST_MEETINGS:
+            return None
+        own = meets[r.id]
+        for _, other in alive:
+            own.append(other)
+            meets[other].append(r.id)
+        heappush(alive, (r.last, r.id))
+    return meets
+
+
+def _place_in_order(name: str, order: Iterable[tuple[int, int]], meets: Meetings) -> Plan:
+    """Give each request in turn, an id and aligned bytes, the lowest gap that fits among the placed ones that it meets,
+    best fit first."""
     offsets: dict[int, int] = {}
-    placed: list[tuple[int, int, int, int]] = []  # first, last, offset, end
+    spans: dict[int, tuple[int, int]] = {}
     total = 0
-    for r in order:
-        size = align_up(r.nbytes, align)
-        offset = _best_fit(sorted((o, e) for first, last, o, e in placed if first <= r.last and r.first <= last), size)
-        offsets[r.id] = offset
-        placed.append((r.first, r.last, offset, offset + size))
+    for number, size in order:
+        offset = _best_fit(sorted([spans[o] for o in meets[number] if o in spans]), size)
+        offsets[number] = offset
+        spans[number] = offset, offset + size
         total = max(total, offset + size)
     return Plan(name, offsets, total)
+
+
+def _sized(order: Iterable[Request], align: int) -> list[tuple[int, int]]:
+    return [(r.id, align_up(r.nbytes, align)) for r in order]
 
 
 def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
@@ -91,52 +124,52 @@ def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
     return cursor if best is None else best
 
 
-def plan_by_size(requests: Sequence[Request], align: int) -> Plan:
+def plan_by_size(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
     """Greedy by size: the largest value first (TensorFlow Lite's greedy_by_size_assignment)."""
-    return _place_in_order("by_size", sorted(requests, key=lambda r: (-r.nbytes, r.first)), align)
+    return _place_in_order("by_size", _sized(sorted(requests, key=lambda r: (-r.nbytes, r.first)), align), meets)
 
 
-def plan_by_breadth(requests: Sequence[Request], align: int) -> Plan:
+def plan_by_breadth(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
     """Greedy by breadth: the steps with most bytes alive first, and in each its largest values first."""
     steps: dict[int, list[Request]] = {}
     marks = sorted({r.first for r in requests})
     for r in requests:
-        for step in marks:
-            if r.first <= step <= r.last:
-                steps.setdefault(step, []).append(r)
+        for step in marks[bisect_left(marks, r.first) : bisect_right(marks, r.last)]:
+            steps.setdefault(step, []).append(r)
     order: dict[Request, None] = {}
     for step in sorted(steps, key=lambda s: -sum(r.nbytes for r in steps[s])):
         for r in sorted(steps[step], key=lambda r: -r.nbytes):
             order.setdefault(r)
-    return _place_in_order("by_breadth", list(order), align)
+    return _place_in_order("by_breadth", _sized(order, align), meets)
 
 
-def plan_best_fit(requests: Sequence[Request], align: int) -> Plan:
-    """A pool in execution order: the smallest free block that fits, split when larger (MNN's BufferPool)."""
-    return _place_in_order("best_fit", sorted(requests, key=lambda r: (r.first, -r.nbytes)), align)
+def plan_best_fit(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+    """In execution order: the smallest free block that fits, split when larger (MNN's BufferPool)."""
+    return _place_in_order("best_fit", _sized(sorted(requests, key=lambda r: (r.first, -r.nbytes)), align), meets)
 
 
-def plan_by_lifetime(requests: Sequence[Request], align: int) -> Plan:
+def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
     """Longest-lived first: values that stay keep to the bottom of the arena."""
-    return _place_in_order("by_lifetime", sorted(requests, key=lambda r: (r.first - r.last, -r.nbytes)), align)
+    order = sorted(requests, key=lambda r: (r.first - r.last, -r.nbytes))
+    return _place_in_order("by_lifetime", _sized(order, align), meets)
 
 
 SEARCH_PLACEMENTS = 20000  # requests placed in all: keeps the search to some tens of milliseconds
 
 
-def plan_search(requests: Sequence[Request], align: int) -> Plan:
+def plan_search(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
     """Greedy by size, repaired: whoever ends above the lower bound moves forward in the order; all are placed anew.
 
     ('Squeaky wheel' optimisation: Joslin and Clements 1999.) Stops at the lower bound or after SEARCH_PLACEMENTS.
     """
     bound = lower_bound(requests, align)
     order = sorted(requests, key=lambda r: (-r.nbytes, r.first))
-    best = _place_in_order("search", order, align)
+    best = _place_in_order("search", _sized(order, align), meets)
     weight = {r.id: float(r.nbytes) for r in requests}
     for _ in range(SEARCH_PLACEMENTS // max(len(requests), 1)):
         if best.total <= bound:
             break
-        plan = _place_in_order("search", order, align)
+        plan = _place_in_order("search", _sized(order, align), meets)
         if plan.total < best.total:
             best = plan
         for r in requests:
@@ -144,6 +177,54 @@ def plan_search(requests: Sequence[Request], align: int) -> Plan:
                 weight[r.id] = weight[r.id] * 1.3 + bound * 0.05
         order = sorted(requests, key=lambda r: (-weight[r.id], r.first))
     return best
+
+
+def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
+    """`plan_best_fit` for any number of meetings: free blocks are kept by size, and joined as they come back.
+
+    sizes: aligned bytes by request.
+    """
+    offsets: dict[int, int] = {}
+    by_size: list[tuple[int, int]] = []  # size and start of free blocks, sorted
+    starts: dict[int, int] = {}  # size of the free block that starts there
+    ends: dict[int, int] = {}  # start of the free block that ends there
+    busy: list[tuple[int, int]] = []  # last step and id, a heap
+    total = 0
+
+    def take(start: int) -> int:
+        size = starts.pop(start)
+        del ends[start + size]
+        del by_size[bisect_left(by_size, (size, start))]
+        return size
+
+    def give(start: int, size: int) -> None:
+        if start in ends:
+            before = ends[start]
+            start, size = before, size + take(before)
+        if start + size in starts:
+            size += take(start + size)
+        starts[start], ends[start + size] = size, start
+        insort(by_size, (size, start))
+
+    for r in sorted(requests, key=lambda r: (r.first, -r.nbytes)):
+        while busy and busy[0][0] < r.first:
+            done = heappop(busy)[1]
+            if sizes[done]:
+                give(offsets[done], sizes[done])
+        size = sizes[r.id]
+        fits = bisect_left(by_size, (size, 0)) if size else len(by_size)
+        if fits < len(by_size):
+            start = by_size[fits][1]
+            found = take(start)
+        else:
+            start = ends.get(total, total)  # the last free block is as long as is wanted
+            found = take(start) if start < total else 0
+            total = max(total, start + size)
+        offsets[r.id] = start
+        if found > size:
+            give(start + size, found - size)
+        heappush(busy, (r.last, r.id))
+    return Plan("pool", offsets, total)
 
 
 class Replacer:
@@ -156,10 +237,9 @@ class Replacer:
     WELL = 1.05  # of the lower bound: what is larger is placed by size too
 
     def __init__(self, requests: Sequence[Request], order: Sequence[int]) -> None:
+        self._requests = requests
         self._order = order
-        self._meets = {
-            r.id: [o.id for o in requests if o is not r and o.first <= r.last and r.first <= o.last] for r in requests
-        }
+        self._meets = find_meetings(requests)
         self._events = _events(requests)
         self._last: tuple[Any, Plan, int] = ({}, Plan("", {}, 0), -1)
 
@@ -170,57 +250,63 @@ class Replacer:
         if sizes == last and least >= 0:
             return plan, least
         least = _most_alive(self._events, sizes)
-        plan = self._placed("as_planned", self._order, sizes)
-        if plan.total > self.WELL * least:
-            other = self._placed("by_size", sorted(sizes, key=lambda i: -sizes[i]), sizes)
-            plan = min(plan, other, key=lambda p: p.total)
+        if self._meets is None:
+            plan = plan_pool(self._requests, sizes)
+        else:
+            plan = _place_in_order("as_planned", [(i, sizes[i]) for i in self._order], self._meets)
+            if plan.total > self.WELL * least:
+                by_size = sorted(sizes.items(), key=lambda item: -item[1])
+                plan = min(plan, _place_in_order("by_size", by_size, self._meets), key=lambda p: p.total)
         self._last = sizes, plan, least  # set at once, for threads
         return plan, least
 
-    def _placed(self, name: str, order: Sequence[int], sizes: Mapping[int, int]) -> Plan:
-        offsets: dict[int, int] = {}
-        total = 0
-        for number in order:
-            size = sizes[number]
-            busy = sorted((offsets[o], offsets[o] + sizes[o]) for o in self._meets[number] if o in offsets)
-            offset = _best_fit(busy, size)
-            offsets[number] = offset
-            total = max(total, offset + size)
-        return Plan(name, offsets, total)
 
-
-STRATEGIES: dict[str, Callable[[Sequence[Request], int], Plan]] = {
-    "naive": plan_naive,
+_PLACING: Mapping[str, Callable[[Sequence[Request], int, Meetings], Plan]] = {
     "by_size": plan_by_size,
     "by_breadth": plan_by_breadth,
     "best_fit": plan_best_fit,
     "by_lifetime": plan_by_lifetime,
     "search": plan_search,
 }
+STRATEGIES = ("naive", *_PLACING)
+"""Names of the strategies."""
 
 
 def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best") -> tuple[Plan, dict[str, int]]:
-    """(the plan chosen, totals of all strategies tried). `best` takes the smallest arena, searching only if it must."""
-    names = [n for n in STRATEGIES if n != "search"] if strategy == "best" else [strategy]
-    plans = {name: STRATEGIES[name](requests, align) for name in names}
-    if strategy == "best" and min(p.total for p in plans.values()) > lower_bound(requests, align):
-        plans["search"] = plan_search(requests, align)
-    for plan in plans.values():
+    """(the plan chosen, totals of all strategies tried). `best` takes the smallest arena, searching only if it must.
+
+    Where more than MOST_MEETINGS pairs meet, all strategies but `naive` give way to a pool.
+    """
+    plans = [plan_naive(requests, align)] if strategy in ("best", "naive") else []
+    if strategy != "naive":
+        meets = find_meetings(requests)
+        if meets is None:
+            plans.append(plan_pool(requests, dict(_sized(requests, align))))
+        else:
+            names = [n for n in _PLACING if n != "search"] if strategy == "best" else [strategy]
+            plans += [_PLACING[name](requests, align, meets) for name in names]
+            if strategy == "best" and min(p.total for p in plans) > lower_bound(requests, align):
+                plans.append(plan_search(requests, align, meets))
+    for plan in plans:
         verify_plan(requests, plan, align)
-    chosen = min(plans.values(), key=lambda p: p.total)
-    return chosen, {name: p.total for name, p in plans.items()}
+    chosen = min(plans, key=lambda p: p.total)
+    return chosen, {plan.strategy: plan.total for plan in plans}
 
 
 def verify_plan(requests: Sequence[Request], plan: Plan, align: int) -> None:
     """AssertionError if two values alive at the same time overlap, stick out of the arena, or are misaligned."""
-    active: list[Request] = []
+    active: list[tuple[int, int, int]] = []  # first byte, end and id of what is alive, sorted; none overlaps
+    ends: list[tuple[int, tuple[int, int, int]]] = []  # last step of each, a heap
     for r in sorted(requests, key=lambda r: r.first):
-        offset = plan.offsets[r.id]
+        offset, end = plan.offsets[r.id], plan.offsets[r.id] + r.nbytes
         assert offset % align == 0, f"{plan.strategy}: value {r.id} at {offset} is not aligned to {align}"
-        assert offset + r.nbytes <= plan.total, f"{plan.strategy}: value {r.id} sticks out of the arena"
-        active = [a for a in active if a.last >= r.first]
-        for a in active:
-            other = plan.offsets[a.id]
-            apart = offset + r.nbytes <= other or other + a.nbytes <= offset
-            assert apart or not r.nbytes or not a.nbytes, f"{plan.strategy}: values {a.id} and {r.id} overlap"
-        active.append(r)
+        assert end <= plan.total, f"{plan.strategy}: value {r.id} sticks out of the arena"
+        if not r.nbytes:
+            continue
+        while ends and ends[0][0] < r.first:
+            del active[bisect_left(active, heappop(ends)[1])]
+        at = bisect_left(active, (offset, end, r.id))
+        for start, stop, other in active[max(0, at - 1) : at + 1]:
+            assert end <= start or stop <= offset, f"{plan.strategy}: values {other} and {r.id} overlap"
+        active.insert(at, (offset, end, r.id))
+        heappush(ends, (r.last, (offset, end, r.id)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from heapq import heappop, heappush
+from typing import TypeAlias
 
 from ..errors import InputError
 from ..ir.dtype import DType
@@ -38,6 +39,8 @@ def arena_requests(lifetimes: Sequence[Lifetime]) -> list[Request]:
         if m.storage is Storage.DYNAMIC and m.image is None and m.within is None
     ]
 
+
+_Image: TypeAlias = tuple[int, int, DType]  # width and height in texels
 
 LINGERS, LINGERING_BYTES = 3, 1 << 16
 """Nodes for which memory of so many bytes at most is kept after its last use, where launches are linked."""
@@ -102,29 +105,37 @@ def fill_slots(
     )
 
 
-def _assign_images(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], list[tuple[int, int, DType]]]:
+def _assign_images(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], list[_Image]]:
     """A pool of images reused by size: the smallest free one that fits, else the one that needs least growth, else new.
 
     A wide image and a high one are never merged: growing must cost fewer texels than an image of its own.
     """
-    pool: list[list[Any]] = []  # width, height, dtype, busy until step
+    pool: list[_Image] = []
+    free: dict[_Image, list[int]] = {}  # numbers of images that are free, by what they are: a heap each
+    busy: list[tuple[int, int]] = []  # last step and number, a heap
     number: dict[int, int] = {}
     order = [i for i, m in enumerate(lifetimes) if m.image is not None and m.storage is not Storage.STATIC]
     for i in sorted(order, key=lambda i: lifetimes[i].first):
         m = lifetimes[i]
         assert m.image is not None
         w, h = m.image
-        free = [p for p in range(len(pool)) if pool[p][3] < m.first and pool[p][2] is m.dtype]
-        fits = [p for p in free if pool[p][0] >= w and pool[p][1] >= h]
-        growth = {p: max(pool[p][0], w) * max(pool[p][1], h) - pool[p][0] * pool[p][1] for p in free}
+        while busy and busy[0][0] < m.first:
+            done = heappop(busy)[1]
+            heappush(free.setdefault(pool[done], []), done)
+        kinds = [(kind, numbers[0]) for kind, numbers in free.items() if kind[2] is m.dtype]
+        fits = [(kind[0] * kind[1], n, kind) for kind, n in kinds if kind[0] >= w and kind[1] >= h]
+        if not fits:  # the growth takes the place of the size
+            fits = [(max(k[0], w) * max(k[1], h) - k[0] * k[1], n, k) for k, n in kinds]
+            fits = [found for found in fits if found[0] < w * h]
         if fits:
-            p = min(fits, key=lambda p: pool[p][0] * pool[p][1])
-        elif free and min(growth.values()) < w * h:
-            p = min(growth, key=lambda p: growth[p])
-            pool[p][0], pool[p][1] = max(pool[p][0], w), max(pool[p][1], h)
+            _, p, kind = min(fits, key=lambda found: found[:2])
+            heappop(free[kind])
+            if not free[kind]:
+                del free[kind]
+            pool[p] = max(kind[0], w), max(kind[1], h), m.dtype
         else:
             p = len(pool)
-            pool.append([w, h, m.dtype, 0])
-        pool[p][3] = m.last
+            pool.append((w, h, m.dtype))
+        heappush(busy, (m.last, p))
         number[i] = p
-    return number, [(w, h, dtype) for w, h, dtype, _ in pool]
+    return number, pool
