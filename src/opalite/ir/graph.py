@@ -6,10 +6,10 @@ importer's builder edit one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CheckError
 from .dtype import DType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..place.options import Choice
 
 _O = TypeVar("_O", bound="Op")
+_T = TypeVar("_T")
 _MOST_NAMED = 3  # operators of the model by which a node is called
 
 
@@ -35,7 +36,7 @@ class Value:
     unnumbered: whether the graph that adopts it makes its name unique.
     """
 
-    __slots__ = ("__weakref__", "_data", "levels", "name", "producer", "type", "unnumbered")
+    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "producer", "type", "unnumbered")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Value:
         self.name = name
         self.type = type
         self._data = data
+        self._answers: dict[Callable[[Any], Any], Any] = {}
         self.producer = producer
         self.levels = levels
         self.unnumbered = unnumbered
@@ -61,6 +63,7 @@ class Value:
     @data.setter
     def data(self, array: Array | None) -> None:
         self._data = array
+        self._answers = {}
 
     @property
     def held(self) -> Array | StoredArray | None:
@@ -70,6 +73,17 @@ class Value:
     def share(self, other: Value) -> None:
         """Have the contents of `other`, wherever they lie."""
         self._data = other._data
+        self._answers = other._answers
+
+    def ask(self, question: Callable[[Array | StoredArray], _T]) -> _T:
+        """What `question` says of the contents of a constant; asked once for all values that share them."""
+        held = self._data
+        assert held is not None, f"%{self.name} is no constant"
+        answers = held.answers if isinstance(held, StoredArray) else self._answers
+        if question not in answers:
+            answers[question] = question(held)
+        found: _T = answers[question]
+        return found
 
     @property
     def is_const(self) -> bool:
@@ -287,7 +301,8 @@ class Graph:
 
         def copied(v: Value) -> Value:
             if v not in made:
-                made[v] = Value(v.name, v.type, v.held, levels=v.levels)
+                made[v] = Value(v.name, v.type, levels=v.levels)
+                made[v].share(v)
             return made[v]
 
         other = Graph(self.name)

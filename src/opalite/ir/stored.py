@@ -54,7 +54,7 @@ class StoredArray:
         self._load_rows = load_rows
         self.key: Hashable = object() if key is None else key
         self._contents: Contents | None = None
-        self._largest: float | None = None
+        self.answers: dict[Callable[[Any], Any], Any] = {}  # by question (`Value.ask`)
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -93,13 +93,6 @@ class StoredArray:
             part.flags.writeable = False
             return part.reshape(last - first, *self.shape[1:])
         return (self.read() if found is None else found)[first:last]
-
-    @property
-    def largest(self) -> float:
-        """See the function `largest`; found once, for every plan asks."""
-        if self._largest is None:
-            self._largest = max((_largest(part) for _, part in read_slices(self)), default=0.0)
-        return self._largest
 
     def read(self) -> Array:
         """The array, read only."""
@@ -176,7 +169,9 @@ def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[
 
 def largest(held: Array | StoredArray) -> float:
     """The largest absolute value of floats, but for those that are not finite; 0 of none."""
-    return held.largest if isinstance(held, StoredArray) else _largest(held)
+    if isinstance(held, StoredArray):
+        return max((_largest(part) for _, part in read_slices(held)), default=0.0)
+    return _largest(held)
 
 
 def _largest(part: Array) -> float:

@@ -22,7 +22,8 @@ def place_node(node: Node, binding: Binding) -> Node:
             return None
         place = Place(Target.OPENCL, layout or FLAT, node.stored_input(i) if layout is not None else None)
         if v not in made or made[v].type.place != place:
-            made[v] = Value(v.name, v.type.with_place(place), v.held)
+            made[v] = Value(v.name, v.type.with_place(place))
+            made[v].share(v)
         return made[v]
 
     ins = [placed(i, v, at) for i, (v, at) in enumerate(zip(node.inputs, binding.inputs, strict=True))]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.graph import Value
+from ..ir.stored import StoredArray, read_slices
 from ..ir.types import Shape, TensorType
 from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
@@ -63,10 +64,15 @@ def neutral_zeros(w: Value) -> bool:
     """
     if not w.dtype.is_float:
         return True
-    if (data := w.data) is not None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(data.sum(dtype=np.float32)) or np.isfinite(data.astype(np.float32)).all())
-    return w.producer is not None
+    return w.ask(_is_finite) if w.is_const else w.producer is not None
+
+
+def _is_finite(held: Array | StoredArray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(
+            bool(np.isfinite(part.sum(dtype=np.float32)) or np.isfinite(part.astype(np.float32)).all())
+            for _, part in read_slices(held)
+        )
 
 
 def _check_operands(op: Convolution, ins: Types) -> tuple[TensorType, TensorType]:

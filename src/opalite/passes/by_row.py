@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.symbols import always_equal
@@ -19,9 +20,21 @@ from .rewrite import Sweep
 def rows_from(node: Node, sweep: Sweep) -> dict[Value, Node]:
     """The output of `node` and all that is computed of its rows, row by row: each with its node, in execution order."""
     inside: dict[Value, Node] = {node.y: node}
-    for reader in sweep.graph.nodes[sweep.position[node] + 1 :]:
-        if any(v in inside for v in reader.inputs) and is_by_row(reader, inside):
+    waiting: list[int] = []  # where readers stand, a heap
+    seen: set[int] = set()
+
+    def wait(v: Value) -> None:
+        for reader in sweep.uses.get(v, ()):
+            if (at := sweep.position[reader]) not in seen:
+                seen.add(at)
+                heappush(waiting, at)
+
+    wait(node.y)
+    while waiting:
+        reader = sweep.graph.nodes[heappop(waiting)]
+        if is_by_row(reader, inside):
             inside[reader.y] = reader
+            wait(reader.y)
     return inside
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 from ..expr.text import parse_expr
 from ..ir.device import DeviceInfo
@@ -34,14 +36,20 @@ def keep_channels_last(device: DeviceInfo | None) -> Rule:
     if device is not None and device.prefers_images:
         return lambda node, sweep: None
 
+    sweeps: WeakKeyDictionary[Sweep, dict[DType, dict[Value, _Region]]] = WeakKeyDictionary()
+
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not _is_to_first(node):
             return None
-        if not node.x.dtype.is_float or node.x.dtype is DType.FLOAT64:
+        dtype = node.x.dtype
+        if not dtype.is_float or dtype is DType.FLOAT64:
             return None
-        region = _Region(node, sweep)
-        if node.y not in region.inside:
-            return "it turns back what another turned"
+        known = sweeps.setdefault(sweep, {})
+        if dtype not in known:
+            known[dtype] = _regions(sweep, dtype)
+        region = known[dtype].get(node.y)
+        if region is None:
+            return "it turns back what another turned"  # of three axes it may be either turn
         if region.before <= region.after:
             return f"{region.opaque} reads the channels first" if region.opaque else "it would take as many launches"
         return region.patch()
@@ -59,31 +67,51 @@ def _is_to_last(node: Node) -> bool:
     return isinstance(node.op, Transpose) and rank >= 3 and node.op.perm == (0, *range(2, rank), 1)
 
 
+def _regions(sweep: Sweep, dtype: DType) -> dict[Value, _Region]:
+    """The region of each value, of transposes to channels first of `dtype` and of what is computed from them."""
+    inside: dict[Value, Node] = {}
+    for node in sweep.graph.nodes:
+        reads = any(v in inside for v in node.inputs)
+        enters = not reads and _is_to_first(node) and node.x.dtype is dtype
+        if enters or (reads and _is_by_channel(node, inside)):
+            inside[node.y] = node
+    # Other transposes to channels first feed the same sums, as residuals do: what hangs together is one region.
+    region_of: dict[Value, int] = {}
+    for start in inside:
+        if start in region_of:
+            continue
+        region_of[start] = number = len(region_of)
+        stack = [start]
+        while stack:
+            v = stack.pop()
+            near = [u.y for u in sweep.uses.get(v, ())]
+            near += [i for i in inside[v].inputs if i is not None]
+            for other in near:
+                if other in inside and other not in region_of:
+                    region_of[other] = number
+                    stack.append(other)
+    members: dict[int, dict[Value, Node]] = {}
+    for v, node in inside.items():
+        members.setdefault(region_of[v], {})[v] = node
+    regions = {number: _Region(sweep, found) for number, found in members.items()}
+    return {v: regions[number] for v, number in region_of.items()}
+
+
 @dataclass
 class _Region:
-    """What is computed from the channels that `first` turns, itself included, up to those who want them otherwise.
+    """What is computed from channels that are turned first, up to those who want them otherwise.
 
-    turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
+    inside: the transposes and what is computed, in execution order, all connected by what is inside. turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
     opaque: one of these readers.
     """
 
-    first: Node
     sweep: Sweep
-    inside: dict[Value, Node] = field(default_factory=dict)
+    inside: dict[Value, Node]
     turned: list[Node] = field(default_factory=list)
     left: list[Value] = field(default_factory=list)
     opaque: str = ""
 
     def __post_init__(self) -> None:
-        # Other transposes to channels first feed the same sums, as residuals do.
-        for node in self.sweep.graph.nodes:
-            reads = any(v in self.inside for v in node.inputs)
-            enters = not reads and _is_to_first(node) and node.x.dtype is self.first.x.dtype
-            if enters or (reads and _is_by_channel(node, self.inside)):
-                self.inside[node.y] = node
-        if self.first.y not in self.inside:
-            return  # of three axes it may be either turn
-        self._keep_connected()
         for v in self.inside:
             users = [u for u in self.sweep.uses.get(v, ()) if u.outputs[0] not in self.inside]
             self.turned += [u for u in users if _is_back(u)]
@@ -94,30 +122,17 @@ class _Region:
                     self.opaque = others[0].label if others else "an output of the graph"
         self.turned = list(dict.fromkeys(self.turned))
 
-    def _keep_connected(self) -> None:
-        """Leave inside what hangs together with `first` by what is inside."""
-        found, stack = {self.first.y}, [self.first.y]
-        while stack:
-            v = stack.pop()
-            near = [u.y for u in self.sweep.uses.get(v, ())]
-            near += [i for i in self.inside[v].inputs if i is not None]
-            for other in near:
-                if other in self.inside and other not in found:
-                    found.add(other)
-                    stack.append(other)
-        self.inside = {v: n for v, n in self.inside.items() if v in found}
-
     @property
     def entries(self) -> list[Node]:
         """The Transposes to channels first."""
         return [n for n in self.inside.values() if _is_to_first(n)]
 
-    @property
+    @cached_property
     def before(self) -> int:
         """Transposes that go."""
         return len(self.entries) + sum(_is_to_last(n) for n in self.turned)
 
-    @property
+    @cached_property
     def after(self) -> int:
         """Transposes that come: where others read channels first, and of pixels into patches."""
         patches = sum(isinstance(n.op, Conv) and not _is_depthwise(n) and n.op.strides != (1, 1) for n in self.made)
@@ -203,18 +218,19 @@ def _is_of_channels(v: Value, rank: int) -> bool:
 
 def _is_depthwise(node: Node) -> bool:
     op, w = node.as_(Conv), node.input(1)
-    if len(w.shape) != 4 or not w.is_const or any(p < 0 for p in op.pads) or not neutral_zeros(w):
+    if len(w.shape) != 4 or not w.is_const or any(p < 0 for p in op.pads):
         return False
     bias = node.get(2)
     wide = (w.shape[3] - 1) * op.dilations[1] + 1
     same = not is_symbolic(node.x.shape[1]) and op.group == w.shape[0] == node.x.shape[1] and op.group > 1
-    return same and wide <= _WIDEST and (bias is None or bias.is_const) and not op.exact
+    fits = same and wide <= _WIDEST and (bias is None or bias.is_const) and not op.exact
+    return fits and neutral_zeros(w)  # which looks at the contents
 
 
 def is_patches(node: Node) -> bool:
     """Whether windows lie side by side and cover everything, so that it is a product of patches."""
     op, w, x = node.as_(Conv), node.input(1), node.x.shape
-    if len(w.shape) != 4 or w.data is None or op.group != 1 or any(op.pads) or op.strides != w.shape[2:]:
+    if len(w.shape) != 4 or not w.is_const or op.group != 1 or any(op.pads) or op.strides != w.shape[2:]:
         return False
     bias = node.get(2)
     if is_symbolic(x) or any(n % k for n, k in zip(x[2:], w.shape[2:], strict=True)):

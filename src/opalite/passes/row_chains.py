@@ -46,9 +46,9 @@ def find_chain(root: Node, sweep: Sweep) -> Chain | str | None:
     ends: set[Node] = set()  # what joins several tensors or takes rows apart; a chain may begin with its output
     while True:
         members = _members(root, sweep, ends)
-        joints = [n for n in members if isinstance(n.op, Concat) and len(_sources(n, members)) > 1]
-        if root in joints:
+        if _joins(root, members):
             return "it joins several tensors"
+        joints = [n for n in members if _joins(n, members)]
         if not joints:
             break
         ends.update(joints)
@@ -97,35 +97,39 @@ def _inputs(node: Node) -> list[Value]:
 
 def _members(root: Node, sweep: Sweep, ends: set[Node]) -> set[Node]:
     members: set[Node] = set()
-    waiting = [(-sweep.position[root], root)]
+    waiting = [-sweep.position[root]]
+    met = {root}
     while waiting and len(members) < _MOST:
-        _, node = heapq.heappop(waiting)  # readers come before what they read
-        if node in members:
-            continue
+        node = sweep.graph.nodes[-heapq.heappop(waiting)]  # readers come before what they read
         if node is not root:
-            if node in ends or not is_movement(node) or node.y in sweep.exposed or math.gcd(*_whole(node)) == 1:
+            if node in ends or not all(user in members for user in sweep.uses.get(node.outputs[0], ())):
                 continue
-            if not all(user in members for user in sweep.uses.get(node.y, ())):
+            if not is_movement(node) or node.y in sweep.exposed or math.gcd(*_whole(node)) == 1:
                 continue
         members.add(node)
         for v in _inputs(node):
-            if v.producer is not None and (-sweep.position[v.producer], v.producer) not in waiting:
-                heapq.heappush(waiting, (-sweep.position[v.producer], v.producer))
+            if v.producer is not None and v.producer not in met:
+                met.add(v.producer)
+                heapq.heappush(waiting, -sweep.position[v.producer])
     return members
 
 
-def _sources(node: Node, members: set[Node]) -> set[Value]:
-    """The values outside `members` that `node` takes its elements from."""
-    found: set[Value] = set()
+def _joins(node: Node, members: set[Node]) -> bool:
+    """Whether a Concat takes its elements from several values outside `members`."""
+    if not isinstance(node.op, Concat):
+        return False
+    source: Value | None = None
     stack, seen = [node], {node}
     while stack:
         for v in _inputs(stack.pop()):
             if v.producer is None or v.producer not in members:
-                found.add(v)
+                if source not in (None, v):
+                    return True
+                source = v
             elif v.producer not in seen:
                 seen.add(v.producer)
                 stack.append(v.producer)
-    return found
+    return False
 
 
 def _whole(node: Node) -> Iterator[int]:

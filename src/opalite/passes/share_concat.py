@@ -11,6 +11,8 @@ from ..ir.patch import Patch
 from ..ops.movement import Concat
 from .rewrite import Rule, Sweep
 
+_MOST = 64  # Concats of Concats
+
 
 def share_concats(device: DeviceInfo) -> Rule:
     """Rule that takes what an earlier Concat has joined in place of its parts.
@@ -38,11 +40,16 @@ def share_concats(device: DeviceInfo) -> Rule:
 
 
 def _parts(node: Node) -> Iterator[Value]:
-    """Inputs of a Concat, those of the Concats along the same axis that they come from in their place."""
-    for v in node.inputs:
+    """Inputs of a Concat, those of the Concats along the same axis that they come from in their place.
+
+    Of Concats that nest deeper than _MOST a Concat is a part itself.
+    """
+    waiting = [(v, 0) for v in reversed(node.inputs)]
+    while waiting:
+        v, depth = waiting.pop()
         assert v is not None
-        if v.producer is not None and v.producer.op == node.op:
-            yield from _parts(v.producer)
+        if v.producer is not None and v.producer.op == node.op and depth < _MOST:
+            waiting.extend((part, depth + 1) for part in reversed(v.producer.inputs))
         else:
             yield v
 

@@ -75,6 +75,8 @@ def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
     if maker is None or x in sweep.exposed:
         return None
     readers = sweep.uses[x]
+    if readers[0] is not node:
+        return None  # the first one is asked for all
     if any(other is not node and not cut.is_(_cut_of(other)) for other in readers):
         return "more than this slice is read"
     axes = _axes(maker, cut)

@@ -34,10 +34,14 @@ class _Problem:
     device: DeviceInfo
     options: dict[Node, list[Option]] = field(default_factory=dict)  # in order of their seconds
     uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
+    numbers: dict[Value, int] = field(default_factory=dict)  # of outputs, among those of their nodes
+    exposed: set[Value] = field(default_factory=set)
 
     def find_uses(self) -> None:
-        """Who reads each value."""
+        """Who reads each value, and where it comes from."""
         self.uses.clear()
+        self.numbers = {v: i for node in self.graph.nodes for i, v in enumerate(node.outputs)}
+        self.exposed = set(self.graph.outputs)
         for node in self.graph.nodes:
             for i, v in enumerate(node.inputs):
                 if v is not None:
@@ -225,7 +229,7 @@ def _opens_casts(problem: _Problem, best: Option, now: Option) -> bool:
 def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layout:
     if v.producer is None:
         return FLAT
-    return chosen[v.producer].binding.outputs[v.producer.outputs.index(v)]
+    return chosen[v.producer].binding.outputs[problem.numbers[v]]
 
 
 def _input_casts(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
@@ -245,7 +249,7 @@ def _local_seconds(problem: _Problem, chosen: dict[Node, Option], node: Node, op
             want = chosen[user].binding.inputs[i]
             if want is not None:
                 wanted.add(want)
-        if out in problem.graph.outputs:
+        if out in problem.exposed:
             wanted.add(FLAT)
         total += sum(problem.cast_seconds(out.type, layout, want) for want in wanted)
     return total

@@ -134,7 +134,7 @@ def _exact(node: Node) -> str:
 
 
 def _large_constant(node: Node) -> str:
-    values = [largest(v.held) for v in _narrowed(node) if v.held is not None and v.dtype is DType.FLOAT32]
+    values = [v.ask(largest) for v in _narrowed(node) if v.is_const and v.dtype is DType.FLOAT32]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
     beyond = [a for a in values if HALF_MAX < a < math.inf]
     return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""

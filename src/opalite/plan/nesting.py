@@ -26,6 +26,8 @@ from .arena import align_up
 GROWTH = 1.02
 """Nesting may raise the most bytes alive at once by this factor, or by SMALL bytes."""
 SMALL = 64 << 10
+ONE_BY_ONE = 64
+"""Inputs of a Concat that are left out one by one; then twice as many each time."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,12 @@ class _Finder:
                 if isinstance(a, Scratch)
             }
             self._alive[i] += sum(align_up(n, align) for n in scratch.values())
+        change = np.zeros(len(graph.nodes) + 2, np.int64)
         for root, (first, last) in self._lives.items():
             if root not in self._apart:
-                self._alive[first : last + 1] += self._size(root)
+                change[first] += self._size(root)
+                change[last + 1] -= self._size(root)
+        self._alive += np.cumsum(change)[:-1]
         most = int(self._alive.max())
         self._limit = max(GROWTH * most, most + SMALL)
 
@@ -196,35 +201,39 @@ class _Finder:
         copied: dict[int, str] = {}
         found: dict[Value, list[int]] = {}  # roots to nest, and the inputs that each is
         order = list(starts)
-        while order:
-            run = self._run(node, order)
-            root = self.nesting.find(node.input(order[0])).root
-            reason = self._refusal(node, root, starts[order[0]], run)
+        at = 0
+        while at < len(order):
+            run = self._run(node, order, at)
+            first = order[at]
+            root = self.nesting.find(node.input(first)).root
+            reason = self._refusal(node, root, starts[first], run)
             if reason is None and root in found:
                 reason = "it is joined twice"
             if reason is None:
                 found[root] = run
             else:
-                run = order[:1]
-                copied[order[0]] = reason
-            order = order[len(run) :]
-        # What was computed first holds the memory longest.
-        for root in sorted(found, key=lambda r: self._lives[r][0]):
-            if self._nest({r: Spot(node.y, starts[found[r][0]]) for r in found}, node.y):
-                break
-            copied.update(dict.fromkeys(found.pop(root), "all would need more memory at once"))
+                run = [first]
+                copied[first] = reason
+            at += len(run)
+        # What was computed first holds the memory longest: it is left out first, one by one and then many at a time.
+        oldest = sorted(found, key=lambda r: self._lives[r][0])[::-1]
+        tries = 0
+        while oldest and not self._nest({r: Spot(node.y, starts[found[r][0]]) for r in found}, node.y):
+            tries += 1
+            for _ in range(min(len(oldest), max(1, 2 ** (tries - ONE_BY_ONE)))):
+                copied.update(dict.fromkeys(found.pop(oldest.pop()), "all would need more memory at once"))
         return dict(sorted(copied.items()))
 
-    def _run(self, node: Node, order: Sequence[int]) -> list[int]:
-        """The inputs at the start of `order` that together are all of one root's memory; none if they are not."""
-        root, end = self.nesting.find(node.input(order[0])).root, 0
-        for count, i in enumerate(order, 1):
-            v = node.input(i)
+    def _run(self, node: Node, order: Sequence[int], at: int) -> list[int]:
+        """The inputs in `order` from `at` on that together are all of one root's memory; none if they are not."""
+        root, end = self.nesting.find(node.input(order[at])).root, 0
+        for k in range(at, len(order)):
+            v = node.input(order[k])
             if self.nesting.find(v) != Spot(root, end):
                 break
             end += v.type.nbytes
             if end == root.type.nbytes:
-                return list(order[:count])
+                return list(order[at : k + 1])
         return []
 
     def _refusal(self, node: Node, root: Value, offset: int, run: Sequence[int]) -> str | None:
@@ -256,16 +265,18 @@ class _Finder:
 
     def _nest(self, spots: Mapping[Value, Spot], holder: Value) -> bool:
         """Put roots into the memory of `holder`; False, with nothing done, if too much would be alive at once."""
-        alive = self._alive.copy()
-        for v in (*spots, holder):
-            first, last = self._lives[v]
-            alive[first : last + 1] -= self._size(v)
         lives = [self._lives[v] for v in (*spots, holder)]
         joint = min(first for first, _ in lives), max(last for _, last in lives)
-        alive[joint[0] : joint[1] + 1] += self._size(holder)
+        change = np.zeros(joint[1] - joint[0] + 2, np.int64)
+        change[0] = self._size(holder)
+        for v, (first, last) in zip((*spots, holder), lives, strict=True):
+            change[first - joint[0]] -= self._size(v)
+            change[last + 1 - joint[0]] += self._size(v)
+        # No other step changes, and none exceeds the limit so far.
+        alive = self._alive[joint[0] : joint[1] + 1] + np.cumsum(change)[:-1]
         if alive.max() > self._limit:
             return False
-        self._alive = alive
+        self._alive[joint[0] : joint[1] + 1] = alive
         self._lives[holder] = joint
         self.nesting.within.update(spots)
         return True

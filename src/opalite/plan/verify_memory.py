@@ -99,6 +99,7 @@ class _Follower:
     def __post_init__(self) -> None:
         self.memories: dict[int, Bytes] = {}  # the arena is number -1, other memory has its slot's
         self.contents: dict[Value, list[Run]] = {}
+        self.parts: dict[object, tuple[object, int]] = {}  # values that are part of another, and from which byte on
 
     def bytes_of(self, v: Value) -> int:
         """Bytes of a value at the sizes that the slots are for."""
@@ -116,13 +117,31 @@ class _Follower:
         """AssertionError if the memory of `v` does not hold `v`."""
         if v not in self.contents or (place := self.place(v, self.bytes_of(v))) is None:
             return
-        memory, start, end = place
-        held = self.memories.setdefault(memory, Bytes()).read(start, end - start)
-        for (count, what, first), (_, other, begin) in zip(held, self.contents[v], strict=False):
+        held, wanted = self.read(place), self.known(self.contents[v])
+        for (count, what, first), (_, other, begin) in zip(held, wanted, strict=False):
             whose = f"%{what.name}" if isinstance(what, Value) else "nothing" if what is None else "scratch memory"
             found = f"{node.label} reads %{v.name}, but {count} bytes of its memory hold {whose}"
             assert (what, first) == (other, begin), found
-        assert held == self.contents[v], f"{node.label} reads %{v.name}, which is not there whole"
+        assert held == wanted, f"{node.label} reads %{v.name}, which is not there whole"
+
+    def read(self, place: tuple[int, int, int]) -> list[Run]:
+        """What a place in memory holds."""
+        memory, start, end = place
+        return self.known(self.memories.setdefault(memory, Bytes()).read(start, end - start))
+
+    def known(self, runs: Iterable[Run]) -> list[Run]:
+        """`runs`, in which what is part of another value is that."""
+        found: list[Run] = []
+        for run in runs:
+            count, what, start = run
+            passed: list[tuple[object, int]] = []
+            while (part := self.parts.get(what)) is not None:
+                passed.append((what, start))
+                what, start = part[0], start + part[1]
+            for each, before in passed:  # there directly the next time
+                self.parts[each] = what, start - before
+            found.append((count, what, start) if passed else run)
+        return joined(found)
 
     def write(self, key: object, nbytes: int, first: int = 0) -> tuple[int, int, int] | None:
         """Let the memory of a value or scratch hold bytes of it; its place."""
@@ -161,13 +180,7 @@ class _Follower:
                 self.contents[v] = [(self.bytes_of(v), v, 0)]
         elif node.x in self.contents:
             self.contents[node.y] = self.contents[node.x]
-        found = [p for p in made if p is not None]
-        for i, (memory, start, end) in enumerate(found):
-            for other, first, last in (*taken, *found[:i]):
-                apart = memory != other or end <= first or last <= start
-                assert apart, (
-                    f"{node.label} writes bytes {start} to {end}, of which it uses {first} to {last} otherwise"
-                )
+        _check_apart(node, [p for p in made if p is not None], taken)
 
     def concat(self, node: Node) -> list[tuple[int, int, int] | None]:
         """Follow a Concat, some of whose inputs are where they belong; what it writes."""
@@ -179,8 +192,45 @@ class _Follower:
                 whole.append((self.bytes_of(v), node.y, start))
             else:
                 whole += self.contents[v]
-        self.contents[node.y] = joined(whole)
+        self.contents[node.y] = self.known(whole)
+        self.join(node)
         return made
+
+    def join(self, node: Node) -> None:
+        """Let the inputs of a Concat, where all of its output is there, be parts of it: one run, whatever is nested."""
+        whole, place = self.contents[node.y], self.place(node.y, self.bytes_of(node.y))
+        if len(whole) == 1 or place is None or self.read(place) != whole:
+            return
+        own = [(count, what) for count, what, start in whole if what is not node.y and start == 0]
+        if sum(what is not node.y for _, what, _ in whole) != len(dict.fromkeys(what for _, what in own)):
+            return
+        if not all(isinstance(what, Value) and self.bytes_of(what) == count for count, what in own):
+            return
+        at = 0
+        for count, what, _ in whole:
+            if what is not node.y:
+                self.parts[what] = node.y, at
+            at += count
+        self.write(node.y, at)
+        self.contents[node.y] = [(at, node.y, 0)]
+
+
+def _check_apart(node: Node, made: Sequence[tuple[int, int, int]], taken: Sequence[tuple[int, int, int]]) -> None:
+    """AssertionError if what a node writes overlaps what else it writes or reads."""
+    written = read = (0, 0)  # the stretches of the memory that end last so far
+    memory = None
+    for place, start, end, writes in sorted([*((*p, True) for p in made), *((*p, False) for p in taken)]):
+        if place != memory:
+            memory, written, read = place, (0, 0), (0, 0)
+        for first, last in (written, read) if writes else (written,):
+            mine, other = ((start, end), (first, last)) if writes else ((first, last), (start, end))
+            assert start >= last, (
+                f"{node.label} writes bytes {mine[0]} to {mine[1]}, of which it uses {other[0]} to {other[1]} otherwise"
+            )
+        if writes and end > written[1]:
+            written = start, end
+        elif not writes and end > read[1]:
+            read = start, end
 
 
 def verify_contents(

@@ -50,17 +50,18 @@ class GraphBuilder:
         self.sized: dict[Value, Array | None] = {}
         self.written: dict[Value, Written] = {}
         self.growing: set[Value] = set()
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # with the number that is tried first if one is asked for again
         self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
         self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once
 
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
-        candidate, k = name, 1
+        candidate, k = name, self._names.get(name, 1)
         while candidate in self._names:
             candidate = f"{name}.{k}"
             k += 1
-        self._names.add(candidate)
+        self._names[name] = k
+        self._names[candidate] = 1
         return candidate
 
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Value:
@@ -161,7 +162,10 @@ class GraphBuilder:
     def rename(self, value: Value, name: str) -> None:
         """Give a value of this graph the name `name` unless that is taken."""
         if name not in self._names:
-            self._names.discard(value.name)
+            self._names.pop(value.name, None)
+            stem, _, number = value.name.rpartition(".")
+            if number.isdecimal() and stem in self._names:  # that number is free again
+                self._names[stem] = min(self._names[stem], int(number))
             value.name = self.unique(name)
 
     def mark(self) -> int:
