@@ -50,6 +50,8 @@ def keep_channels_last(device: DeviceInfo | None) -> Rule:
         region = known[dtype].get(node.y)
         if region is None:
             return "it turns back what another turned"  # of three axes it may be either turn
+        if not region.made and not region.turned:
+            return "nothing is computed from it that could be turned"
         if region.before <= region.after:
             return f"{region.opaque} reads the channels first" if region.opaque else "it would take as many launches"
         return region.patch()
@@ -101,7 +103,8 @@ def _regions(sweep: Sweep, dtype: DType) -> dict[Value, _Region]:
 class _Region:
     """What is computed from channels that are turned first, up to those who want them otherwise.
 
-    inside: the transposes and what is computed, in execution order, all connected by what is inside. turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
+    inside: the transposes and what is computed, in execution order, all connected by what is inside.
+    turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
     opaque: one of these readers.
     """
 

@@ -6,6 +6,8 @@ A link is made only if the kernel that the writer would get anyway accepts the e
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..expr.core import In, Ref
 from ..expr.trace import Builder
 from ..ir.device import DeviceInfo
@@ -16,7 +18,7 @@ from ..ir.place import Memory
 from ..ir.symbols import agree
 from ..kernels.base import Tier
 from ..ops.elementwise import Elementwise
-from ..place.options import find_options
+from ..place.options import Answers, find_options
 from .rewrite import Rule, Sweep, joined_origin
 
 _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
@@ -24,9 +26,14 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 
 
 def link_epilogues(
-    device: DeviceInfo, memory: Memory | None = Memory.BUFFER, tier: Tier = "special", builds: bool = True
+    device: DeviceInfo,
+    memory: Memory | None = Memory.BUFFER,
+    tier: Tier = "special",
+    builds: bool = True,
+    answers: Answers | None = None,
 ) -> Rule:
-    """The rule for `device`; `memory`, `tier` and `builds` as in `find_options`."""
+    """The rule for `device`; `memory`, `tier`, `builds` and `answers` as in `find_options`."""
+    ask = partial(find_options, device=device, memory=memory, tier=tier, builds=builds, answers=answers)
 
     fastest: dict[Node, str | None] = {}  # name of each writer's kernel, worked out when something may be linked
 
@@ -51,12 +58,12 @@ def link_epilogues(
                 reason = linked
                 continue
             if writer not in fastest:
-                before, _ = find_options(writer, device, memory, tier=tier, builds=builds)
+                before, _ = ask(writer)
                 fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
             best = fastest[writer]
             # Where tensors are in buffers, whether a kernel is kept does not depend on what other kernels there are.
             asked = best if memory is Memory.BUFFER else None
-            after, refusals = find_options(linked, device, memory, timed=False, only=asked, tier=tier, builds=builds)
+            after, refusals = ask(linked, timed=False, only=asked)
             kept = {o.kernel.name for o in after if o.kernel is not None}
             if best is not None and best not in kept:
                 reason = f"{best} refuses the epilogue: {refusals.get(best, 'no binding')}"

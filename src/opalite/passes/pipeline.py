@@ -9,7 +9,7 @@ from ..ir.place import Memory
 from ..ir.precision import PrecisionPolicy
 from ..kernels.base import Tier
 from ..place.casts import insert_casts
-from ..place.options import Measured
+from ..place.options import Answers, Measured
 from ..place.pick import pick_kernels
 from .attention_rows import join_attention_inputs, join_attention_output
 from .attention_views import order_attention_output, view_attention_inputs
@@ -183,8 +183,9 @@ def place(
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
         run_rule(graph, "fuse_append", fuse_append(device, memory), ctx)
     run_rule(graph, "share_concats", share_concats(device), ctx)
-    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds), ctx)
-    pick_kernels(graph, device, strict, memory, measured, tier, builds)
-    insert_casts(graph, device, measured, tier)
+    answers = Answers(device)
+    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds, answers), ctx)
+    pick_kernels(graph, device, strict, memory, measured, tier, builds, answers)
+    insert_casts(graph, device, measured, tier, answers)
     if ctx.check:
         check_graph(graph, "casts")

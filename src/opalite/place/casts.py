@@ -21,11 +21,14 @@ from ..kernels.base import Binding, Tier
 from ..kernels.image.layout import blocks_to_texels
 from ..kernels.packing import pack_array
 from ..ops.elementwise import place_cast
-from .options import Choice, Measured, Option, confirm, find_options
+from .options import Answers, Choice, Measured, Option, confirm, find_options
 
 
 class _Caster:
-    def __init__(self, graph: Graph, device: DeviceInfo, measured: Measured | None, tier: Tier) -> None:
+    def __init__(
+        self, graph: Graph, device: DeviceInfo, measured: Measured | None, tier: Tier, answers: Answers
+    ) -> None:
+        self.answers = answers
         self.graph = graph
         self.tier = tier
         self.measured = measured
@@ -73,7 +76,9 @@ class _Caster:
         node = place_cast(v, out)
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:
-            options, refusals = find_options(node, self.device, None, self.measured, tier=self.tier)
+            options, refusals = find_options(
+                node, self.device, None, self.measured, tier=self.tier, answers=self.answers
+            )
             fits = (o for o in options if self.graph.trace is None or confirm(node, self.device, o) is None)
             picked = next(fits, None)
             if picked is None:
@@ -95,17 +100,24 @@ class _Caster:
         return self.to_node(self.to_node(v, between), place)
 
 
-def insert_casts(graph: Graph, device: DeviceInfo, measured: Measured | None = None, tier: Tier = "special") -> None:
+def insert_casts(
+    graph: Graph,
+    device: DeviceInfo,
+    measured: Measured | None = None,
+    tier: Tier = "special",
+    answers: Answers | None = None,
+) -> None:
     """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host, but
     for memory that lasts.
 
-    tier: which kernels cast; what no general one does, a special one does.
+    tier: which kernels cast; what no general one does, a special one does. answers: as in `find_options`.
     """
-    caster = _Caster(graph, device, measured, tier)
+    caster = _Caster(graph, device, measured, tier, answers or Answers(device))
     lasting = {graph.outputs[o] for _, o in graph.reserved}
+    writers = {v: n for n in reversed(graph.nodes) for v in n.inputs} if graph.reserved else {}
     for i, _ in graph.reserved:
         memory = graph.inputs[i]
-        writer = next(n for n in graph.nodes if memory in n.inputs)
+        writer = writers[memory]
         memory.type = memory.type.with_place(Place(Target.OPENCL, FLAT, writer.precision.override(memory.dtype)))
     for node in graph.nodes:
         on_host = bool(node.chosen.host_reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from .. import knobs
@@ -14,6 +14,7 @@ from ..ir.graph import Node
 from ..ir.hinted import hinted
 from ..ir.place import FLAT, IMAGE, Memory, packed
 from ..ir.symbols import always_equal
+from ..kernels.alike import node_key
 from ..kernels.base import Binding, Kernel, Problem, Tier
 from ..kernels.image.layout import image_refusal, is_same_image
 from ..kernels.meetings import meeting
@@ -55,6 +56,17 @@ class Choice:
         return self.option.kernel
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What kernels answered for one device, by what they were asked: every layer that is like another asks the same.
+
+    It is for one plan, in which no setting changes.
+    """
+
+    device: DeviceInfo
+    options: dict[Hashable, tuple[list[Option], dict[str, str]]] = field(default_factory=dict)
+
+
 _IN_BUFFERS = "tensors are kept in buffers"
 MAX_ELEMENTS = 2**31 - 1
 Measured = Callable[[Node, Kernel, Binding], float | None]
@@ -92,6 +104,7 @@ def find_options(
     only: str | None = None,
     tier: Tier = "special",
     builds: bool = True,
+    answers: Answers | None = None,
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
@@ -101,15 +114,17 @@ def find_options(
     they were measured.
     Sizes that are symbols count as they are at hand: `confirm` guards what is chosen.
     `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
-    the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse.
+    the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse. answers: those that are known,
+    and to be kept.
 
     Only kernels of `tier` are asked. Where no general one takes the node, a special one does, on row-major tensors if
     it binds them: what general kernels read and write needs no cast then. Without `builds` none does, and the node is
     left to the host.
     """
-    options, refusals = _find_options(node, device, memory, measured, timed, only, tier)
+    assert answers is None or answers.device is device
+    options, refusals = _find_options(node, device, memory, measured, timed, only, tier, answers)
     if tier == "general" and not options and builds:
-        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "special")
+        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "special", answers)
         flat = [o for o in options if all(b is None or b.is_row_major for b in (*o.binding.inputs, *o.binding.outputs))]
         return flat or options, refusals | more
     return options, refusals
@@ -129,10 +144,43 @@ def _find_options(
     timed: bool,
     only: str | None,
     tier: Tier,
+    answers: Answers | None,
 ) -> tuple[list[Option], dict[str, str]]:
+    node = hinted(node)
+    options, refusals = _ask_kernels(node, device, memory, timed, only, tier, answers)
+    images = [o for o in options if o.has_images]
+    if memory is Memory.BUFFER and images:
+        options = [o for o in options if not o.has_images]
+        refusals.update((o.kernel.name, _IN_BUFFERS) for o in images if o.kernel is not None)
+    elif memory is Memory.IMAGE2D and images:
+        options = images
+    if measured is not None:
+        options = _with_times(node, options, measured)
+    if memory is None and not device.prefers_images and not isinstance(node.op, PlaceCast):
+        options = [_left(o) if o.has_images else o for o in options]
+    elif memory is None and isinstance(node.op, Conv) and images:
+        options = [o if o.has_images else _left(o) for o in options]
+    options.sort(key=lambda o: o.seconds)
+    return options, refusals
+
+
+def _ask_kernels(
+    node: Node,
+    device: DeviceInfo,
+    memory: Memory | None,
+    timed: bool,
+    only: str | None,
+    tier: Tier,
+    answers: Answers | None,
+) -> tuple[list[Option], dict[str, str]]:
+    """What kernels answer for a node at plain sizes; lists of the caller's own."""
+    alike = None if answers is None else node_key(node)
+    key = (alike, memory is Memory.BUFFER, timed, only, tier)
+    known = None if answers is None or alike is None else answers.options.get(key)
+    if known is not None:
+        return list(known[0]), dict(known[1])
     refusals: dict[str, str] = {}
     options: list[Option] = []
-    node = hinted(node)
     reason = unsupported(node, device)
     cost = node.cost() if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_WITHOUT")
@@ -158,19 +206,8 @@ def _find_options(
         options += [Option(kernel, binding, seconds) for binding in kernel.bindings(p)]
     if not kernels_for(node.op.name) and reason is not None:
         refusals[node.op.name] = reason
-    images = [o for o in options if o.has_images]
-    if memory is Memory.BUFFER and images:
-        options = [o for o in options if not o.has_images]
-        refusals.update((o.kernel.name, _IN_BUFFERS) for o in images if o.kernel is not None)
-    elif memory is Memory.IMAGE2D and images:
-        options = images
-    if measured is not None:
-        options = _with_times(node, options, measured)
-    if memory is None and not device.prefers_images and not isinstance(node.op, PlaceCast):
-        options = [_left(o) if o.has_images else o for o in options]
-    elif memory is None and isinstance(node.op, Conv) and images:
-        options = [o if o.has_images else _left(o) for o in options]
-    options.sort(key=lambda o: o.seconds)
+    if answers is not None and alike is not None and reason is None:  # which names a value
+        answers.options[key] = list(options), dict(refusals)
     return options, refusals
 
 

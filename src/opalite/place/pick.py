@@ -20,7 +20,7 @@ from ..ir.types import TensorType
 from ..kernels.base import Binding, Tier
 from ..ops.host import HostOp
 from ..ops.movement import Reshape
-from .options import Choice, Measured, Option, confirm, find_options, only_on_host, view_options
+from .options import Answers, Choice, Measured, Option, confirm, find_options, only_on_host, view_options
 from .unlink import unlink
 
 _NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
@@ -84,18 +84,20 @@ def pick_kernels(
     measured: Measured | None = None,
     tier: Tier = "special",
     builds: bool = True,
+    answers: Answers | None = None,
 ) -> None:
     """Set `choice` of every node and the Place of every value. PlacementError in strict mode names the host nodes.
 
-    `memory`, `measured`, `tier` and `builds` as in `find_options`.
+    `memory`, `measured`, `tier`, `builds` and `answers` as in `find_options`.
     """
+    answers = answers or Answers(device)
     problem = _Problem(graph, device)
     hosted: dict[Node, str] = {}
     refusals: dict[Node, dict[str, str]] = {}
 
     def ask(node: Node) -> None:
         """Find the options of a node, or of what it is made of."""
-        options, refused = _options(node, device, memory, measured, tier, builds)
+        options, refused = _options(node, device, memory, measured, tier, builds, answers)
         consider(node, options, refused)
 
     def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
@@ -139,12 +141,13 @@ def _options(
     measured: Measured | None,
     tier: Tier,
     builds: bool,
+    answers: Answers,
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         views = view_options(node, device, memory)
         # What general kernels read and write is row-major: nothing is to be packed for a view, nor unpacked after it.
         return views[:1] if tier == "general" else views, {}
-    return find_options(node, device, memory, measured, tier=tier, builds=builds)
+    return find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
 
 
 def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:

@@ -68,16 +68,16 @@ def plan_naive(requests: Sequence[Request], align: int) -> Plan:
     return Plan("naive", offsets, top)
 
 
-MOST_MEETINGS = 1 << 19
-"""Pairs of requests alive at one step up to which they are placed one by one among those that they meet; where more
-meet, as thousands of values that are kept to the end do, they come from a pool in order of execution."""
+MOST_MEETINGS = 64
+"""Pairs of requests alive at one step, for each request, up to which they are placed among those that they meet; where
+more meet, as hundreds of values that are kept to the end do, they come from a pool in order of execution."""
 
 Meetings = Mapping[int, Sequence[int]]
 """By request id, those alive at a step at which it is."""
 
 
 def find_meetings(requests: Sequence[Request]) -> Meetings | None:
-    """Who meets whom in time; None for more than MOST_MEETINGS pairs."""
+    """Who meets whom in time; None for more than MOST_MEETINGS pairs a request."""
     meets: dict[int, list[int]] = {r.id: [] for r in requests}
     alive: list[tuple[int, int]] = []  # last step and id, a heap
     count = 0
@@ -85,7 +85,7 @@ def find_meetings(requests: Sequence[Request]) -> Meetings | None:
         while alive and alive[0][0] < r.first:
             heappop(alive)
         count += len(alive)
-        if count > MOST_MEETINGS:
+        if count > MOST_MEETINGS * len(requests):
             return None
         own = meets[r.id]
         for _, other in alive:
@@ -275,7 +275,7 @@ STRATEGIES = ("naive", *_PLACING)
 def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best") -> tuple[Plan, dict[str, int]]:
     """(the plan chosen, totals of all strategies tried). `best` takes the smallest arena, searching only if it must.
 
-    Where more than MOST_MEETINGS pairs meet, all strategies but `naive` give way to a pool.
+    Where more than MOST_MEETINGS pairs a request meet, all strategies but `naive` give way to a pool.
     """
     plans = [plan_naive(requests, align)] if strategy in ("best", "naive") else []
     if strategy != "naive":

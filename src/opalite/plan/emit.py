@@ -5,7 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..ir.place import Target
 from ..ir.stored import StoredArray, at_page, page_contiguous
 from ..ir.symbols import hint_of, is_symbolic
 from ..ir.workgroups import size_grid
+from ..kernels.alike import node_key
 from ..kernels.arguments import SizedNumber, lower
 from ..kernels.base import Grid, Kernel, Launch, Local, MadeTable, Problem, Scratch, SizedTable, Table, Weight
 from ..kernels.launches import launches_of, sums_in_half
@@ -255,10 +256,16 @@ def emit(
     return program
 
 
-def _untuned(kernel: Kernel, p: Problem) -> Setting:
-    """Parameters for the sizes at hand."""
+def _untuned(kernel: Kernel, p: Problem, known: dict[Hashable, Setting]) -> Setting:
+    """Parameters for the sizes at hand. known: those of other nodes, to which this one's are added."""
     near = hinted(p.node)
-    return Setting(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
+    alike = node_key(near)
+    found = None if alike is None else known.get((kernel.name, alike))
+    if found is None:
+        found = Setting(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
+        if alike is not None:
+            known[kernel.name, alike] = found
+    return found
 
 
 def emit_template(
@@ -296,6 +303,7 @@ def _emit(
     e = start(graph, device, dict(settings or {}), program, late=late)
     reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
     lasting = {v for pair in reserved for v in pair}
+    untuned: dict[Hashable, Setting] = {}
     for v in graph.inputs:
         if v not in lasting:
             program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
@@ -303,7 +311,7 @@ def _emit(
         kernel = node.chosen.kernel
         if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
             problem = kernel.problem(node, device)
-            e.settings[node] = e.settings.get(node) or _untuned(kernel, problem)
+            e.settings[node] = e.settings.get(node) or _untuned(kernel, problem, untuned)
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
                 e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)

@@ -72,7 +72,15 @@ class ConvSplit(Kernel):
         points = self.points(p)
         if not p.device.local_mem_dedicated:  # partial sums would go through memory
             points = (point for point in points if point["SPLIT"] == 1)
-        return min(points, key=lambda point: (self._cycles(p, point), -point["UNROLL"]))
+        known: dict[tuple[int, ...], float] = {}  # turns that are unrolled do not count
+
+        def order(point: Params) -> tuple[float, int]:
+            tile = tuple(point[name] for name in ("LX", "SPLIT", "TP", "TB"))
+            if tile not in known:
+                known[tile] = self._cycles(p, point)
+            return known[tile], -point["UNROLL"]
+
+        return min(points, key=order)
 
     def _cycles(self, p: ConvProblem, params: Params) -> float:
         """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""
