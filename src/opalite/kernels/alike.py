@@ -8,14 +8,14 @@ from ..ir.graph import Node, Value
 from ..ops.host import HostOp
 from ..ops.tree_ensemble import TreeEnsemble
 
-_READ = 64  # elements of a constant up to which kernels look at it: scalars, and zero points of channels
+_READ = 64  # elements of integers up to which kernels look at them, as at zero points; of floats they look at scalars
 
 
 def node_key(node: Node) -> Hashable | None:
     """Equal for nodes, at plain sizes, of which every kernel says the same: whether it computes them, in which layouts,
     how fast and with which parameters. None for a node that is like no other.
 
-    Of large constants kernels know the type; those of integers count as what they are.
+    Of tensors of floats kernels know the type; large ones of integers are like no other.
     """
     if isinstance(node.op, HostOp | TreeEnsemble):
         return None
@@ -34,7 +34,7 @@ def node_key(node: Node) -> Hashable | None:
 def _contents(v: Value) -> Hashable:
     if not v.is_const:
         return None
-    if v.type.count > _READ:
+    if v.type.count > (1 if v.dtype.is_float else _READ):
         return v.dtype.is_float or v
     data = v.data
     assert data is not None

@@ -24,8 +24,8 @@ from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported import ImportedModel
 
 DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
-FEW, MANY = 40, 80  # layers
-MOST = 2.2
+FEW, MANY = 24, 48  # layers
+MOST = 2.25
 """Times as many calls that twice the layers may take."""
 
 
@@ -118,7 +118,7 @@ def wide_concat(n: int) -> onnx.ModelProto:
 
 def nested_concats(n: int) -> onnx.ModelProto:
     net, whole, last = Net(), "x", "x"
-    for _ in range(2 * n):
+    for _ in range(6 * n):  # chains are followed for 64 movements
         last = net.add("Softmax", last)
         whole = net.add("Concat", whole, last, axis=0)
     return net.model([1, 4], whole)
@@ -127,10 +127,10 @@ def nested_concats(n: int) -> onnx.ModelProto:
 def slices(n: int) -> onnx.ModelProto:
     """Rows of one tensor, each by itself."""
     net, rows = Net(), []
-    for i in range(2 * n):
+    for i in range(4 * n):
         net.constants |= {f"from{i}": np.array([i]), f"to{i}": np.array([i + 1])}
         rows.append(net.add("Softmax", net.add("Slice", "x", f"from{i}", f"to{i}")))
-    return net.model([2 * n, 4], net.add("Concat", *rows, axis=0))
+    return net.model([4 * n, 4], net.add("Concat", *rows, axis=0))
 
 
 def same_slices(n: int) -> onnx.ModelProto:
@@ -154,7 +154,7 @@ def outputs(n: int) -> onnx.ModelProto:
 def kept(n: int) -> onnx.ModelProto:
     """Values that live until their mirror images are computed."""
     net, x, line = Net(), "x", []
-    for _ in range(2 * n):
+    for _ in range(4 * n):
         x = net.add("Softmax", x)
         line.append(x)
     for v in reversed(line[:-1]):
@@ -220,9 +220,11 @@ def calls(function: Callable[..., Any], *args: Any) -> int:
     return sum(entry.callcount for entry in profiler.getstats())
 
 
-@pytest.mark.parametrize("tier", ["special", "general"])
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("on", ["pocl_avx512", "adreno_640", "nvidia_h200"])
+@pytest.mark.parametrize(
+    "on, tier",
+    [("pocl_avx512", "special"), ("pocl_avx512", "general"), ("nvidia_h200", "special")],
+)
 def test_twice_the_layers_take_twice_the_calls(name: str, on: str, tier: str) -> None:
     info, build = device(on), MODELS[name]
     few, many = build(FEW), build(MANY)
@@ -251,7 +253,7 @@ def test_each_pass_asks_a_bounded_number_of_times(name: str, monkeypatch: pytest
     times = Counter(name for name, _ in pipeline.PORTABLE)
     for rule, count in asked.items():
         assert count <= 12 * (times[rule] or 1) * nodes, f"{rule} is asked {count} times for {nodes} nodes"
-    assert sum(asked.values()) <= 100 * nodes
+    assert sum(asked.values()) <= 120 * nodes
 
 
 def test_contents_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
