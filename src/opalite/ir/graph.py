@@ -79,10 +79,11 @@ class Value:
         """What `question` says of the contents of a constant; asked once for all values that share them."""
         held = self._data
         assert held is not None, f"%{self.name} is no constant"
-        answers = held.answers if isinstance(held, StoredArray) else self._answers
-        if question not in answers:
-            answers[question] = question(held)
-        found: _T = answers[question]
+        if isinstance(held, StoredArray):
+            return held.ask(question)
+        if question not in self._answers:
+            self._answers[question] = question(held)
+        found: _T = self._answers[question]
         return found
 
     @property

@@ -11,13 +11,14 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .content import Contents, contents_of
 
 Array = np.ndarray[Any, Any]
+_T = TypeVar("_T")
 
 LARGE = 1 << 18
 """Bytes from which an array gets memory pages of its own, which the system has back at once when it goes."""
@@ -54,7 +55,7 @@ class StoredArray:
         self._load_rows = load_rows
         self.key: Hashable = object() if key is None else key
         self._contents: Contents | None = None
-        self.answers: dict[Callable[[Any], Any], Any] = {}  # by question (`Value.ask`)
+        self._answers: dict[Callable[[Any], Any], Any] = {}
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
         self._held = held
@@ -93,6 +94,13 @@ class StoredArray:
             part.flags.writeable = False
             return part.reshape(last - first, *self.shape[1:])
         return (self.read() if found is None else found)[first:last]
+
+    def ask(self, question: Callable[[StoredArray], _T]) -> _T:
+        """What `question` says of the contents; found once, for every plan asks."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        found: _T = self._answers[question]
+        return found
 
     def read(self) -> Array:
         """The array, read only."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...cl.beside_runs import planning
@@ -15,7 +14,7 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Graph
 from ...ir.precision import Precision, PrecisionPolicy
-from ...ir.stored import StoredArray
+from ...ir.stored import StoredArray, largest
 from ...plan.program import Program
 from .far_sizes import Sizes
 
@@ -81,7 +80,7 @@ def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
         return
     inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
     large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, StoredArray)}
-    side_by_side(attrgetter("largest"), large)
+    side_by_side(lambda held: held.ask(largest), large)
 
 
 def with_weights(content: Program | Template) -> Program | Template:
