@@ -2,12 +2,18 @@
 
     python -m benchmarks.planning ../shared/models/mobilenetv2_fp32.onnx --against ../before
     python -m benchmarks.planning mobilenet_v2 --profile 40                   # where the time goes
+    python -m benchmarks.planning --stages FOLDER/*.onnx                      # by stage and device, once each
 
 MODEL is a name (`python -m benchmarks.compare --list`) or a file. Each checkout has a process of its own, which plans
 the model with its own package and says how long that took; they take turns, so that what else the machine does meets
 both, and count the time of processors, not of clocks. Nothing is read from a cache or written to one. `import` is
 parsing and walking the model; for a model of several segments what lies between them is evaluated there too, so only
 `plan` (passes, placing, emission) is compared.
+
+With --stages, files are planned once for each of --devices, in one process: what import, passes, placing, making
+weights, emission and the memory planner take, how often rules are called, the share of what planning may take (1 s for
+1,000 nodes, 2 s for 3,000; weights, which take time by their bytes, are not counted), and what other sizes take where
+sizes are open. `python -m benchmarks.architectures FOLDER` exports sixty architectures to plan.
 """
 
 from __future__ import annotations
@@ -90,7 +96,23 @@ class Worker:
 @click.option("--precision", default="fp32", show_default=True)
 @click.option("--rounds", default=9, show_default=True)
 @click.option("--profile", default=0, help="print so many rows of a profile instead")
-def main(model: tuple[str, ...], against: Path | None, device: Path, precision: str, rounds: int, profile: int) -> None:
+@click.option("--stages", is_flag=True, help="print what each stage takes instead")
+@click.option("--devices", default="pocl_avx512,nvidia_h200,adreno_640", show_default=True, help="for --stages")
+def main(
+    model: tuple[str, ...],
+    against: Path | None,
+    device: Path,
+    precision: str,
+    rounds: int,
+    profile: int,
+    stages: bool,
+    devices: str,
+) -> None:
+    if stages:
+        from benchmarks.plan_stages import measure_all
+
+        measure_all([Path(m) for m in model], [DEVICE.with_name(f"{d}.json") for d in devices.split(",")])
+        return
     for name in model:
         name = str(Path(name).resolve()) if Path(name).is_file() else name
         if profile:
