@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .dtype import DType
 from .place import OPENCL, Layout, Place
@@ -25,7 +26,7 @@ class TensorType:
         """Number of dimensions."""
         return len(self.shape)
 
-    @property
+    @cached_property  # of symbols it takes a while
     def count(self) -> int:
         """Number of logical elements."""
         return math.prod(self.shape)
@@ -40,7 +41,7 @@ class TensorType:
         """Element type in memory: the place's precision, else the dtype."""
         return self.place.precision or self.dtype
 
-    @property
+    @cached_property  # of symbols it takes a while
     def nbytes(self) -> int:
         """Bytes in memory, channel padding of a packed layout included."""
         return math.prod(self.layout.storage_shape(self.shape)) * self.storage.size
