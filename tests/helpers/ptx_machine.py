@@ -1,7 +1,7 @@
 """A machine that runs the little of PTX that linked kernels of tests are made of: integers, float32, memory, barriers.
 
 All threads of all groups are there at once, and each runs until it must wait. Memory is by address, a value for each,
-whatever its size.
+whatever its size. A `bar` says that the threads of a warp come together: they must have come by one path.
 """
 
 from __future__ import annotations
@@ -65,20 +65,27 @@ class Machine:
         if len(beside) < wanted:
             return False
         assert len(beside) == wanted, f"{len(beside)} threads at a barrier of {wanted}"
+        paths: dict[int, set[tuple[int, ...]]] = {}
+        for t in beside:
+            paths.setdefault(t.registers["%tid.x"] // 32, set()).add(t.path)
+        if any(t.is_aligned for t in beside):
+            assert all(len(p) == 1 for p in paths.values()), "a warp comes apart to a barrier for whole ones"
         any_of_them = any(t.tells for t in beside)
         for t in beside:
-            t.waits, t.told = (), any_of_them
+            t.waits, t.told, t.path = (), any_of_them, ()
         return True
 
 
 class Thread:
-    """waits: the barrier it is at, and how many are wanted there."""
+    """waits: the barrier it is at, and how many are wanted there. is_aligned: that barrier is one for whole warps.
+    path: the branches that it took since the last one."""
 
     def __init__(self, machine: Machine, group: int, number: int, params: Mapping[str, int], memory: Any) -> None:
         self.machine, self.group, self.params, self.memory = machine, group, params, memory
         self.registers: dict[str, Any] = {"%tid.x": number, "%ctaid.x": group}
         self.waits: Any = ()
-        self.tells = self.told = False
+        self.tells = self.told = self.is_aligned = False
+        self.path: tuple[int, ...] = ()
         self.looks = 0
 
     def steps(self) -> Iterator[bool]:
@@ -94,10 +101,11 @@ class Thread:
             if kind == "ret":
                 return
             if kind == "bra":
+                self.path += (at,) if predicate else ()
                 at = self.machine.labels[operands[0]]
             elif kind == "brx":
                 at = self.machine.labels[self.machine.tables[operands[1]][self.value(operands[0])]]
-            elif kind == "bar":
+            elif kind in ("bar", "barrier"):
                 yield from self._barrier(name, operands)
             else:
                 if name.startswith("ld.acquire"):
@@ -106,7 +114,8 @@ class Thread:
                 self._compute(name, operands)
 
     def _barrier(self, name: str, operands: list[str]) -> Iterator[bool]:
-        if name == "bar.red.or.pred":
+        self.is_aligned = name.startswith("bar.") and not name.startswith("bar.warp")
+        if name.endswith(".red.or.pred"):
             self.tells = bool(self.registers[operands[2]])
             self.waits = 0, self.machine.threads
         elif name == "bar.warp.sync":
@@ -117,7 +126,7 @@ class Thread:
             self.waits = self.value(operands[0]), wanted
         while self.waits:
             yield True
-        if name == "bar.red.or.pred":
+        if name.endswith(".red.or.pred"):
             self.registers[operands[0]] = self.told
 
     def value(self, operand: str) -> Any:

@@ -17,9 +17,9 @@ _SIZE = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32
 _SIZE |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
 
-def barrier(items: int) -> str:
-    """Where the `items` of a work-group meet."""
-    return "bar.warp.sync %my_bar;" if items < WARP else f"bar.sync %my_bar, {items};"
+def barrier(items: int, come: str = "bar") -> str:
+    """Where the `items` of a work-group meet. come: `barrier` where threads of a warp may come apart (link.py)."""
+    return "bar.warp.sync %my_bar;" if items < WARP else f"{come}.sync %my_bar, {items};"
 
 
 SYNC, TABLE = 0, 1

@@ -89,7 +89,7 @@ def link(
         if meets:
             parts.append(_COME)
         elif i:
-            parts.append("\tbar.sync 0;\n")
+            parts.append(f"\t{_ALL}\n")
         if meets and not early:
             parts.append(_MEET.format(i=i, wanted=met * shape.groups))
         memory = memory_of(step)
@@ -123,7 +123,7 @@ def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early:
         yield f"ONE_BODY_{i}:\n"
         yield _step(step, i, shape, None, [f"%one_at{j}" for j in range(len(memory_of(step)))], early, streams)
         backs = ", ".join(f"ONE_BACK_{j}" for j in users)
-        yield f"\tbar.sync 0;\nONE_USES_{i}: .branchtargets {backs};\n\tbrx.idx %one_use, ONE_USES_{i};\n"
+        yield f"\t{_ALL}\nONE_USES_{i}: .branchtargets {backs};\n\tbrx.idx %one_use, ONE_USES_{i};\n"
     else:
         yield f"\tbra ONE_BODY_{users[0]};\n"
     yield f"ONE_BACK_{i}:\n"
@@ -150,10 +150,16 @@ ONE_END:
 }}
 """
 
+# The threads of a warp may come to the end of a step apart: the warp has threads of two work-groups, or the kernel lets
+# some return early. `bar.sync` states that a warp comes as a whole. Where steps share code, ptxas then brings the
+# threads together too late, the device takes the barrier for an illegal instruction, and the process loses its context.
+# `barrier.sync` states nothing (PTX ISA 9.0, "barrier").
+_ALL = "barrier.sync 0;"
+
 # All of a group are done with the steps before it when its first thread tells that it has come. They then go on to what
 # they may do before the others have come, and see what those wrote once the first thread knows that they have. The
 # barrier that ends a meeting tells all of them whether somebody waited in vain.
-_COME = f"""	bar.sync 0; // meeting
+_COME = f"""	{_ALL} // meeting
 	@%one_first red.release.gpu.global.add.u32 [%one_sync+{4 * COME}], 1;
 """
 _MEET = f"""	setp.ne.u32 %one_failed, %one_tid, %one_tid;
@@ -175,7 +181,7 @@ ONE_LOOK_{{i}}:
 	setp.eq.u32 %one_failed, %one_tid, %one_tid;
 	red.relaxed.gpu.global.add.u32 [%one_sync+{4 * FAILED}], 1;
 ONE_MET_{{i}}:
-	bar.red.or.pred %one_q, 0, %one_failed;
+	barrier.red.or.pred %one_q, 0, %one_failed;
 	@%one_q bra ONE_END;
 """
 
@@ -193,7 +199,7 @@ ONE_APART_{i}:
 {meet}"""
 
 # Whoever leaves last sets the counters back for the next run.
-_LEAVE = f"""	bar.sync 0;
+_LEAVE = f"""	{_ALL}
 	@!%one_first bra ONE_END;
 	atom.relaxed.gpu.global.add.u32 %one_seen, [%one_sync+{4 * LEFT}], 1;
 	setp.ne.u32 %one_q, %one_seen, {{groups}}-1;
@@ -260,7 +266,7 @@ def _step(
     if moves or total > seats * shape.groups:
         again = [f"add.u32 %my_v, %my_v, {seats * shape.groups};", leave, f"@%my_p bra ONE_DONE_{i};"]
         if room:
-            again += [barrier(items)]
+            again += [barrier(items, "barrier")]
         again += [f"bra ONE_AGAIN_{i};"]
     numbers = _divided("%my_v", ("%my_gx", "%my_gy", "%my_gz"), sizes)
     begin, numbers, again = (["\t" + line for line in lines] for lines in (begin, numbers, again))

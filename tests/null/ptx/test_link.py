@@ -125,6 +125,16 @@ def test_steps_of_equal_shape_share_their_code() -> None:
     np.testing.assert_array_equal(after[1][:640], (first * np.float32(3)).reshape(-1, 32)[:, ::-1].ravel())
 
 
+@pytest.mark.parametrize("items", [32, 40])
+@pytest.mark.parametrize("like", [1, 2])
+def test_warps_come_apart_to_the_barriers_of_all(items: int, like: int) -> None:
+    """Work-groups end within a warp, and let work-items return: the machine looks for barriers of whole warps."""
+    steps = [scale(i, i + 1, 0.5, items, N - 3) for i in range(like)]
+    after, words = run(steps, {0: noise(), **{i + 1: np.zeros(N, np.float32) for i in range(like)}})
+    np.testing.assert_array_equal(after[like][: N - 3], (noise() * np.float32(0.5**like))[: N - 3])
+    assert not any(words.values())
+
+
 def test_independent_steps_run_beside_each_other() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), scale(0, 2, 5.0), turned(0, 3, 32), scale(2, 0, 7.0)]
