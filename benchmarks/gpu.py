@@ -78,7 +78,11 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="names, or `all` of benchmarks/torch_models.py")
+    parser.add_argument(
+        "--networks",
+        default=",".join(NETWORKS),
+        help="names (benchmarks/torch_models.py: `find`), or `all` of NETWORKS there",
+    )
     parser.add_argument("--batch", default="1")
     parser.add_argument("--precision", default="fp16,fp32")
     parser.add_argument("--device", default="gpu")

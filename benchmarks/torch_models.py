@@ -1,6 +1,7 @@
 """Networks with seeded weights: as PyTorch modules, and exported to ONNX with the same weights.
 
 Those of torchvision have its names; beside them a U-Net, recurrent layers, and encoders of the transformers package.
+Any other network of torchvision, and of PyTorch Image Models as `timm:NAME`, is found by its name, too.
 """
 
 from __future__ import annotations
@@ -90,9 +91,16 @@ def _inception() -> Any:
     return torchvision.models.inception_v3(weights=None, init_weights=False, aux_logits=False)
 
 
-def _deeplab() -> Any:
-    model = torchvision.models.segmentation.deeplabv3_resnet50(weights=None, weights_backbone=None)
-    return Part(model, lambda found: found["out"])
+def _googlenet() -> Any:
+    return torchvision.models.googlenet(weights=None, init_weights=False, aux_logits=False)
+
+
+def _segmentation(name: str) -> Build:
+    def made() -> Any:
+        model = torchvision.models.get_model(name, weights=None, weights_backbone=None)
+        return Part(model, lambda found: found["out"])
+
+    return made
 
 
 def _ssdlite() -> Any:
@@ -152,7 +160,8 @@ _VISION = (
 NETWORKS: dict[str, Network] = {
     **{name: Network(_vision(name), images(224)) for name in _VISION},
     "inception_v3": Network(_inception, images(299)),
-    "deeplabv3_resnet50": Network(_deeplab, images(520)),
+    "googlenet": Network(_googlenet, images(224)),
+    "deeplabv3_resnet50": Network(_segmentation("deeplabv3_resnet50"), images(520)),
     "ssdlite320": Network(_ssdlite, images(320)),
     "segformer_b0": Network(_segformer, images(512)),
     "unet_512": Network(UNet, images(512)),
@@ -163,6 +172,23 @@ NETWORKS: dict[str, Network] = {
 }
 
 
+def find(name: str) -> Network:
+    """What NETWORKS has, else a network of torchvision or, as `timm:NAME`, of timm, for pictures. KeyError: neither."""
+    if name in NETWORKS:
+        return NETWORKS[name]
+    if name.startswith("timm:"):
+        import timm
+
+        model = name.removeprefix("timm:")
+        size = timm.get_pretrained_cfg(model, allow_unregistered=False).input_size
+        return Network(lambda: timm.create_model(model, pretrained=False), images(*size[1:]))
+    if name in torchvision.models.list_models(torchvision.models.segmentation):
+        return Network(_segmentation(name), images(520))
+    if name in torchvision.models.list_models(torchvision.models):
+        return Network(_vision(name), images(224))
+    raise KeyError(f"{name} is no network of benchmarks/torch_models.py, torchvision or timm (timm:NAME)")
+
+
 def build(name: str, seed: int = 0) -> Any:
     """The network in float32 on the CPU, ready for inference.
 
@@ -170,7 +196,7 @@ def build(name: str, seed: int = 0) -> Any:
     activations keep their size and the answer depends on the input.
     """
     torch.manual_seed(seed)
-    network = NETWORKS[name]
+    network = find(name)
     model = network.build()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
@@ -189,7 +215,7 @@ def build(name: str, seed: int = 0) -> Any:
 
 def sample(name: str, batch: int, seed: int = 1) -> Any:
     """A random input of the network, on the CPU."""
-    return NETWORKS[name].sample(batch, torch.Generator().manual_seed(seed))
+    return find(name).sample(batch, torch.Generator().manual_seed(seed))
 
 
 def export(model: Any, x: Any) -> bytes:

@@ -35,5 +35,5 @@ def test_each_is_the_default_of_its_tests(rt: Runtime, tmp_path: Path) -> None:
     environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT), *filter(None, sys.path)))
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
-    assert set(re.findall(r"on (\w+:cpu:\d)", done.stdout)) == {"pocl:cpu:0", "pocl:cpu:1"}
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"pocl:cpu:0", "pocl:cpu:1"} <= set(re.findall(r"on (\w+:cpu:\d)", done.stdout)), "beside other devices"

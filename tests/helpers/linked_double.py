@@ -25,6 +25,8 @@ class Double:
     forgets = False
     made: list[Double]
     refuses = ""
+    is_known = False
+    condemned = ""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Double:
         built: Any,
         places: Any,
         table: NumberTable | None = None,
-        linked: Any = None,
+        given: Any = None,
     ) -> None:
         if self.refuses:
             raise LinkError(self.refuses)
@@ -70,6 +72,12 @@ class Double:
             counts = cells[at : at + 12].view(np.uint32).tolist()
             launch.group = self.program.steps[step].group
             launch.grid = tuple(n * g for n, g in zip(counts, launch.group, strict=False))  # type: ignore[arg-type]
+
+    def condemn(self, why: str) -> None:
+        self.condemned = why
+
+    def be_right(self) -> None:
+        self.is_right = True
 
     def lasting(self) -> list[Any]:
         found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]

@@ -38,6 +38,7 @@ from .pools import BufferPool
 from .programs import ProgramCache, Spec
 from .replay import Replay
 from .replays import find_replay
+from .trials import Trials
 from .weights import SharedWeight, WeightStore
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Runtime:
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index
         )
+        self.trials = Trials(found.index, self.info, self.fingerprint, store)
         self.allocator = Allocator(self.context, self.info, self.counters)
         self.weights = WeightStore(self._upload_weight)
         keep_in_children(self)

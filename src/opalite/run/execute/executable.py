@@ -37,7 +37,7 @@ from .loop import Loop
 from .loop_builder import Joined, LoopBuilder
 from .number_table import NumberTable
 from .outline import Outline
-from .persistent import PersistentRuns, may_link
+from .persistent import Made, PersistentRuns, may_link
 from .phases import Prepared, Recorder
 from .progress import build_progress
 from .queue import Profiled, Queue
@@ -296,15 +296,15 @@ class Executable:
         places = find_places(sized.program, sized.placed)
         return Linked(self.rt, sized.program, self.launches, self._built, places)
 
-    def link_moving(self, sized: Sized, table: NumberTable, texts: dict[str, Any]) -> Linked:
+    def link_moving(self, sized: Sized, table: NumberTable, made: Made) -> Linked:
         """The launches of a size linked, with numbers of a table that move; called by a thread beside runs.
 
-        texts: linked programs by their text, made for this program where caches lay elsewhere; gets new ones.
+        made: linked kernels of this program where caches lay elsewhere; gets new ones.
         """
         from .linked import Linked, find_places
 
         places = find_places(sized.program, sized.placed)
-        return Linked(self.rt, sized.program, self.launches, self._built, places, table, texts)
+        return Linked(self.rt, sized.program, self.launches, self._built, places, table, made)
 
     def _set_launches(self) -> None:
         """See to it that the launches have the arguments of the present size."""

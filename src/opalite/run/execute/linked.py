@@ -7,16 +7,18 @@ another in vain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...cl.addresses import place_of
+from ...cl.builders import side_by_side
 from ...cl.launch import PreparedLaunch
 from ...cl.ptx import assemble, ptx_of
 from ...cl.runtime import Runtime
+from ...cl.trials import Trial
 from ...errors import OpaliteError
 from ...ir.device_family import PTX_WGMMA
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
@@ -27,6 +29,7 @@ from ...ptx.steps import SHARED, LinkedStep, Memory, Moving, Number, find_turns,
 from ...ptx.writes import written
 from .number_table import NumberTable
 from .outline import steps_outside
+from .persistent import Made
 from .slot_memory import Placed
 
 THREADS = 384
@@ -56,6 +59,21 @@ class Place:
     last: int
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Steps, by their numbers, that the kernel of `text` computes.
+
+    memory: of each parameter, a slot in it. written: slots that the steps write. moves: numbers come from a table.
+    """
+
+    numbers: Sequence[int]
+    memory: Sequence[int]
+    written: Sequence[int]
+    text: str
+    moves: bool
+    label: str
+
+
 class Linked:
     """What is launched for the steps of a program: `launches`, for the first of a stretch its kernel, for others none.
 
@@ -70,14 +88,14 @@ class Linked:
         built: Sequence[Any],
         places: Places,
         table: NumberTable | None = None,
-        linked: dict[str, Any] | None = None,
+        made: Made | None = None,
     ) -> None:
         """prepared: launches by number of their step, with the grids that are used. built: programs by source.
 
-        table: of numbers that move. linked: programs by their text, of earlier ones of this kind; gets new ones.
+        table: of numbers that move. made: kernels of earlier ones of this kind; gets new ones.
         LinkError if there is nothing to link.
         """
-        self._rt, self._table, self._made = rt, table, {} if linked is None else linked
+        self._rt, self._table, self._made = rt, table, Made() if made is None else made
         kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
         # A program for longer caches than there is memory for says how much those would take.
         self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
@@ -92,10 +110,18 @@ class Linked:
         self._sync = rt.allocate(SYNC_BYTES)  # where groups meet, those of all kernels
         rt.fill(self._sync, 0, SYNC_BYTES)
         self._written: dict[int, Place] = {}  # by slot
-        texts: dict[int, str] = {}
+        self._texts: set[str] = set()
         self._streams = sum(s.nbytes for s in program.slots if s.storage is Storage.STATIC) > MOST_KEPT
-        for stretch in self._stretches(program, prepared, built, places, texts):
-            self._link(stretch, program, places, head_of(next(iter(texts.values()))) or "")
+        pattern = find_pattern(program, prepared, places, {} if table is None else table.counts)
+        stretches: Sequence[Stretch] | None = self._made.stretches.get(pattern)
+        if stretches is None:
+            texts: dict[int, str] = {}
+            steps = self._stretches(program, prepared, built, places, texts)
+            stretches = [self._link(s, program, head_of(next(iter(texts.values()))) or "") for s in steps]
+            self._made.stretches[pattern] = stretches
+        self._try(stretches, program, prepared, places)
+        for stretch in stretches:
+            self._prepare(stretch, places)
         if not self.kernels:
             found = next(iter(self.reasons.items()), None)
             raise LinkError(
@@ -167,11 +193,11 @@ class Linked:
         self.reasons.setdefault(step.kernel, reason)
         return None
 
-    def _link(self, stretch: Sequence[tuple[int, LinkedStep]], program: Program, places: Places, head: str) -> None:
-        """Make the kernel of a stretch and its launch."""
-        rt = self._rt
+    def _link(self, stretch: Sequence[tuple[int, LinkedStep]], program: Program, head: str) -> Stretch:
+        """Write the kernel of a stretch."""
         constants = {s.id for s in program.slots if s.storage is Storage.STATIC}
-        memory: dict[int, Any] = {}
+        memory: dict[int, int] = {}
+        wrote: list[int] = []
         steps: list[LinkedStep] = []
         for i, step in stretch:
             given = program.steps[i]
@@ -179,33 +205,92 @@ class Linked:
             args: list[Number | Moving | Memory] = []
             for a, known in zip(given.args, step.args, strict=True):
                 if isinstance(a, SlotArg) and isinstance(known, Memory):
-                    place = places[a.slot]
-                    memory.setdefault(id(place.whole), place.whole)
-                    param = list(memory).index(id(place.whole))
+                    memory.setdefault(known.whole, a.slot)
+                    param = list(memory).index(known.whole)
                     known = replace(known, param=param, is_constant=a.slot in constants, is_own=len(args) in given.own)
                     if step.entry.params[len(args)].name in written(step.entry):
-                        self._written[a.slot] = place
+                        wrote.append(a.slot)
                 args.append(known)
             steps.append(replace(step, args=tuple(args)))
         try:
             text = link(steps, len(memory), self.shape, find_turns(steps), head, self._streams)
         except EntryError as e:
             raise LinkError(str(e)) from e
-        items, threads = self.shape.groups * self.shape.threads, self.shape.threads
-        label = f"{len(stretch)} steps from {program.steps[stretch[0][0]].node}"
-        if text not in self._made:
-            self._made[text] = assemble(rt.context, rt.device, text)
-        table = [self._table.buffer] if self._table is not None and any(s.moves for s in steps) else []
-        held = [self._sync, *memory.values(), *table]
+        numbers = [i for i, _ in stretch]
+        label = f"{len(stretch)} steps from {program.steps[numbers[0]].node}"
+        return Stretch(numbers, list(memory.values()), wrote, text, any(s.moves for s in steps), label)
+
+    def _try(
+        self,
+        stretches: Sequence[Stretch],
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        places: Places,
+    ) -> None:
+        """Have kernels that are new run in processes of their own. LinkError if one of them does not survive that."""
+        changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
+        numbers = b"" if self._table is None else self._table.like(prepared)
+        fresh = {s.text: s for s in stretches if s.text not in self._made.programs}
+        trials = [self._trial(stretch, changing, numbers, places) for stretch in fresh.values()]
+        if why := next(filter(None, side_by_side(self._rt.trials.fault, trials)), ""):
+            raise LinkError(f"a linked kernel is not launched: {why}")
+
+    def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: Places) -> Trial:
+        """The launch of a stretch on as much memory, where all that nobody writes is in one place."""
+        sync, table, constant = 0, 1, 2
+        sizes = [SYNC_BYTES, max(len(numbers), 1), 1]
+        memory: list[int] = []
+        for whole in (places[slot].whole for slot in stretch.memory):
+            if id(whole) in changing:
+                memory.append(len(sizes))
+                sizes.append(whole.size)
+            else:
+                memory.append(constant)
+                sizes[constant] = max(sizes[constant], whole.size)
+        return Trial(
+            stretch.text.encode(),
+            NAME,
+            self.shape.groups * self.shape.threads,
+            self.shape.threads,
+            sizes,
+            pointers_of(sync, table if stretch.moves else -1, memory),
+            {table: numbers} if numbers else {},
+        )
+
+    def condemn(self, why: str) -> None:
+        """See Kernels."""
+        for text in self._texts:
+            self._rt.trials.condemn(text.encode(), why)
+
+    def _prepare(self, stretch: Stretch, places: Places) -> None:
+        """Make the launch of a stretch."""
+        rt, programs = self._rt, self._made.programs
+        if stretch.text not in programs:
+            programs[stretch.text] = assemble(rt.context, rt.device, stretch.text)
+        self._texts.add(stretch.text)
+        self._written.update((slot, places[slot]) for slot in stretch.written)
+        memory = [places[slot].whole for slot in stretch.memory]
+        table = [self._table.buffer] if self._table is not None and stretch.moves else []
+        held = [self._sync, *memory, *table]
         at = rt.addresses_of(held)
         pointers = pointers_of(at[0], at[-1] if table else 0, at[1 : 1 + len(memory)])
         block = np.frombuffer(np.array(pointers, np.uint64), np.void(b"\0" * 8 * len(pointers)).dtype)[0]
         self._memory += held
-        launch = rt.prepare(self._made[text], NAME, [block], (items,), (threads,), label)
-        self.launches[stretch[0][0]] = [launch]
-        self.launches.update((i, []) for i, _ in stretch[1:])
+        items, threads = self.shape.groups * self.shape.threads, self.shape.threads
+        launch = rt.prepare(programs[stretch.text], NAME, [block], (items,), (threads,), stretch.label)
+        self.launches[stretch.numbers[0]] = [launch]
+        self.launches.update((i, []) for i in stretch.numbers[1:])
         self.kernels += 1
-        self.steps += len(stretch)
+        self.steps += len(stretch.numbers)
+
+    @property
+    def is_known(self) -> bool:
+        """See Kernels."""
+        return self._texts <= self._made.right
+
+    def be_right(self) -> None:
+        """See Kernels."""
+        self._made.right |= self._texts
 
     def spoil(self) -> None:
         """Fill the memory that steps write, so that what a run leaves out is not there from the one before; not what
@@ -253,6 +338,25 @@ def find_places(program: Program, placed: Placed) -> dict[int, Place]:
             whole, first = place_of(*placed.locate(slot))
             found[slot.id] = Place(whole, first, first + max(slot.nbytes, 1))
     return found
+
+
+def find_pattern(
+    program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, moving: Container[int]
+) -> object:
+    """All that stretches depend on but the program, its kernels and the numbers that move: which slots share memory,
+    where in it they lie, and the grids of launches that are not `moving`. How much memory a cache has does not matter.
+    """
+    parts: dict[int, set[tuple[int, int]]] = {}
+    for p in places.values():
+        parts.setdefault(id(p.whole), set()).add((p.first, p.last))
+    order = {whole: i for i, whole in enumerate(parts)}
+    lasting = {s.id for s in program.slots if s.storage is Storage.RESERVED}
+    lies = [
+        (i, order[id(p.whole)], p.first, -1 if i in lasting and len(parts[id(p.whole)]) == 1 else p.last)
+        for i, p in places.items()
+    ]
+    grids = [(i, tuple(launch.grid), launch.group) for i, launch in prepared.items() if i not in moving]
+    return tuple(lies), tuple(grids)
 
 
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:

@@ -23,7 +23,7 @@ from .exchange import Target
 from .loop import Loop
 from .number_table import NumberTable
 from .output_rows import OutputRows
-from .persistent import PersistentRuns, Times
+from .persistent import Made, PersistentRuns, Times
 from .phases import Phase, Prepared
 from .queue import Queue
 from .trace import RunTrace
@@ -56,7 +56,7 @@ class MovingRuns:
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
         self._like: Times | None = None  # by which linked kernels were taken where caches lay before
-        self._texts: dict[str, Any] = {}  # linked programs
+        self._made = Made()  # of launches, linked
         self._rows: OutputRows | None = None  # of runs that go ahead
 
     def run(
@@ -143,7 +143,7 @@ class MovingRuns:
         runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
         runs.queue.meanwhile = meanwhile
         if executable.may_link and not executable.exchange.is_moved:
-            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._texts, self._like)
+            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._made, self._like)
             return linked.run(values, hosts, kept, meanwhile)
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
@@ -222,7 +222,7 @@ class _LinkedRuns:
         executable: Executable,
         moving: Moving,
         launches: _LaunchRuns,
-        texts: dict[str, Any],
+        made: Made,
         like: Times | None,
     ) -> None:
         self._moving, self._launches = moving, launches
@@ -231,7 +231,7 @@ class _LinkedRuns:
         self._phases: _Phases | None = None  # of linked kernels
         sized = executable.now
         self.runs = sized.persistent = PersistentRuns(
-            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, texts), like
+            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, made), like
         )
 
     def _plain(self) -> Queue:

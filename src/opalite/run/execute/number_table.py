@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...cl.courier import Courier
+from ...cl.launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...plan.moving import Moving, Values
 from ...plan.program import LaunchStep
@@ -53,6 +55,17 @@ class NumberTable:
         layout = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
         self._records = self._bytes.view(layout)[:, 0]
         self._numbers = [number for number, _ in self._kinds]
+
+    def like(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
+        """What the memory holds for the run that `launches` have the numbers of."""
+        raw = bytearray(self.buffer.size)
+        for (step, arg), number in self.args.items():
+            raw[number.at : number.at + number.nbytes] = launches[step].arguments[arg].tobytes()
+        for step, at in self.counts.items():
+            grid, group = launches[step].grid, launches[step].group or (1,)
+            counts = [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
+            raw[at : at + _COUNTS] = np.array(counts, np.uint32).tobytes()
+        return bytes(raw)
 
     def write(self, values: Values, ahead: int = 0, courier: Courier | None = None) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,12 +37,35 @@ Times = tuple[list[float], list[float]]
 """Seconds of plain runs, and of linked ones."""
 
 
+@dataclass
+class Made:
+    """Linked kernels of a program, wherever its memory lay.
+
+    programs: by their text. stretches: what is linked, and by which text, by how memory lies; it takes some 0.1 s to
+    find out. right: texts of kernels that gave what plain launches do.
+    """
+
+    programs: dict[str, Any] = field(default_factory=dict)
+    stretches: dict[object, Sequence[Any]] = field(default_factory=dict)
+    right: set[str] = field(default_factory=set)
+
+
 class Kernels(Protocol):
     """What Linked has for the strategy."""
 
     launches: dict[int, list[PreparedLaunch]]
     kernels: int
     steps: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of them have been found right, be it where memory lay elsewhere."""
+
+    def be_right(self) -> None:
+        """Note that they gave what plain launches do."""
+
+    def condemn(self, why: str) -> None:
+        """Note for all times that they are not to be launched."""
 
     def spoil(self) -> None:
         """Fill the memory that they write and that does not last."""
@@ -114,7 +138,7 @@ class PersistentRuns:
         """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
 
         like: times by which linked kernels were taken for the same program in other memory: they are here, too, once
-            they have been tried.
+            they have been tried, if these are others.
         """
         self._prepared, self._plain, self._link = prepared, plain, link
         self._is_known = like is not None
@@ -145,6 +169,8 @@ class PersistentRuns:
             is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
             return _Timed(self, plain, self._before) if is_last else plain
         assert self._persistent is not None
+        if self._is_chosen:
+            return self._persistent if self._prepared.exchange.is_held(hosts) else plain
         if not self._is_tried:
             return _Trial(self, plain, self._persistent)
         which = len(self._times[0]) > len(self._times[1])
@@ -210,6 +236,8 @@ class PersistentRuns:
         if self._thread.is_alive() or self._kernels is None:
             return False
         self._persistent = Persistent(self._prepared, self._kernels, self._plain)
+        if self._is_known and self._kernels.is_known:
+            self.tried("")
         return True
 
     def _make(self) -> None:
@@ -226,7 +254,8 @@ class PersistentRuns:
         self._is_tried = True
         if reason:
             self._give_up(reason)
-        else:
+        elif self._kernels is not None:
+            self._kernels.be_right()
             self._is_chosen = self._is_known
 
     def timed(self) -> None:

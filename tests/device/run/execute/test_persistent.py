@@ -198,6 +198,36 @@ def test_what_was_faster_is_taken_where_caches_lie_elsewhere(rt: Runtime, double
         assert len(double.made) == made + 1
 
 
+def test_what_was_right_is_not_tried_where_caches_lie_elsewhere(
+    rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that are others are."""
+    monkeypatch.setattr(double, "is_known", property(lambda self: getattr(self.made[0], "is_right", False)), False)
+    tried: list[Any] = []
+    trial = persistent._Trial.run
+    monkeypatch.setattr(persistent._Trial, "run", lambda self, *a: (tried.append(self), trial(self, *a))[1])
+    with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
+        state = session.state(reserve=300)
+
+        def steps(count: int) -> Any:
+            for _ in range(count):
+                found = state.run(feeds_of("llama", np.array([[5]]), len(state)))
+                session.settle(60)
+            return found[0]
+
+        steps(ENOUGH + 20)
+        assert len(tried) == 1
+        state, other = state.fork(), state.fork()
+        found = steps(5)
+        assert session.last_trace.strategy == "persistent"
+        assert len(tried) == 1
+        state = other
+        monkeypatch.setattr(double, "is_known", False)
+        np.testing.assert_array_equal(steps(5), found)
+        assert session.last_trace.strategy == "persistent"
+        assert len(tried) == 2
+
+
 def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None:
     session = open_session(classifier())
     small = settled(session)
