@@ -14,7 +14,8 @@
     ├── DeviceError              no device, a device that cannot do what was asked, a failed driver call
     │   ├── NoDeviceError        no OpenCL platform or no device that matches the request (a RuntimeError)
     │   ├── BuildError           an OpenCL program did not compile
-    │   └── DeviceMemoryError    the model does not fit the memory of the device, or of the host
+    │   ├── DeviceMemoryError    the model does not fit the memory of the device, or of the host
+    │   └── DeviceLostError      what lay on the device is gone, for a kernel's fault ended the process's use of it
     ├── PlacementError           strict mode met a node that would run on the host
     ├── TerminatedError          RunOptions.terminate was set
     ├── ExtraError               a package of an extra is not installed (an ImportError)
@@ -140,6 +141,10 @@ class BuildError(DeviceError):
 
 class DeviceMemoryError(DeviceError):
     """A model or tensor is larger than the memory of the device, or of the host."""
+
+
+class DeviceLostError(DeviceError):
+    """A kernel's fault has ended this process's use of the device, and with it what lay there."""
 
 
 class PlacementError(OpaliteError, Fail):

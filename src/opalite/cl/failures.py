@@ -19,7 +19,7 @@ _ADVICE = {
     "INVALID_WORK_GROUP_SIZE": "the work-group does not divide the global size or is larger than this kernel allows",
     "INVALID_KERNEL_ARGS": "an argument of the kernel was never set",
     "DEVICE_NOT_AVAILABLE": "another process may hold the device, or it was reset; `opalite doctor` looks at it",
-    "INVALID_COMMAND_QUEUE": "an earlier kernel crashed the queue; start the process again",
+    "INVALID_COMMAND_QUEUE": "an earlier kernel crashed the queue, and what lay on the device is lost",
 }
 
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ import pyopencl as cl
 from .. import knobs
 from ..cache.folder import is_writable, kept_folder
 from ..cache.store import BinaryStore
-from ..errors import DeviceError
+from ..errors import DeviceError, DeviceMemoryError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, SOFTWARE, UNBUILT
 from ..ir.dtype import DType
@@ -51,10 +52,17 @@ class Runtime:
 
     Sessions on one device with equal hints share one Runtime (`find_runtime`). Making things is thread-safe; a
     PreparedLaunch belongs to one thread at a time.
+
+    lost: the error by which it showed that the context is dead; '' while it is not (`is_lost_by`).
     """
 
     def __init__(self, found: FoundDevice, hints: HintProperties | None = None) -> None:
         """hints: given with the context and every queue. DeviceError if the driver refuses a context without them."""
+        self._found = found
+        self.lost = ""
+        self._losing = threading.Lock()
+        self._successor: Runtime | None = None
+        self._has_successor = True  # or may have
         device = found.device
         if pocl.needs_repair(found.info.platform, found.info.version):
             pocl.repair(device.int_ptr, found.info.version)
@@ -189,6 +197,43 @@ class Runtime:
             self.queue.finish()
         except cl.Error as e:
             raise translate(e, "Waiting for the device", self.info.name) from e
+
+    def is_lost_by(self, error: DeviceError) -> bool:
+        """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`."""
+        with self._losing:
+            if not self.lost and not self.answers():
+                self.lost = error.message.partition("\n")[0]
+            return bool(self.lost)
+
+    def answers(self) -> bool:
+        """Whether a new queue of the context takes a command and finishes it."""
+        try:
+            queue = self.make_queue()
+            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 4)
+            cl.enqueue_fill_buffer(queue, buffer, np.uint8(0), 0, 4)
+            cl.enqueue_copy(queue, np.empty(4, np.uint8), buffer)
+        except cl.Error as e:
+            return isinstance(translate(e, "Trying the device", self.info.name), DeviceMemoryError)
+        except DeviceError as e:
+            return isinstance(e, DeviceMemoryError)
+        return True
+
+    def renew(self) -> Runtime | None:
+        """A Runtime in the place of this one, which is lost; None where the driver makes no other in this process."""
+        with self._losing:
+            if self._successor is None and self._has_successor:
+                with suppress(DeviceError, cl.Error):
+                    made = Runtime(self._found, self.hints)
+                    self._successor = made if made.answers() else None
+                self._has_successor = self._successor is not None
+                goes_on = (
+                    "another context takes its place, models are loaded again and their runs repeated"
+                    if self._has_successor
+                    else "the driver makes no other in this process, so that runs go on in processes of their own, "
+                    "slower, until this one is started again"
+                )
+                _log.warning("the context of %s is dead (%s): %s", self.info.name, self.lost, goes_on)
+            return self._successor
 
     def take_residence(self, loop: Any) -> Any:
         """Note that `loop`, or nobody for None, may keep a worker from now on; whose worker should leave, if any."""
@@ -334,6 +379,8 @@ def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runt
         found = find_device(request)
         given = hint_properties(make_hints() if hints is None else hints, found.info)
         runtime = _runtimes.get((found.info.id, given))
+        if runtime is not None and runtime.lost:
+            runtime = _runtimes[found.info.id, given] = runtime.renew() or runtime
         if runtime is None:
             runtime = _runtimes[found.info.id, given] = Runtime(found, given)
             if SOFTWARE in found.info.quirks:

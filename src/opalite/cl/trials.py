@@ -30,6 +30,7 @@ BUILD_S = 600.0
 RUN_S = 60.0
 """Seconds in which the process must have compiled the program, and then have run it."""
 _RIGHT = b"ran"
+_known: dict[str, str] = {}  # what this process has found out, also for contexts that take the place of a dead one
 _WORDS = 300  # of what the process said last
 
 
@@ -70,15 +71,14 @@ class Trials:
     def __init__(self, index: str, info: DeviceInfo, fingerprint: str, store: BinaryStore | None) -> None:
         """index: of the device, 'platform:device'. fingerprint: of device and driver."""
         self._index, self._info, self._fingerprint, self._store = index, info, fingerprint, store
-        self._known: dict[str, str] = {}
 
     def fault(self, trial: Trial) -> str:
         """Why the kernel is not to be launched here, from a trial now or earlier; '' where it ran."""
         key = self._key(trial.program)
-        if key not in self._known and self._store is not None and (kept := self._store.get(key)) is not None:
-            self._known[key] = "" if kept == _RIGHT else kept.decode(errors="replace")
-        if key in self._known:
-            return self._known[key]
+        if key not in _known and self._store is not None and (kept := self._store.get(key)) is not None:
+            _known[key] = "" if kept == _RIGHT else kept.decode(errors="replace")
+        if key in _known:
+            return _known[key]
         why, is_sure = self._run(trial)
         if is_sure:
             self._keep(key, why)
@@ -89,7 +89,7 @@ class Trials:
         self._keep(self._key(program), why)
 
     def _keep(self, key: str, why: str) -> None:
-        self._known[key] = why
+        _known[key] = why
         if self._store is not None:
             self._store.put(key, why.encode() or _RIGHT)
 

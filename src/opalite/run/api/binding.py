@@ -11,7 +11,7 @@ import numpy as np
 
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor, wrap_handle
-from ...errors import BindingError, InputError, OptionError
+from ...errors import BindingError, DeviceLostError, InputError, OptionError
 from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...plan.program import Port
@@ -98,6 +98,7 @@ class IOBinding:
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
+        self.rt = session.runtime  # on whose memory values are
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, BoundOutput] = {}
         self._uploaded: dict[str, DeviceTensor] = {}  # memory of inputs that were given as arrays
@@ -267,6 +268,10 @@ def _copied(value: OrtValue) -> Any:
 
 def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
     """InputError for a value that lies on another device than `rt`'s."""
+    if isinstance(value, DeviceTensor) and value.rt.lost:
+        raise DeviceLostError(
+            f"{what} '{name}' lay on {rt.info.name}, where it was lost ({value.rt.lost}): make it anew"
+        )
     if isinstance(value, DeviceTensor) and value.rt is not rt:
         if value.rt.info.id == rt.info.id and value.rt.hints != rt.hints:
             raise BindingError(

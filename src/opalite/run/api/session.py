@@ -25,7 +25,7 @@ from ...cl.beside_runs import short_turns
 from ...cl.forks import check_fork, process
 from ...cl.runtime import Runtime, find_runtime
 from ...cl.tensor import DeviceTensor
-from ...errors import BindingError, InputError, InputTypeError, OptionError
+from ...errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
 from ...ir.device import DeviceInfo
 from ...ir.precision import PrecisionPolicy
 from ..execute.exchange import Target
@@ -53,8 +53,8 @@ from .opening import (
 )
 from .ortvalue import OrtValue
 from .providers import Asked, check_providers
+from .recovery import Recovery
 from .run_options import RunOptions, check_not_terminated, check_run_options, tell_run
-from .runs_beside import RunsBeside
 from .session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
 from .session_tools import SessionTools
 from .shared_caches import run_bound
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ..model.following import Following
 
 
-class InferenceSession(RunsBeside, SessionTools):
+class InferenceSession(Recovery, SessionTools):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
     Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
@@ -139,6 +139,7 @@ class InferenceSession(RunsBeside, SessionTools):
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
         self._book = threading.Lock()  # of what is noted of runs
+        self._reviving = threading.Lock()
         self._lock.beside.on_drop = weakref.WeakMethod(self._forget_twin)
         self._age = 0  # how often it was closed, or loaded
         self._start(check_providers(providers, provider_options))
@@ -234,7 +235,13 @@ class InferenceSession(RunsBeside, SessionTools):
         told = None if run_options is None else check_run_options(run_options)
         if told is not None:
             check_not_terminated(told)
-        found = self._run_steady(input_feed) if self._steady is not None or self._known else None
+        found, rt = None, self._rt
+        if self._steady is not None or self._known:
+            try:
+                found = self._run_steady(input_feed)
+            except DeviceError as e:
+                if not self._is_lost_by(e, rt):
+                    raise
         outputs, trace = found or self._execute(input_feed, self._request(told))[:2]
         if told is not None:
             check_not_terminated(told)
@@ -254,6 +261,7 @@ class InferenceSession(RunsBeside, SessionTools):
             raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
         told = check_run_options(run_options)
         check_not_terminated(told)
+        self.check_kept("what is bound", iobinding.rt)
         outputs = list(iobinding.outputs.values())
         if not outputs:
             raise BindingError(
@@ -291,10 +299,10 @@ class InferenceSession(RunsBeside, SessionTools):
     def _stop_recording(self) -> None:
         self._forget_steady()  # until runs of the usual way have found them
 
-    def _execute(
+    def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
     ) -> tuple[list[Any], RunTrace, Ran]:
-        """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
+        """See _execute."""
         check_fork()
         if not isinstance(input_feed, Mapping):
             example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
@@ -404,6 +412,8 @@ class InferenceSession(RunsBeside, SessionTools):
             self._behind.drop()
         self._model.reset()
         self._lock.beside.clear()
+        if self._stand_in is not None:
+            self._stand_in.close()
         with self._lock, self._book:
             self._age += 1
             self._forget_steady()

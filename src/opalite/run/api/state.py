@@ -63,6 +63,7 @@ class State:
         if reserve < 1 or (max_length is not None and max_length < 1):
             raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
         self._session = session
+        self._rt = session.runtime  # where the state lies
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
         self._taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
@@ -103,6 +104,7 @@ class State:
 
     def _complete(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """With what is fed in every run. InputError for what is fed by the state itself."""
+        self._session.check_kept("this state", self._rt)
         if not isinstance(feeds, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
         for name in feeds:

@@ -20,7 +20,7 @@ from ...cl.beside_runs import planning
 from ...cl.launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...cl.tensor import DeviceTensor
-from ...errors import OpaliteError
+from ...errors import DeviceError, OpaliteError
 from .phases import Prepared, make_phases
 from .queue import Queue
 from .strategy import Strategy
@@ -96,7 +96,14 @@ class Persistent(Queue):
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
-        trace = super().run(hosts, kept)
+        rt = self.prepared.rt
+        was_lost = rt.lost
+        try:
+            trace = super().run(hosts, kept)
+        except DeviceError as e:
+            if not was_lost and rt.is_lost_by(e):
+                self.kernels.condemn(f"a run of it ended the context ({rt.lost})")
+            raise
         return self._plain().run(hosts, kept) if self._gives_up() else trace
 
     def _enqueue(self, recording: Recording) -> bool:
@@ -300,6 +307,8 @@ class _Trial:
             kernels.spoil()
             self._persistent.run(again, kept)
         except OpaliteError as e:
+            if self._persistent.prepared.rt.lost:
+                raise
             why = f"the linked kernel does not run: {e}"
         else:
             now = [_bytes(again[i]) for i in outputs]
