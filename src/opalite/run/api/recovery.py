@@ -7,6 +7,7 @@ process of their own. Either way the run that met the fault is repeated. What la
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,11 @@ class Recovery(RunsBeside):
         kept = next((n for n, v in values.items() if isinstance(v, DeviceTensor)), None)
         if kept is not None:
             raise DeviceLostError(self._loss(rt, f"input '{kept}'")) from fault
-        return self._stand_in.run(values), RunTrace(strategy="process"), Ran()
+        started = time.perf_counter()
+        outputs = self._stand_in.run(values)
+        self._trace = RunTrace(strategy="process")
+        self._trace.total_s = time.perf_counter() - started
+        return outputs, self._trace, Ran()
 
     def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
         """Whether a run failed because the context is dead, and may be repeated."""

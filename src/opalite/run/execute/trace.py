@@ -84,7 +84,8 @@ class RunTrace(Timing):
     """A run's seconds, and what it did.
 
     strategy: 'queue', 'replay', 'loop', 'repeat', 'trips' or 'persistent' (execute/strategy.py), joined by '+' where
-        the parts of a model went different ways; 'host' where no program ran.
+        the parts of a model went different ways; 'host' where no program ran, 'process' where another process ran the
+        model after this one had lost its device.
     tier: 'special', programs made for the model's nodes, or 'general', ones that serve any model until those are built
         (docs/tiers.md); joined likewise.
     launches: kernels of the programs that ran, however they reached the device.

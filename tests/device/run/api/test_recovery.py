@@ -51,9 +51,11 @@ def test_every_session_goes_on(
         assert ("models are loaded again" in warnings_of(caplog)[0]) is renews
 
 
+@pytest.mark.parametrize("renews", [True, False])
 def test_a_linked_kernel_that_dies_is_not_launched_again(
-    rt: Runtime, lost_device: LostDevice, double: type[Double], monkeypatch: pytest.MonkeyPatch
+    rt: Runtime, lost_device: LostDevice, double: type[Double], monkeypatch: pytest.MonkeyPatch, renews: bool
 ) -> None:
+    lost_device.renew(renews)
     with opened(rt) as session:
         want = session.run(None, X)[0]
         for _ in range(3):
@@ -65,7 +67,7 @@ def test_a_linked_kernel_that_dies_is_not_launched_again(
         monkeypatch.setattr(kernels, "read_table", lambda: lost_device.kill(session.runtime))
         monkeypatch.setattr(kernels, "ask", lambda: lost_device.fail(session.runtime))
         np.testing.assert_array_equal(session.run(None, X)[0], want)
-        assert session.last_trace.strategy in ("queue", "process")
+        assert session.last_trace.strategy == ("queue" if renews else "process")
         assert "ended the context" in kernels.condemned
 
 
