@@ -62,12 +62,20 @@ def seats_of(step: LinkedStep, shape: Shape) -> int:
 
 
 def link(
-    steps: Sequence[LinkedStep], params: int, shape: Shape, turns: Sequence[Turn], head: str, streams: bool = False
+    steps: Sequence[LinkedStep],
+    params: int,
+    shape: Shape,
+    turns: Sequence[Turn],
+    head: str,
+    streams: bool = False,
+    apart: bool = True,
 ) -> str:
     """The program of kernel NAME, whose one argument is the addresses of `pointers_of` with `params` memories.
 
     turns: of each step. head: what a program's text begins with.
     streams: constants are more than the second level keeps, so that large ones pass by, and code stays there.
+    apart: threads of a warp may come apart to a barrier, which costs 0 to 11 % of a run (measured on an H100). Without,
+    most texts run, but some do not survive: only a trial tells (cl/trials.py).
     """
     parts: list[str] = []
     uses: dict[object, list[int]] = {}
@@ -103,7 +111,7 @@ def link(
         begun = (begun + math.prod(step.groups)) % shape.groups
     moves = any(step.moves for step in steps)
     pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
-    return _PROGRAM.format(
+    text = _PROGRAM.format(
         head=head if pool <= SHARED else _for_hopper(head),
         name=NAME,
         nbytes=8 * len(pointers_of(0, 0, [0] * params)),
@@ -115,6 +123,7 @@ def link(
         body="".join(parts),
         leave=_LEAVE.format(groups=shape.groups),
     )
+    return text if apart else text.replace("\tbarrier.", "\tbar.")
 
 
 def _shared(step: LinkedStep, i: int, shape: Shape, users: Sequence[int], early: bool, streams: bool) -> Iterator[str]:
@@ -151,9 +160,9 @@ ONE_END:
 """
 
 # The threads of a warp may come to the end of a step apart: the warp has threads of two work-groups, or the kernel lets
-# some return early. `bar.sync` states that a warp comes as a whole. Where steps share code, ptxas then brings the
-# threads together too late, the device takes the barrier for an illegal instruction, and the process loses its context.
-# `barrier.sync` states nothing (PTX ISA 9.0, "barrier").
+# some return early. `bar` states that a warp comes as a whole, and ptxas brings its threads together before. But where
+# steps share code, it does so too late for some: the device then takes the barrier for an illegal instruction, and the
+# process loses its context. `barrier` states nothing (PTX ISA 9.0); what it costs is said in `link`.
 _ALL = "barrier.sync 0;"
 
 # All of a group are done with the steps before it when its first thread tells that it has come. They then go on to what

@@ -133,6 +133,10 @@ def test_warps_come_apart_to_the_barriers_of_all(items: int, like: int) -> None:
     after, words = run(steps, {0: noise(), **{i + 1: np.zeros(N, np.float32) for i in range(like)}})
     np.testing.assert_array_equal(after[like][: N - 3], (noise() * np.float32(0.5**like))[: N - 3])
     assert not any(words.values())
+    turns, memories = find_turns(steps), like + 1
+    faster = link(steps, memories, SHAPE, turns, HEAD, apart=False)
+    assert faster == link(steps, memories, SHAPE, turns, HEAD).replace("barrier.", "bar.")
+    assert "barrier." not in faster
 
 
 def test_independent_steps_run_beside_each_other() -> None:

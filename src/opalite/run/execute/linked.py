@@ -7,8 +7,9 @@ another in vain.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps, by their numbers, that the kernel of `text` computes.
+    """Steps, by their numbers, that the kernel of `text` computes. safe: gives a slower text that more surely runs.
 
     memory: of each parameter, a slot in it. written: slots that the steps write. moves: numbers come from a table.
     """
@@ -70,6 +71,7 @@ class Stretch:
     memory: Sequence[int]
     written: Sequence[int]
     text: str
+    safe: Callable[[], str]
     moves: bool
     label: str
 
@@ -118,8 +120,7 @@ class Linked:
             texts: dict[int, str] = {}
             steps = self._stretches(program, prepared, built, places, texts)
             stretches = [self._link(s, program, head_of(next(iter(texts.values()))) or "") for s in steps]
-            self._made.stretches[pattern] = stretches
-        self._try(stretches, program, prepared, places)
+        stretches = self._made.stretches[pattern] = self._tried(stretches, program, prepared, places)
         for stretch in stretches:
             self._prepare(stretch, places)
         if not self.kernels:
@@ -213,27 +214,38 @@ class Linked:
                 args.append(known)
             steps.append(replace(step, args=tuple(args)))
         try:
-            text = link(steps, len(memory), self.shape, find_turns(steps), head, self._streams)
+            write = partial(link, steps, len(memory), self.shape, find_turns(steps), head, self._streams)
+            text = write(apart=False)
         except EntryError as e:
             raise LinkError(str(e)) from e
         numbers = [i for i, _ in stretch]
         label = f"{len(stretch)} steps from {program.steps[numbers[0]].node}"
-        return Stretch(numbers, list(memory.values()), wrote, text, any(s.moves for s in steps), label)
+        return Stretch(numbers, list(memory.values()), wrote, text, write, any(s.moves for s in steps), label)
 
-    def _try(
+    def _tried(
         self,
         stretches: Sequence[Stretch],
         program: Program,
         prepared: Mapping[int, PreparedLaunch],
         places: Places,
-    ) -> None:
-        """Have kernels that are new run in processes of their own. LinkError if one of them does not survive that."""
+    ) -> Sequence[Stretch]:
+        """Have kernels that are new run in processes of their own; stretches with kernels that did. LinkError if there
+        are none for one of them."""
         changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
         numbers = b"" if self._table is None else self._table.like(prepared)
-        fresh = {s.text: s for s in stretches if s.text not in self._made.programs}
-        trials = [self._trial(stretch, changing, numbers, places) for stretch in fresh.values()]
-        if why := next(filter(None, side_by_side(self._rt.trials.fault, trials)), ""):
+
+        def find_fault(stretch: Stretch) -> str:
+            return self._rt.trials.fault(self._trial(stretch, changing, numbers, places))
+
+        def find_faults(some: Iterable[Stretch]) -> dict[str, str]:
+            fresh = {s.text: s for s in some if s.text not in self._made.programs}
+            return dict(zip(fresh, side_by_side(find_fault, fresh.values()), strict=True))
+
+        faults = find_faults(stretches)
+        safe = {s.text: replace(s, text=s.safe()) for s in stretches if faults.get(s.text)}
+        if why := next(filter(None, find_faults(safe.values()).values()), ""):
             raise LinkError(f"a linked kernel is not launched: {why}")
+        return [safe.get(s.text, s) for s in stretches]
 
     def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: Places) -> Trial:
         """The launch of a stretch on as much memory, where all that nobody writes is in one place."""

@@ -1,0 +1,74 @@
+"""Which text of a linked kernel is launched: the fast one, where that survives its trial, else the safe one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from opalite.cl.trials import Trial
+from opalite.plan.program import Slot, Storage
+from opalite.ptx.link import SYNC_BYTES, Shape
+from opalite.run.execute.linked import Linked, LinkError, Place, Stretch
+from opalite.run.execute.persistent import Made
+
+WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
+SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]
+PROGRAM: Any = SimpleNamespace(slots=SLOTS)
+PLACES: Any = {0: Place(WEIGHTS, 0, 64), 1: Place(ARENA, 0, 64), 2: Place(MORE, 0, 64)}
+
+
+class Trials:
+    """Texts that die, and what was tried."""
+
+    def __init__(self, *deadly: str) -> None:
+        self.deadly, self.tried = deadly, list[Trial]()
+
+    def fault(self, trial: Trial) -> str:
+        self.tried.append(trial)
+        return "it dies" if trial.program.decode() in self.deadly else ""
+
+
+def stretch(name: str) -> Stretch:
+    return Stretch([0, 1], [0, 1, 2], [1], f"fast {name}", lambda: f"safe {name}", False, name)
+
+
+def tried(trials: Trials, *names: str, known: tuple[str, ...] = ()) -> list[str]:
+    linked = object.__new__(Linked)
+    linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, Shape(3, 96)  # type: ignore[assignment]
+    linked._made = Made(programs=dict.fromkeys(known))
+    return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]
+
+
+def test_what_survives_is_taken_as_it_is() -> None:
+    trials = Trials()
+    assert tried(trials, "a", "b") == ["fast a", "fast b"]
+    assert sorted(t.program for t in trials.tried) == [b"fast a", b"fast b"]
+
+
+def test_a_text_that_dies_gives_way_to_the_safe_one() -> None:
+    trials = Trials("fast a")
+    assert tried(trials, "a", "b") == ["safe a", "fast b"]
+    assert sorted(t.program for t in trials.tried) == [b"fast a", b"fast b", b"safe a"]
+
+
+def test_where_both_die_launches_stay_apart() -> None:
+    with pytest.raises(LinkError, match="it dies"):
+        tried(Trials("fast a", "safe a"), "a", "b")
+
+
+def test_what_runs_already_is_not_tried() -> None:
+    trials = Trials("fast a")
+    assert tried(trials, "a", known=("fast a",)) == ["fast a"]
+    assert not trials.tried
+
+
+def test_a_trial_takes_little_memory() -> None:
+    """Constants share the memory of the largest one; what launches write has its own."""
+    trials = Trials()
+    tried(trials, "a")
+    (trial,) = trials.tried
+    assert list(trial.sizes) == [SYNC_BYTES, 1, WEIGHTS.size, ARENA.size]
+    assert list(trial.addresses) == [0, -1, 2, 3, 2]
+    assert (trial.items, trial.group) == (3 * 96, 96)
