@@ -12,9 +12,9 @@ from ...ir.types import TensorType
 from ...ops.gather import GatherElements
 from ...ops.scatter import ScatterElements
 from ..registry import onnx_op
-from ..shared.helpers import chain, full, slice_axis
+from ..shared.helpers import chain, concat, expand, full, slice_axis, split_axis
 from ..walk.context import NodeContext
-from .fused import MS
+from .fused import MS, refuse
 
 Result = Value | Sequence[Value | None]
 
@@ -103,3 +103,35 @@ def murmur_hash3(ctx: NodeContext) -> Result:
         return murmur_hash(words, seed).cast(dtype)
 
     return ctx.elementwise(hashed, x)
+
+
+@onnx_op("NGramHashMapping", domain=MS)
+def ngram_hash_mapping(ctx: NodeContext) -> Result:
+    """For each n-gram that ends at a token, by every head: the xor of its tokens times multipliers, modulo the head's
+    size, [B,S,(most - 1) * heads]; and the last tokens, for the next call."""
+    refuse(ctx, reset_on_eos=ctx.attr("reset_on_eos", 0), segment_ids=ctx.get(6))
+    ids, multipliers, sizes = ctx.input(0), ctx.input(1), ctx.input(2)
+    past, offsets, eos = ctx.get(3), ctx.get(4), ctx.get(5)
+    most, heads = int(ctx.attr("max_ngram_size", 2)), int(ctx.attr("n_head_per_ngram", 1))
+    (batch, steps), before = ids.shape, most - 1
+    if past is None:
+        fill = ctx.scalar(int(ctx.attr("pad_id", 0)), ids.dtype) if eos is None else ctx.reshape(eos, ())
+        past = expand(ctx, fill, (batch, before))
+    told = concat(ctx, [past, ids], 1)
+    factors = split_axis(ctx, multipliers, 0, (1,) * multipliers.shape[0])
+    mixed = ctx.elementwise(lambda t, m: t * m, ids, factors[0])
+    orders = []
+    for n in range(2, most + 1):
+        earlier = slice_axis(ctx, told, 1, most - n, most - n + steps)
+        mixed = ctx.elementwise(lambda x, t, m: x.call("bitxor", t * m), mixed, earlier, factors[n - 1])
+        first = (n - 2) * heads
+        own = [None if v is None else slice_axis(ctx, v, 0, first, first + heads) for v in (sizes, offsets)]
+
+        def place(x: Sym, size: Sym, *offset: Sym) -> Sym:
+            rest = x.call("mod", size)
+            return rest + offset[0] if offset else rest
+
+        wide = ctx.reshape(mixed, (batch, steps, 1))
+        orders.append(ctx.elementwise(place, wide, *(v for v in own if v is not None)))
+    present = slice_axis(ctx, told, 1, steps, steps + before)
+    return [concat(ctx, orders, 2), present][: ctx.n_outputs]

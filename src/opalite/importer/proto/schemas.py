@@ -18,6 +18,7 @@ from ...ir.types import TensorType
 from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef
+from .refused import refusal
 
 SMALL = 4096
 """Constants of up to this many elements are shown to shape inference, which reads sizes and axes from them."""
@@ -40,6 +41,8 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
     """The error for an operator that no schema, function or importer function describes."""
     domains, versions = _known_ops()
     where = node.label + (f" of domain '{node.domain}'" if node.domain else "")
+    if (reason := refusal(node.op_type, node.domain)) is not None:
+        return UnsupportedOpError(f"{where} is not supported: {reason}")
     if node.domain not in domains:
         return UnsupportedOpError(
             f"{where}: nothing here knows the domain '{node.domain}'. Export the model without custom operators, or "

@@ -135,3 +135,15 @@ def test_bifurcation_detector(seed: int) -> None:
 def test_dynamic_time_warping(shape: tuple[int, ...]) -> None:
     compare("DynamicTimeWarping", [np.abs(V.f(*shape))], host=True)
     compare("DynamicTimeWarping", [np.zeros(shape, np.float32)], host=True)  # all ways are equal
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize("end", [None, 4])
+def test_ngram_hash_mapping(past: bool, end: int | None) -> None:
+    rng = np.random.default_rng(3)
+    ids, multipliers = rng.integers(0, 50, (2, 7)), rng.integers(-(1 << 40), 1 << 40, 4)
+    sizes, offsets = np.array([11, 13, 17, 19, 23, 29]), np.arange(6) * 100
+    arrays = [ids, multipliers, sizes, rng.integers(0, 50, (2, 3)) if past else None, offsets]
+    if end is not None:
+        arrays.append(np.array(end))
+    compare("NGramHashMapping", arrays, (0, 1), max_ngram_size=4, n_head_per_ngram=2, pad_id=1)
