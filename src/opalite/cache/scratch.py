@@ -23,8 +23,11 @@ ROOM = 32 << 20
 
 
 def write_fault(folder: Path, room: int = 0) -> str | None:
-    """Why `room` bytes cannot be written to `folder`, which is made if need be; None if they can."""
-    if not folder.is_absolute():
+    """Why `room` bytes cannot be written to `folder`, which is made if need be; None if they can.
+
+    A home folder that does not exist is not made, nor anything in it.
+    """
+    if not folder.is_absolute() or _lacks_home(folder):
         return "this user has no home folder"
     probe = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}"
     try:
@@ -37,6 +40,12 @@ def write_fault(folder: Path, room: int = 0) -> str | None:
             probe.unlink(missing_ok=True)
     free = free_bytes(folder)
     return None if free is None or free >= room else f"no room: {free >> 20} MiB are free"
+
+
+def _lacks_home(folder: Path) -> bool:
+    """Whether `folder` lies in the user's home folder, and there is none."""
+    home = os.path.expanduser("~")
+    return os.path.isabs(home) and folder.is_relative_to(home) and not os.path.isdir(home)
 
 
 def user_folder(name: str) -> Path:

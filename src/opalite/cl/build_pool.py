@@ -100,6 +100,10 @@ class BuildPool:
             prepare_linker()
             # Where a worker would not survive, the caller says so, who builds by itself.
             check_files(BUILD_FILES, "compiling a program with PoCL")
+            is_gone = self._folder and not os.path.isdir(self._folder)
+            if is_gone and all(w.task is None for w in self._workers):  # theirs is the only one that they know
+                _stop_all(self._workers)
+                self._folder = ""
             if not self._folder:
                 self._folder = make_build_folder()
                 weakref.finalize(self, _end, self._workers, self._folder, os.getpid())

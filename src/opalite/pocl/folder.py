@@ -14,6 +14,7 @@ left is kept once PoCL compiles anything. Needs no OpenCL.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import secrets
@@ -29,6 +30,8 @@ from ..cache.locks import try_lock
 from ..cache.scratch import driver_fault, make_temporary
 from ..errors import DeviceError
 from .binary import unpack
+
+_log = logging.getLogger(__name__)
 
 BUILDS = "build-"
 """What folders in this one begin with that go when their process does."""
@@ -55,6 +58,33 @@ class PoclFolder:
         if lock is None:
             weakref.finalize(self, _remove, path, os.getpid())
 
+    def keep(self) -> None:
+        """Make the folder anew if it has gone, as PoCL, which runs, cannot be told of another one.
+
+        What lies in its place is removed: nothing but Opalite's own lies there. DeviceError if it cannot be made.
+        """
+        if os.path.isdir(self.path):
+            return
+        with self._lock:
+            if os.path.isdir(self.path):
+                return
+            try:
+                for path in (self.path.parent, self.path) if self.lock is not None else (self.path,):
+                    if os.path.lexists(path) and not path.is_dir():
+                        _discard(path)
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                raise DeviceError(
+                    f"the folder {self.path}, where PoCL keeps the files of this process, has gone and cannot be made "
+                    f"anew ({e.strerror or e}); let it be made, or start the process again"
+                ) from e
+            if self.lock is not None:
+                with suppress(OSError, ImportError):  # another process that starts takes it if it finds no lock
+                    self.lock = try_lock(self.path.parent / f"{self.path.name}.lock") or self.lock
+        _log.warning(
+            "the folder %s, where PoCL keeps its files, had gone while this process runs; it is made anew", self.path
+        )
+
     def take(self, binary: bytes) -> None:
         """Make what lies here for `binary` what the binary holds. DeviceError if the files cannot be written."""
         found = unpack(binary)
@@ -63,11 +93,9 @@ class PoclFolder:
             return
         name, files = found
         with self._lock:
-            if name in self._checked:
-                return
             root = self.path / name
             try:
-                if not self._is_own:
+                if not self._is_own and name not in self._checked:
                     _remove_others(root, files)
                 _write_all(root, files)
             except OSError as e:

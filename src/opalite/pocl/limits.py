@@ -58,6 +58,11 @@ def check_build(folder: str) -> None:
     check_files(BUILD_FILES, "compiling a program with PoCL")
     check_file(FILE_BYTES)
     _check_memory(BUILD_BYTES, "compiling a program with PoCL")
+    if folder and os.path.isdir(folder) and not os.access(folder, os.W_OK):
+        raise DeviceError(
+            f"the folder {folder} cannot be written any more, and PoCL, which runs kernels on the CPU, writes files "
+            "there while it builds a program: let it be written, or start the process again"
+        )
     free = free_bytes(folder) if folder else None
     if free is not None and free < FREE_BYTES:
         raise DeviceError(

@@ -35,15 +35,23 @@ _PATIENCE_S = 30.0
 
 _lock = threading.Lock()
 _ready = False
+_own_script: Path | None = None
 _own = False  # whether it is link_elf.py, in a folder of this process's
 
 
 def prepare_linker() -> None:
     """See to it that PoCL finds a linker that works. To be called before it compiles; costs milliseconds once.
 
-    DeviceError if there is none: PoCL must not compile then.
+    DeviceError if there is none: PoCL must not compile then. Opalite's own, if it has gone since, is written anew.
     """
     global _ready
+    if _ready and _own_script is not None and not _own_script.exists():
+        try:
+            _write(_own_script)  # whoever tidies temporary folders has removed it
+        except OSError as e:
+            raise DeviceError(
+                f"Opalite's linker {_own_script} has gone, and cannot be written anew ({e.strerror})"
+            ) from e
     if _ready or not is_needed():
         return
     with _lock:
@@ -58,11 +66,9 @@ def linker_in(folder: str) -> Mapping[str, str]:
     if not _own:
         return {}
     put = Path(folder) / "linker"
-    put.mkdir(exist_ok=True)
     script = put / "ld"
     if not script.exists():
-        script.write_text(_script(sys.executable, Path(__file__).parent))
-        script.chmod(0o700)
+        _write(script)
     return {"COMPILER_PATH": ":".join(filter(None, (str(put), knobs.foreign("COMPILER_PATH"))))}
 
 
@@ -94,7 +100,7 @@ def _find() -> None:
 
 def _put_own() -> str | None:
     """Put link_elf.py where clang looks for `ld`; returns why that is not possible, or None."""
-    global _own
+    global _own, _own_script
     _own = True
     if not sys.executable or getattr(sys, "frozen", False):
         return "Opalite's own needs a Python interpreter to run it"
@@ -102,14 +108,21 @@ def _put_own() -> str | None:
     atexit.register(_remove, folder, os.getpid())
     script = folder / "ld"
     try:
-        script.write_text(_script(sys.executable, Path(__file__).parent))
-        script.chmod(0o700)
+        _write(script)
     except OSError as e:
         return f"{script} cannot be written: {e.strerror}"
+    _own_script = script
     fault = _fault(str(script))
     if fault is None:
         knobs.set_foreign("COMPILER_PATH", ":".join(filter(None, (str(folder), knobs.foreign("COMPILER_PATH")))))
     return fault
+
+
+def _write(script: Path) -> None:
+    """Write Opalite's own `ld`."""
+    script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    script.write_text(_script(sys.executable, Path(__file__).parent))
+    script.chmod(0o700)
 
 
 def _remove(folder: Path, pid: int) -> None:

@@ -16,6 +16,7 @@ import os
 import platform
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ PLATFORM = "Portable Computing Language"
 _KEEP: list[Any] = []  # strings that PoCL's device records point to
 _folder: PoclFolder | None = None  # this process's
 _fault: DeviceError | None = None  # why it has none
+_user_folder = ""  # the one that the user has chosen, if any
 _THREADS = "POCL_MAX_PTHREAD_COUNT"
 _SPECIALIZATION = "POCL_WORK_GROUP_SPECIALIZATION"
 _limited = ""  # what this process told PoCL of its threads
@@ -69,7 +71,7 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
     Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
     a program's binary holds it.
     """
-    global _folder, _fault, _limited
+    global _folder, _fault, _limited, _user_folder
     if _folder is not None:
         return None
     limits.check_start()
@@ -80,6 +82,7 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
     if _has_all_cores():
         knobs.default_foreign("POCL_AFFINITY", "1")
     if knobs.has_foreign("POCL_CACHE_DIR") or knobs.has_foreign("POCL_KERNEL_CACHE"):
+        _user_folder = knobs.foreign("POCL_CACHE_DIR") or ""
         return None
     try:
         _folder = open_folder(None if cache_folder is None else cache_folder / "pocl")
@@ -115,6 +118,7 @@ def make_build_folder() -> str:
     """A new folder for processes that only build; it goes with this process's own. DeviceError if there is no place."""
     if _folder is None:
         return str(make_temporary("opalite-build-"))
+    _folder.keep()
     return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
@@ -149,8 +153,14 @@ def prepare_build() -> None:
 
 
 def _check_folder() -> None:
+    """See to it that PoCL's folder is there. DeviceError if there is none."""
     if _folder is None and _fault is not None:
         raise DeviceError(str(_fault))
+    if _folder is not None:
+        _folder.keep()
+    elif _user_folder:
+        with suppress(OSError):  # PoCL says so
+            os.makedirs(_user_folder, exist_ok=True)
 
 
 def _has_all_cores() -> bool:

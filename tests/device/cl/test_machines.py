@@ -25,6 +25,7 @@ from opalite.pocl import limits
 from opalite.pocl.linker import system_linker
 
 MODEL = Path(__file__).parents[3] / "examples" / "super_resolution" / "super_resolution_x2.onnx"
+NOWHERE = "/proc/no home"  # where nobody can make one
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="imitated with Linux's namespaces and limits")
 
 PROGRAM = """
@@ -136,7 +137,7 @@ def stranger() -> str | None:
     """A Python with this one's packages that a user without an account can start; None if there is none."""
     code = "import numpy, pyopencl"
     for python in (sys.executable, f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"):
-        if run([*_as_stranger(), python, "-c", code], HOME="/nonexistent", PYOPENCL_NO_CACHE="1").returncode == 0:
+        if run([*_as_stranger(), python, "-c", code], HOME=NOWHERE, PYOPENCL_NO_CACHE="1").returncode == 0:
             return python
     return None
 
@@ -155,7 +156,7 @@ def strange(*command: str) -> list[str]:
     return [*_as_stranger(), python, *command]
 
 
-@pytest.mark.parametrize("home", ["/nonexistent", None])
+@pytest.mark.parametrize("home", [NOWHERE, None])
 def test_a_user_without_home_or_account_is_told_in_one_line(home: str | None) -> None:
     done = run(strange("-c", PROGRAM, str(MODEL)), HOME=home)
     assert done.returncode == 0, done.stderr
@@ -166,7 +167,7 @@ def test_a_user_without_home_or_account_is_told_in_one_line(home: str | None) ->
 
 
 def test_a_user_without_home_who_wants_no_cache_is_told_nothing() -> None:
-    done = run(strange("-c", PROGRAM, str(MODEL)), HOME="/nonexistent", OPALITE_CACHE="0")
+    done = run(strange("-c", PROGRAM, str(MODEL)), HOME=NOWHERE, OPALITE_CACHE="0")
     assert only_result(done) == result()
     assert not sentences(done)
 
@@ -175,7 +176,7 @@ def test_a_user_without_home_may_have_a_cache(tmp_path: Path) -> None:
     cache = Path("/tmp") / f"opalite-test-{os.getpid()}"
     try:
         for _ in range(2):
-            done = run(strange("-c", PROGRAM, str(MODEL)), HOME="/nonexistent", OPALITE_CACHE_DIR=str(cache))
+            done = run(strange("-c", PROGRAM, str(MODEL)), HOME=NOWHERE, OPALITE_CACHE_DIR=str(cache))
             assert only_result(done) == result()
             assert not sentences(done)
         assert list(cache.glob("programs/*/*.bin"))
@@ -238,7 +239,7 @@ def test_on_a_tree_that_can_only_be_read_the_model_runs() -> None:
     )
     if any(Path(p).is_relative_to("/tmp") for p in (sys.executable, str(MODEL), cl.__file__)):
         pytest.skip("what is needed lies below /tmp")
-    done = run(namespace(script, "chroot", "/mnt", *command), HOME="/nonexistent")
+    done = run(namespace(script, "chroot", "/mnt", *command), HOME=NOWHERE)
     assert done.returncode == 0, done.stderr
     assert only_result(done) == result()
     (line,) = sentences(done)
@@ -246,7 +247,7 @@ def test_on_a_tree_that_can_only_be_read_the_model_runs() -> None:
 
 
 def test_the_doctor_is_content_with_what_a_session_needs() -> None:
-    done = run(strange("-m", "opalite", "doctor"), HOME="/nonexistent")
+    done = run(strange("-m", "opalite", "doctor"), HOME=NOWHERE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "each process builds its programs again" in " ".join(done.stdout.split())
 
@@ -331,7 +332,7 @@ def test_few_tasks() -> None:
     command = strange("-c", PROGRAM, str(MODEL))
     for tasks in (1, 2, 4, 6, 12):
         mine = [str(50_000 + tasks) if word == "65533" else word for word in command]
-        done = run(["prlimit", f"--nproc={tasks}", *mine], HOME="/nonexistent", OPALITE_CACHE="0")
+        done = run(["prlimit", f"--nproc={tasks}", *mine], HOME=NOWHERE, OPALITE_CACHE="0")
         if done.returncode == 0:
             assert only_result(done) == result()
         else:
