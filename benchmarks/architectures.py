@@ -196,6 +196,22 @@ def _build(name: str) -> tuple[Any, tuple[Any, ...], dict[str, dict[int, str]]]:
     return getattr(family, bare)(**options), ((list(x),) if module == "detection" else (x,)), open_axes
 
 
+def _first_output(model: Any) -> Any:
+    """A module that gives the first output of one of transformers'."""
+    import torch
+
+    class First(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Any) -> Any:
+            found = self.model(x)
+            return found if isinstance(found, torch.Tensor) else found[0]
+
+    return First()
+
+
 def export(name: str, path: Path) -> None:
     """Write the architecture `name` to `path`."""
     import torch
@@ -203,18 +219,15 @@ def export(name: str, path: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model, inputs, axes = _build(name)
-    config = getattr(model, "config", None)
-    if config is not None:
-        config.return_dict = False
-        config.use_cache = False
-    opset = 18
+    if name in TRANSFORMERS:
+        model = _first_output(model)
     with torch.no_grad():
         torch.onnx.export(
             model.eval(),
             inputs,
             str(path),
             dynamo=False,
-            opset_version=opset,
+            opset_version=18,
             input_names=list(axes) or ["x"],
             dynamic_axes=axes,
         )
