@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -17,9 +18,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError
-from .stored import page_empty
+from .stored import StoredArray, mapped_part, page_empty
 
 Array = np.ndarray[Any, Any]
+
+HASHED = 1 << 28
+"""Bytes of a file up to which its contents name it; a larger one is named by its path, number, size and times."""
+
+
+def file_name(path: Path, state: os.stat_result) -> str:
+    """Names the contents of a large file, hexadecimal, as long as nobody writes to it."""
+    parts = (os.path.realpath(path), state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ModelFile:
@@ -38,7 +48,10 @@ class ModelFile:
         self.size = self._stamp.st_size
 
     def digest(self) -> str:
-        """Digest of all bytes (BLAKE2). From then on a file that was only touched counts as the same."""
+        """Digest of all bytes (BLAKE2), from which on a file that was only touched counts as the same; of a large file
+        its name (`file_name`)."""
+        if self.size > HASHED:
+            return file_name(self.path, self._stamp)
         if not self._digest:
             before = self._now()
             self._digest = self._sum()
@@ -56,6 +69,18 @@ class ModelFile:
             done += count
         self.check()
         return found
+
+    def map(self, offset: int, nbytes: int) -> Array:
+        """The same, of which pages are read when they are touched. What is written into the file shows, and the process
+        ends where it was cut short: for large tables, of which a few rows are read."""
+        self.check()
+        before = offset % mmap.ALLOCATIONGRANULARITY
+        held = mmap.mmap(self._file.fileno(), before + nbytes, access=mmap.ACCESS_COPY, offset=offset - before)
+        return np.frombuffer(held, np.uint8, nbytes, before)
+
+    def name_of(self, offset: int, nbytes: int) -> str:
+        """Names `nbytes` bytes from `offset` on, hexadecimal, as long as nobody writes to the file."""
+        return hashlib.sha256(f"{file_name(self.path, self._stamp)} {offset} {nbytes}".encode()).hexdigest()
 
     def check(self) -> None:
         """ModelFormatError if the file is no longer what it was."""
@@ -124,6 +149,11 @@ class FilePart:
     def read(self) -> Array:
         """The bytes, as uint8. ModelFormatError if the file is no longer what it was."""
         return self.file.read(self.offset, self.nbytes)
+
+    def mapped(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
+        """The array of that type that they are, mapped (ModelFile.map)."""
+        name, source = self.file.name_of(self.offset, self.nbytes), (os.path.realpath(self.file.path), self.offset)
+        return mapped_part(dtype, shape, name, lambda: self.file.map(self.offset, self.nbytes), source)
 
     def read_bytes(self, first: int, count: int) -> Array:
         """`count` of the bytes from the one numbered `first` on, as `read`."""

@@ -43,16 +43,21 @@ class StoredArray:
         load_bytes: Callable[[int, int], Array] | None = None,
         load_rows: Callable[[int, int], Array] | None = None,
         key: Hashable = None,
+        mapped: Callable[[], StoredArray] | None = None,
     ) -> None:
         """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
         until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
         load_rows: the part of the first axis from one position to before another, where that is computed. key: equal
-        for arrays that hold the same; by default of this one alone."""
+        for arrays that hold the same; by default of this one alone. mapped: gives the same array in a file's own pages,
+        where it lies in one as it is."""
         self.dtype = dtype
         self.shape = shape
         self._load = load
         self._load_bytes = load_bytes
         self._load_rows = load_rows
+        self.mapped = mapped
+        self.is_mapped = False  # what `load` gives are a file's own pages
+        self.source: tuple[str, int] | None = None  # of these: the file's path, and where they begin
         self.key: Hashable = object() if key is None else key
         self._contents: Contents | None = None
         self._answers: dict[Callable[[Any], Any], Any] = {}
@@ -147,7 +152,25 @@ def reshaped(held: StoredArray, shape: tuple[int, ...]) -> StoredArray:
     """The same elements in another shape, read from where they are."""
     load_bytes = held._load_bytes
     key = (held.key, shape)
-    return StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), load_bytes=load_bytes, key=key)
+    mapped = None if held.mapped is None else lambda: reshaped(held.mapped(), shape)  # type: ignore[misc]
+    made = StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), None, load_bytes, None, key, mapped)
+    made.contents.digest = made.contents.digest or (held.contents.digest if held.is_mapped else "")
+    made.is_mapped, made.source = held.is_mapped, held.source
+    return made
+
+
+def mapped_part(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    name: str,
+    load: Callable[[], Array],
+    source: tuple[str, int] | None = None,
+) -> StoredArray:
+    """An array in pages of a file, of which nobody reads all: `name` stands for its contents. load: gives its bytes.
+    source: the file's path, and at which byte it begins there, by which other processes find it."""
+    made = StoredArray(dtype, shape, lambda: load().view(dtype).reshape(shape), key=(name, dtype, shape))
+    made.contents.digest, made.is_mapped, made.source = name, True, source
+    return made
 
 
 def converted(held: Array | StoredArray, dtype: Any) -> Array | StoredArray:

@@ -31,6 +31,8 @@ from .template import Template
 
 VERSION = 9
 SUFFIX = ".opal"
+TABLE = 64 << 20
+"""Bytes of a table from which rows are picked that is mapped from the bundle."""
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +60,7 @@ class Untrusted:
     device: DeviceInfo
     graph_key: str
     graph: Callable[[], GraphText]
-    array: Callable[[str, str, tuple[int, ...]], Array]
+    array: Callable[[str, str, tuple[int, ...]], Array | StoredArray]
 
 
 Rebuild = Callable[[Untrusted], "Program | Template"]

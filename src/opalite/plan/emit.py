@@ -5,6 +5,7 @@ Longer than 400 lines: one class whose methods fill one Program.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,7 @@ from ..kernels.sources import option_text, program_text
 from ..kernels.workgroups import busy_launches
 from ..ops.base import Cost
 from ..ops.elementwise import PlaceCast
+from ..ops.gather import Gather
 from ..ops.host import HostOp
 from ..ops.movement import Concat
 from .lifetimes import Lifetime, assign_memory, linger
@@ -62,6 +64,11 @@ Array = np.ndarray[Any, Any]
 
 MOST_HELD = 64 << 20
 """Bytes of late weights that a plan holds at first, so that small models' are not made twice."""
+
+
+MAPPED = 64 << 20
+"""Bytes of a table from which rows are picked in the model's own file. A CPU reads those that are asked for; to a GPU
+all of it has to go."""
 
 
 @dataclass
@@ -151,8 +158,19 @@ class Emitter:
         return number
 
     def add_constant(self, v: Value, image: bool) -> int:
-        """A STATIC slot holding a constant as its place stores it."""
+        """A STATIC slot holding a constant as its place stores it: a large table, of which a model's file has the bytes
+        and nodes pick rows, in that file's pages."""
+        held = v.held
+        if self.late and isinstance(held, StoredArray) and held.mapped is not None and held.nbytes >= MAPPED:
+            is_as_held = v.type.layout.is_row_major and v.type.storage.np == held.dtype and v.shape == held.shape
+            if is_as_held and os.name == "posix" and self.device.on_host and self._is_picked(v):
+                return self.add_weight(held.mapped(), v.name, image)
         return self.add_form(placed_form(v), v.name, image)
+
+    def _is_picked(self, v: Value) -> bool:
+        """Whether nodes read rows of a constant that they name, and nothing else of it."""
+        readers = [n for n in self.graph.nodes if v in n.inputs]
+        return all(isinstance(n.op, Gather) and n.inputs.index(v) == 0 and v not in n.inputs[1:] for n in readers)
 
     def add_form(self, form: Form, label: str, image: bool = False) -> int:
         """A STATIC slot holding a constant in a form: large ones are made when they are wanted, if they may be."""

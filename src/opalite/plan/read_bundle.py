@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BundleError
+from ..errors import BundleError, ModelFormatError
 from ..ir.content import content_key
 from ..ir.device import DeviceInfo
-from ..ir.stored import StoredArray
-from .bundle import VERSION, Bundle, GraphText, Rebuild, Untrusted, Variant, text_digest
+from ..ir.model_file import FilePart, ModelFile
+from ..ir.stored import StoredArray, mapped_part
+from .bundle import TABLE, VERSION, Bundle, GraphText, Rebuild, Untrusted, Variant, text_digest
 from .codec import decode
 from .lazy import LazyList
 from .needs import Needs
@@ -98,15 +100,15 @@ class _Reader:
             ),
             binaries=binaries,
             fingerprint=str(raw["fingerprint"]),
-            graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"]),
+            graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"], raw["picked"]),
         )
 
-    def _graph(self, raw: Mapping[str, Any]) -> GraphText:
+    def _graph(self, raw: Mapping[str, Any], picked: Collection[str]) -> GraphText:
         """The recorded graph, whose bytes have to be those that its key names, as nobody vouches for their sum."""
         text = self._checked(raw["key"])
         if content_key(text) != raw["key"]:
             raise _damaged(self._where)
-        arrays, keys = self._arrays(raw["arrays"])
+        arrays, keys = self._arrays(raw["arrays"], picked)
         return GraphText(json.loads(text.tobytes()), arrays, keys)
 
     def _arrays(self, kinds: Sequence[Any], picked: Collection[str] = ()) -> tuple[list[Any], dict[int, str]]:
@@ -118,7 +120,7 @@ class _Reader:
         if self._rebuild is not None:
             return self._rebuilt(self._rebuild, n, raw, device)
         try:
-            arrays, keys = self._arrays(raw["arrays"], frozenset(raw.get("picked", ())))
+            arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))
             content: Program | Template = decode(self._json(f"program {n}"), arrays)
             if isinstance(content, Template):
                 content.compile()
@@ -137,8 +139,8 @@ class _Reader:
                 n,
                 device,
                 "" if graph is None else str(graph["key"]),
-                lambda: self._graph(graph),
-                lambda key, kind, shape: self._checked(key).view(_dtype(kind)).reshape(shape),
+                lambda: self._graph(graph, raw["picked"]),
+                lambda key, kind, shape: self._array(key, _dtype(kind), shape, key in raw["picked"]),
             )
             content = rebuild(untrusted)
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
@@ -165,12 +167,28 @@ class _Reader:
         return json.loads(text)
 
     def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | StoredArray:
+        if self._apart is not None and key in self._about["files"]:
+            return self._mapped(key, dtype, shape)
+        if picked and os.name == "posix" and self._file.nbytes(key) >= TABLE:
+            # Nobody sums up what nobody reads all of. The name is this file's own, as what it says is not checked.
+            return mapped_part(dtype, shape, f"{self._digest}:{key}", lambda: self._file.map(key))
         if self._apart is None or self._file.has(key):
             return self._checked(key).view(dtype).reshape(shape)
         try:
             return self._apart.find(key, dtype, shape, self._about["sums"][key], picked=picked)
         except BundleError as e:
             raise BundleError(f"'{self._where}' is not whole: {e}") from e
+
+    def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
+        """A table in the model's own file, as long as nobody has written to that."""
+        path, offset = self._about["files"][key]
+        try:
+            found = FilePart(ModelFile(Path(path)), offset, math.prod(shape) * dtype.itemsize).mapped(dtype, shape)
+        except (OSError, ModelFormatError) as e:
+            raise BundleError(f"'{self._where}' is not whole: '{path}' cannot be read ({e})") from e
+        if found.contents.digest != key:
+            raise BundleError(f"'{self._where}' is not whole: '{path}' has changed")
+        return found
 
     def _checked(self, key: str) -> Array:
         try:

@@ -325,7 +325,7 @@ class _Emitter(Emitter):
             kind = made.dtype, made.shape
         return self.add_weight(self._find(weight.value, weight.form, kind), label, weight.image)
 
-    def _find(self, v: Value, form: str, kind: tuple[np.dtype[Any], tuple[int, ...]]) -> Array:
+    def _find(self, v: Value, form: str, kind: tuple[np.dtype[Any], tuple[int, ...]]) -> Array | StoredArray:
         record = self.given.get((v, form))
         _need(record is not None, f"the constant '{v.name}' is missing in the form '{form}'")
         assert record is not None
@@ -333,7 +333,7 @@ class _Emitter(Emitter):
         dtype, shape = kind
         fits = array.dtype == dtype and (array.shape or (1,)) == (shape or (1,))  # a scalar is stored as a row
         _need(fits, f"'{v.name}' is {array.dtype}{array.shape}, {dtype}{shape} is expected")
-        return array.read() if isinstance(array, StoredArray) else array
+        return array
 
 
 def _with_ports(program: Program, record: GraphRecord) -> Program:

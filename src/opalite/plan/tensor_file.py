@@ -8,6 +8,7 @@ tensors named PAD… fill the gaps, so that every tensor starts at a multiple of
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import secrets
 import struct
@@ -79,9 +80,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], texts: Mapping[str, 
 class TensorFile:
     """A file of tensors, each read when it is asked for, into memory that serves as a device's.
 
-    Nothing is mapped: whatever becomes of the file, an array that was read stays what it is, and a file that was cut
-    short is an error where a mapping of it would end the process. OSError if there is no such file, TensorFileError if
-    it is not whole. Whether contents are what was written, the reader has to check.
+    Nothing is mapped unless `map` is called: whatever becomes of the file, an array that was read stays what it is, and
+    a file that was cut short is an error where a mapping of it would end the process. OSError if there is no such file,
+    TensorFileError if it is not whole. Whether contents are what was written, the reader has to check.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,6 +116,23 @@ class TensorFile:
         if not 0 <= begin <= end <= self._end:
             raise TensorFileError(f"tensor {name!r} lies at {begin} to {end}")
         return self._read(self._start + begin, end - begin)
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of a tensor; 0 if there is none of that name."""
+        begin, end = self._spans.get(name, (0, 0))
+        return end - begin
+
+    def map(self, name: str) -> Array:
+        """The bytes of a tensor, of which pages are read when they are touched. What is written into the file shows,
+        and the process ends where it was cut short: for large tables, of which a few rows are read."""
+        begin, end = self._spans[name]
+        size = os.fstat(self._file.fileno()).st_size
+        if not 0 <= begin <= end <= self._end or self._start + end > size:
+            raise TensorFileError(f"tensor {name!r} lies at {begin} to {end}")
+        before = (self._start + begin) % mmap.ALLOCATIONGRANULARITY
+        first, nbytes = self._start + begin - before, end - begin
+        held = mmap.mmap(self._file.fileno(), before + nbytes, access=mmap.ACCESS_COPY, offset=first)
+        return np.frombuffer(held, np.uint8, nbytes, before)
 
     def _read(self, offset: int, nbytes: int) -> Array:
         raw = np.empty(nbytes + ALIGN, np.uint8)

@@ -49,13 +49,19 @@ def save_bundle(
     tensors: dict[str, Array] = {}
     sums: dict[str, str] = {}
     texts: dict[str, str] = {}
+    files: dict[str, tuple[str, int]] = {}  # where tables lie that are mapped from a model's own file
     variants = []
 
     def examine(held: Array | StoredArray) -> tuple[Contents, Array | None]:
         """What it contains, and itself unless it lies apart now."""
         if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-        known = held.contents if isinstance(held, StoredArray) else Contents()
+        is_mapped = isinstance(held, StoredArray) and held.is_mapped
+        if is_mapped and isinstance(held, StoredArray) and held.source is not None and apart is not None:
+            files[held.contents.digest] = held.source
+            return held.contents, None
+        # What stands for the contents of a mapped table depends on where it lies.
+        known = held.contents if isinstance(held, StoredArray) and not is_mapped else Contents()
         is_apart = apart is not None and held.nbytes >= APART
         if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
             return known, None
@@ -113,7 +119,14 @@ def save_bundle(
     except OSError as e:
         raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
     digests = {name: text_digest(text) for name, text in texts.items()}
-    about = {"version": VERSION, "meta": bundle.meta, "variants": variants, "digests": digests, "sums": sums}
+    about: dict[str, Any] = {
+        "files": files,
+        "version": VERSION,
+        "meta": bundle.meta,
+        "variants": variants,
+        "digests": digests,
+        "sums": sums,
+    }
     text = json.dumps(about)
     try:
         write_tensors(target, tensors, {"opalite": text, "digest": text_digest(text), **texts})

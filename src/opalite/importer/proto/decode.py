@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,8 @@ class TensorReader:
             part = raw
             if part.nbytes >= LARGE and dtype.name not in _PACKED and part.nbytes == math.prod(shape) * dtype.size:
                 load = lambda: part.read().view(dtype.np).reshape(shape)  # noqa: E731
-                return StoredArray(dtype.np, shape, load, load_bytes=part.read_bytes)
+                mapped = lambda: part.mapped(dtype.np, shape)  # noqa: E731
+                return StoredArray(dtype.np, shape, load, load_bytes=part.read_bytes, mapped=mapped)
             raw = part.read().data
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
@@ -264,7 +265,9 @@ class _DataFile:
         self._check(tensor, offset, nbytes)
         self._count(tensor, nbytes)
         load = lambda: self._load(offset, nbytes).view(dtype).reshape(shape)  # noqa: E731
-        made = StoredArray(dtype, shape, load, load_bytes=lambda first, count: self._load(offset + first, count))
+        mapped = None if self.file is None else partial(FilePart(self.file, offset, nbytes).mapped, dtype, shape)
+        load_bytes = lambda first, count: self._load(offset + first, count)  # noqa: E731
+        made = StoredArray(dtype, shape, load, load_bytes=load_bytes, mapped=mapped)
         self._held[offset, nbytes] = made
         return made
 

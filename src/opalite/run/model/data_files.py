@@ -5,6 +5,8 @@ kept in the cache beside the model's plans. What is in them is told by a digest.
 kept, and believed as long as the system says that the file is the same one and nobody has written to it: its number,
 its size, and the times of its contents and of its state, which no program can set back. A file of the last seconds is
 read each time, as a clock may stand still between two changes of it.
+
+A file of more than HASHED bytes is not read to be told: its path, number, size and times stand for its contents.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from ...cache.folder import cache_folder
 from ...cache.keys import digest
 from ...cl.builders import side_by_side
 from ...errors import ModelFormatError
+from ...ir.model_file import HASHED, file_name
 
 NAMES = "files.json"
 """The file that names a model's data files, in the folder of its plans."""
@@ -77,6 +80,8 @@ def keep_names(folder: Path, locations: Sequence[str]) -> None:
 def _contents(path: Path) -> tuple[Any, str]:
     """(what tells whether a file has changed, digest of what it contains)."""
     stamp = _stamp(path)
+    if stamp[2] > HASHED:
+        return stamp, file_name(path, os.stat(path))
     kept = cache_folder() / "contents" / f"{digest(str(path))[:32]}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(kept.read_text())

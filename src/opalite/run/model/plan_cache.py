@@ -31,6 +31,7 @@ from ...ir.edits import ModelEdits
 from ...ir.model_file import ModelFile
 from ...ir.registered import foreign_state
 from ...ir.reserved import Reserved
+from ...ir.stored import StoredArray
 from ...plan.bundle import SUFFIX, Bundle
 from ...plan.program import Program
 from ...plan.weight_files import WeightFiles
@@ -189,7 +190,8 @@ class PlanCache:
         path = self.place_of(feeds)
         if foreign_state() != self._code:
             return
-        nbytes = sum(a.nbytes for v in bundle.variants for a in v.stored.weights.values())
+        weights = [a for v in bundle.variants for a in v.stored.weights.values()]
+        nbytes = sum(a.nbytes for a in weights if not (isinstance(a, StoredArray) and a.is_mapped))
         if nbytes > self.cap_bytes // _LARGEST:
             _log.info("a plan of %d MiB is too large for the cache", nbytes >> 20)
             return

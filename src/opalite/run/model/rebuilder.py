@@ -23,6 +23,7 @@ from ...cache.keys import digest
 from ...errors import BundleError
 from ...ir.content import content_key
 from ...ir.device import DeviceInfo
+from ...ir.stored import StoredArray
 from ...plan.bundle import GraphText, Untrusted
 from ...plan.codec import Encoder, decode, decode_graph
 from ...plan.program import Program
@@ -85,7 +86,7 @@ def _made(variant: Untrusted, path: Path | None) -> Program | Template:
     rebuilt = rebuild(trace, record, variant.device)
     exact = {graph.keys[id(array)]: array for array in rebuilt.exact}
     for key, array in exact.items():
-        _check_exact(key, np.asarray(array))
+        _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
     content = rebuilt.content
     if path is not None and is_writable(cache_folder()):
         _keep(path, content, graph, list(exact))
@@ -114,7 +115,7 @@ def _keep(path: Path, content: Program | Template, graph: GraphText, exact: Sequ
     for array in encoder.arrays:
         key = graph.keys.get(id(array))
         if key is None:
-            table = np.asarray(array)
+            table = array.read() if isinstance(array, StoredArray) else array
             key = content_key(table)
             tables[key] = table
         kinds.append([array.dtype.name, list(array.shape), key])
@@ -152,7 +153,7 @@ def _find(path: Path, variant: Untrusted) -> Program | Template | None:
         else:
             array = table.view(np.dtype(kind)).reshape(shape)
         if key in about["exact"]:
-            _check_exact(key, array)
+            _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
         arrays.append(array)
     content: Program | Template = decode(about["content"], arrays)
     with suppress(OSError):  # a read-only cache serves all the same
