@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ops.host import BY_PYTHON
 from ...plan.program import MemoryReport
 from ...plan.report import NodeReport
 from ..execute.slot_memory import Region, arena_regions
@@ -33,6 +32,8 @@ class Explanation:
     @property
     def by_python(self) -> list[NodeReport]:
         """Those of them that onnx's reference evaluator computes, in Python, which is slow."""
+        from ...ops.host import BY_PYTHON  # operators: a start from a plan or a bundle does without them
+
         return [n for n in self.host_nodes if BY_PYTHON in n.why]
 
     @property
