@@ -170,6 +170,8 @@ def _movement() -> Iterator[Sample]:
     align = {"rows": 3, "columns": 2, "ratio": 0, "scale": 0.5, "half_pixel": True, "maximum": False}
     regions = np.array([[0, 0, 9, 12], [3, 1, 30, 18]], np.float32)
     yield "RoiAlign", align, [x, regions, np.array([1, 0])], ()
+    numbered = np.concatenate([np.array([[1], [0]], np.float32), regions], 1)
+    yield "RoiPool", {"rows": 3, "columns": 2, "scale": 0.5}, [x, numbered], ()
     yield "PlaceCast", {}, [x], ()
 
 

@@ -31,6 +31,7 @@ from ..ops.movement import Concat, Pad, Reshape, Slice, Transpose
 from ..ops.pairwise import Distance, PairwiseCoupling
 from ..ops.reduce import Reduce
 from ..ops.roi_align import RoiAlign
+from ..ops.roi_pool import RoiPool
 from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024
@@ -89,7 +90,7 @@ def _positions(graph: Graph) -> set[Value]:
     """Values that say where samples are read, and what they are computed from element by element or by affine maps."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
-        if isinstance(node.op, GridSample | RoiAlign):
+        if isinstance(node.op, GridSample | RoiAlign | RoiPool):
             found.add(node.input(1))
         elif any(v in found for v in node.outputs) and _keeps_positions(node):
             found.update(v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32)

@@ -17,6 +17,7 @@ from ...ops.grid_sample import GridSample
 from ...ops.resize import Resize
 from ...ops.resize_taps import NEAREST_UNTOLD
 from ...ops.roi_align import RoiAlign
+from ...ops.roi_pool import RoiPool
 from ..registry import onnx_op
 from ..shared.helpers import int_list, matmul
 from ..walk.context import NodeContext
@@ -234,3 +235,13 @@ def roi_align(ctx: NodeContext) -> Value:
         maximum=mode == "max",
     )
     return ctx.add(op, [ctx.input(0), ctx.input(1), ctx.input(2)])
+
+
+@onnx_op("MaxRoiPool", since=1)
+def max_roi_pool(ctx: NodeContext) -> Value:
+    """The largest element of each bin of each region."""
+    shape = int_list(ctx, "pooled_shape", ())
+    if len(shape) != 2:
+        raise ShapeError(f"{ctx.label} has pooled_shape {shape}; expected rows and columns")
+    op = RoiPool(rows=shape[0], columns=shape[1], scale=float(ctx.attr("spatial_scale", 1.0)))
+    return ctx.add(op, [ctx.input(0), ctx.input(1)])

@@ -1,0 +1,35 @@
+"""RoiPool of images: a work-item for each bin of each channel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ops.roi_pool import FARTHEST, RoiPool
+from ..base import Arg, Kernel, Launch, Params, Problem, Space
+from ..registry import register
+from ..sources import STORAGE
+from ..workgroups import group_refusal
+
+
+@register
+class RoiPoolFlat(Kernel):
+    """Channel by channel."""
+
+    op = "RoiPool"
+    source = "vision/roi_pool.cl"
+    space: ClassVar[Space] = {"WG": (64, 16, 128, 256)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype.is_float else f"it compares floats, got {p.node.x.type}"
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        x, regions, y, op = p.node.x, p.node.input(1), p.node.y, p.node.as_(RoiPool)
+        count, channels, height, width = x.shape
+        defines: dict[str, Any] = {"STORAGE": STORAGE[y.type.storage], "FARTHEST": FARTHEST, "PACK": 1}
+        defines["POSITION_STORAGE"] = STORAGE[regions.type.storage]
+        args: dict[str, Arg] = {"x": x, "regions": regions, "y": y, "items": y.type.count, "rows": op.rows}
+        args |= {"columns": op.columns, "channels": channels, "count": count, "height": height, "width": width}
+        return [Launch("roi_pool", args | {"scale": op.scale}, (y.type.count,), (params["WG"],), defines)]
