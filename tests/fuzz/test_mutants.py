@@ -13,7 +13,7 @@ import opalite
 from .mends import MENDS, Edit
 from .mutants import draw, edited, find, find_by_case
 
-FOUND_AT = {"concat_of_nothing": 1, "window_beyond_the_input": 2, "hardmax_of_nothing": 1}
+FOUND_AT = {"concat_of_nothing": 1, "window_beyond_the_input": 2, "hardmax_of_nothing": 19}
 """Seeds of graphs with the mend's focus that show the fault."""
 
 
