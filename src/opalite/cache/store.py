@@ -60,7 +60,12 @@ class BinaryStore:
         return raw[_HEADER.size :]
 
     def put(self, key: str, binary: bytes) -> bool:
-        """Store `binary`; False (and one log line for the first time) if the folder cannot be written."""
+        """Store `binary`, unless another process has stored one since; False (and one log line for the first time) if
+        the folder cannot be written.
+
+        Drivers give two builds of a program two binaries (PoCL writes random names into them): the first one stays, so
+        that all who ask for it afterwards get the same bytes.
+        """
         if not self._writable:
             return False
         path = self.path(key)
@@ -69,7 +74,7 @@ class BinaryStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(header + binary)
-            os.replace(temporary, path)
+            _put_first(temporary, path)
         except OSError as e:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -95,6 +100,18 @@ class BinaryStore:
         _log.warning("removed entry %s… of the program cache: %s; it will be built again", key[:12], fault)
         with suppress(OSError):  # the next put replaces it
             self.path(key).unlink(missing_ok=True)
+
+
+def _put_first(temporary: Path, path: Path) -> None:
+    """Have the file `temporary` be `path`, unless there is one by then."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        os.replace(temporary, path)
+        return
+    temporary.unlink(missing_ok=True)
 
 
 def _fault(raw: bytes, key: str) -> str | None:

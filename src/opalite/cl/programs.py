@@ -137,8 +137,13 @@ class ProgramCache:
             self._offered |= {k: read for k, read in binaries.items() if k not in self._programs}
 
     def binary(self, text: str, options: str, name: str = "") -> bytes:
-        """The driver's binary of a program, built if it is not yet; b"" where the driver gives none."""
-        return self._binary_of(self.get(text, options, name))
+        """The driver's binary of a program, built if it is not yet; b"" where the driver gives none.
+
+        It is the stored one where there is one, so that all processes that share the cache give the same bytes.
+        """
+        program = self.get(text, options, name)
+        stored = None if self._store is None else self._store.get(self._key(text, options))
+        return stored or self._binary_of(program)
 
     def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> cl._Program:
         """The built program. BuildError shows options, compiler output and where the source was saved.

@@ -80,6 +80,18 @@ def test_a_damaged_entry_heals_with_one_log_line(
     assert store.get(OTHER) == b"another"
 
 
+def test_the_first_of_two_processes_that_build_a_program_is_kept(store: BinaryStore) -> None:
+    """PoCL writes random names into binaries: who asks for it later gets the same bytes, whoever built it, too."""
+    other = BinaryStore(store.folder, store.cap_bytes)
+    key = digest("program")
+    assert store.put(key, b"one")
+    assert other.put(key, b"another")
+    assert store.get(key) == other.get(key) == b"one"
+    store.discard(key, "a fault")
+    assert other.put(key, b"another")
+    assert store.get(key) == b"another"
+
+
 def test_no_temporary_file_stays(store: BinaryStore) -> None:
     for i in range(20):
         store.put(digest(str(i)), bytes(100))

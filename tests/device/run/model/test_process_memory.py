@@ -60,4 +60,4 @@ def test_one_large_matrix_is_in_memory_once(rt: Runtime, kind: str, tmp_path: Pa
         assert done.returncode == 0, done.stderr
         taken, found = json.loads(done.stdout)
         np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-2)
-        assert taken < 1.2 * matrix.nbytes, caches
+        assert taken < 1.5 * matrix.nbytes, caches  # twice would be 2; libraries take some MB more or less
