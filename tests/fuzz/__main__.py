@@ -3,6 +3,7 @@
 python -m tests.fuzz --seconds 600 --seed 1 [--mode null|device] [--count N] [--out FOLDER] [--shrink]
 python -m tests.fuzz --mode device --count 3000 --seed 1 --jobs 16
 python -m tests.fuzz --loosen --seconds 600 --seed 1 [--mode null|device]
+python -m tests.fuzz --saved --seconds 600 --seed 1 [--mode null|device]
 python -m tests.fuzz --case FOLDER/null-17.onnx [--mode null|device] [--shrink]
 python -m tests.fuzz [--loosen] --show SEED
 """
@@ -35,6 +36,7 @@ def main() -> int:
     p.add_argument("--show", type=int, metavar="SEED", help="print the graph of a seed")
     p.add_argument("--hang", type=float, default=120, help="seconds without progress that count as hanging")
     p.add_argument("--loosen", action="store_true", help="small models changed into what onnxruntime still runs")
+    p.add_argument("--saved", action="store_true", help="graphs as onnxruntime's optimiser saves them")
     add_arguments(p)
     p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--until", type=float, default=0, help=argparse.SUPPRESS)
@@ -88,7 +90,7 @@ def campaign(a: argparse.Namespace) -> int:
     seconds = a.seconds if a.seconds is not None else 1e9 if a.count is not None else 60.0
     folder = a.out or Path(tempfile.mkdtemp(prefix="opalite-fuzz-"))
     count = a.count if a.count is not None else 10**9
-    what = Campaign(a.mode, a.seed, count, folder, seconds, a.nodes, a.hang, a.loosen)
+    what = Campaign(a.mode, a.seed, count, folder, seconds, a.nodes, a.hang, a.loosen, a.saved)
     if a.child:
         work(what, a.until)
         return 0
@@ -97,6 +99,7 @@ def campaign(a: argparse.Namespace) -> int:
     if a.jobs > 1:
         options = ["--mode", a.mode, "--seconds", str(seconds), "--nodes", str(a.nodes), "--hang", str(a.hang)]
         options += ["--loosen"] if a.loosen else []
+        options += ["--saved"] if a.saved else []
         started = time.time()
         run_jobs("tests.fuzz", options, shares(a.seed, count, a.jobs), folder, a.threads)
         found = summarise(what.results, time.time() - started)

@@ -20,7 +20,7 @@ HANG_S = 120.0
 @dataclass
 class Campaign:
     """What to run. folder: gets results.jsonl, and every failing case as NAME.onnx and NAME.npz. loosen: valid small
-    models with something changed, rather than random graphs."""
+    models with something changed, rather than random graphs. saved: graphs as onnxruntime's optimiser saves them."""
 
     mode: str
     first_seed: int
@@ -30,6 +30,7 @@ class Campaign:
     most_nodes: int = 30
     hang_s: float = HANG_S
     loosen: bool = False
+    saved: bool = False
 
     @property
     def results(self) -> Path:
@@ -59,6 +60,7 @@ def work(campaign: Campaign, until: float) -> None:
     from .check import check
     from .judge import Fault
     from .loosen import DELIBERATE, make_loose_case
+    from .saved import saved_case
 
     for seed in range(campaign.first_seed, campaign.first_seed + campaign.count):
         if time.time() > until:
@@ -66,6 +68,8 @@ def work(campaign: Campaign, until: float) -> None:
         _report(campaign, seed, "generate")
         started = time.perf_counter()
         found = make_loose_case(seed) if campaign.loosen else make_case(seed, campaign.most_nodes)
+        if campaign.saved and found is not None:
+            found = saved_case(found, seed)
         if found is None:
             _record(campaign, seed, "no graph", "")
             continue
@@ -117,6 +121,7 @@ def _run_child(campaign: Campaign, seed: int, end: int, until: float) -> int:
     command = [sys.executable, "-m", "tests.fuzz", "--child", "--mode", campaign.mode, "--seed", str(seed)]
     command += ["--count", str(count), "--out", str(campaign.folder), "--until", str(until)]
     command += ["--nodes", str(campaign.most_nodes), *(["--loosen"] if campaign.loosen else [])]
+    command += ["--saved"] if campaign.saved else []
     errors = campaign.folder / "stderr"
     with errors.open("w") as err:
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)

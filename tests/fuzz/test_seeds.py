@@ -14,6 +14,7 @@ from .check import check
 from .judge import Fault
 
 LOOSE_SEEDS = 120
+SAVED_SEEDS = 60
 NULL_SEEDS, NULL_CHUNK = 100, 25
 DEVICE_SEEDS, DEVICE_CHUNK = 9, 3
 
@@ -47,4 +48,11 @@ def test_what_the_document_forbids_and_onnxruntime_runs(tmp_path: Path) -> None:
     """In a process of its own, which onnxruntime may end."""
     found = run_campaign(Campaign("null", 0, LOOSE_SEEDS, tmp_path, loosen=True))
     assert found.seeds == LOOSE_SEEDS
+    assert not found.faults, "\n".join(f"seed {r['seed']}: {r['kind']}: {r['text'][:500]}" for r in found.faults)
+
+
+def test_what_onnxruntime_saves(tmp_path: Path) -> None:
+    """Graphs after its optimiser."""
+    found = run_campaign(Campaign("null", 0, SAVED_SEEDS, tmp_path, saved=True))
+    assert found.seeds == SAVED_SEEDS
     assert not found.faults, "\n".join(f"seed {r['seed']}: {r['kind']}: {r['text'][:500]}" for r in found.faults)

@@ -14,7 +14,6 @@ _REPLAY = "it takes back tokens that speculative decoding has refused, by states
 _FLOAT8 = "it multiplies floats of 4 or 8 bits in blocks, on NVIDIA's GPUs"
 _PACKED = "its weights are packed for one engine: quantise the model with MatMulNBits"
 _OTHER = "it holds a program for another engine"
-_ROUTER = "it is fused for one family of experts: export the model with MoE or QMoE and a router of standard operators"
 _RARE = "nothing here computes it"
 
 REFUSED: dict[str, str] = {
@@ -34,7 +33,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("GemmFloat8", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight"), _FLOAT8),
     **dict.fromkeys(("QuantizeBFP", "DequantizeBFP", "MatMulFpQ4", "GatherPacked"), _PACKED),
     **dict.fromkeys(("EPContext", "Snpe"), _OTHER),
-    **dict.fromkeys(("MoEGroupRouter", "RouterGateUpProj"), _ROUTER),
+    "RouterGateUpProj": "it is fused for one family of experts, on NVIDIA's GPUs: export the model with MoE or QMoE",
     **dict.fromkeys(("AttnLSTM", "WordConvEmbedding", "MaxpoolWithMask", "SparseAttention", "GatedDeltaNet"), _RARE),
     **dict.fromkeys(("VarlenCausalConvWithState", "VarlenNGramHashMapping"), _RARE),
     "SparseToDenseMatMul": "sparse tensors that arrive at a run are not supported",

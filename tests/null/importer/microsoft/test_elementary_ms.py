@@ -180,3 +180,17 @@ def test_conv_transpose_with_dynamic_pads(bias: bool) -> None:
     arrays = [V.f(1, 4, 5, 6), V.f(4, 3, 3, 3), np.array([1, 0, 1, 1]), *([V.f(3)] if bias else [])]
     attrs = {"strides": [2, 2], "output_padding": [1, 0], "const": [2]}
     compare("ConvTransposeWithDynamicPads", arrays, **attrs)
+
+
+# Experts
+
+
+@pytest.mark.parametrize(("groups", "kept", "best"), [(4, 2, 2), (1, 1, 2), (4, 4, 2), (2, 1, 9)])
+def test_moe_group_router(groups: int, kept: int, best: int) -> None:
+    attrs = {"n_group": groups, "topk_group": kept, "group_topk": best, "top_k": 3}
+    compare("MoEGroupRouter", [V.f(5, 16), 0.1 * V.f(16)], **attrs)
+
+
+def test_scores_of_all_experts() -> None:
+    for arrays in ([V.f(5, 16), V.f(16)], [V.f(5, 256), V.f(16), 0.1 * V.f(16, 256)]):
+        compare("MoEGroupRouter", arrays, (1, 2), n_group=1, topk_group=1, top_k=3)
