@@ -41,6 +41,8 @@ def mma_refusal(node: Node, device: DeviceInfo) -> str | None:
         return f"matrix units multiply halves, here {node.y.type.storage} is stored"
     if not node.input(1).is_const:
         return "input 1 is not constant, so it cannot be packed ahead of time"
+    if not node.input(1).type.count:
+        return "input 1 is empty: there is no tile of no terms"
     return None
 
 
