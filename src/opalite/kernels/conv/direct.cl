@@ -6,6 +6,7 @@
 #define TM 4
 #endif
 #include "conv/common.cl"
+#include "include/sum_block.cl"
 
 kernel void conv_direct(global const REAL *restrict x, global const REAL *restrict w,
                         BIAS_PARAM global REAL *restrict y, int batch, int cg, int mg, int groups,
@@ -16,13 +17,21 @@ kernel void conv_direct(global const REAL *restrict x, global const REAL *restri
     const int ox = o % ow, oy = o / ow % oh, oz = o / (ow * oh);
     const int x0 = ox * SW - pw, y0 = oy * SH - ph, z0 = oz * SD - pd;
     const int taps = KD * KH * KW;
-    ACC acc[TM];
+    ACC acc[TM], total[TM];
+    int summed = 0;  // terms in acc
     size_t row[TM];  // first weight of each channel; channels past the group's end repeat its last
     for (int t = 0; t < TM; ++t) {
-        acc[t] = 0;
+        acc[t] = total[t] = 0;
         row[t] = (size_t)(g * mg + min(m0 + t, mg - 1)) * cg * taps;
     }
     for (int c = 0; c < cg; ++c) {
+        if ((summed += taps) > SUM_BLOCK) {
+            summed = taps;
+            for (int t = 0; t < TM; ++t) {
+                total[t] += acc[t];
+                acc[t] = 0;
+            }
+        }
         const size_t plane = (size_t)(n * groups * cg + g * cg + c) * id * ih * iw;
         for (int kz = 0; kz < KD; ++kz) {
             const int iz = z0 + kz * DD;
@@ -42,6 +51,7 @@ kernel void conv_direct(global const REAL *restrict x, global const REAL *restri
     }
     for (int t = 0; t < TM && m0 + t < mg; ++t) {
         const int m = g * mg + m0 + t;
+        acc[t] += total[t];
 #if HAS_BIAS
         acc[t] += LOAD(bias, m);
 #endif

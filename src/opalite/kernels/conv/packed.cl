@@ -45,6 +45,7 @@
     (((((size_t)(n * groups + g) * ib + (r) / (KD * KH)) * id + (oz * SD - pd + (r) % (KD * KH) / KH * DD)) * ih \
       + (oy * SH - ph + (r) % KH * DH)) * iw * IN_PACK)
 #define ROW (KW * IN_PACK * TB * PACK)
+#define TERMS (KW * IN_PACK)
 // Columns of a tile from x0 on that lie before the row: where that is shorter than the tile.
 #if NARROW
 #define BEFORE(x0) max(-(x0), 0)
@@ -76,7 +77,7 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                 const int x0 = min((i - row * tiles) * TW, ow - TW), start = x0 * SW - pw;
                 global const REAL *w = filters + (size_t)row0 * ROW;
                 ACCV acc[TW * TB];
-                RESUME_TILE(acc, i - i0, row0 > low, BIAS_ARG first, blocks);
+                RESUME_TILE(acc, row0 > low, BIAS_ARG first, blocks);
                 for (int r = row0; r < row1; ++r, w += ROW) {
                     const int b = r / (KD * KH), kzy = r - b * (KD * KH);
                     const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
@@ -109,7 +110,7 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
                             multiply_tile(acc, columns + k * DW / STEP * IN_PACK, taps + k * (IN_PACK * TB * PACK), lanes);
                     }
                 }
-                if (SUSPEND_TILE(acc, i - i0, row1 < high)) continue;
+                if (SUSPEND_TILE(acc, i - i0, row0 > low, row1 < high)) continue;
                 store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, 1, BEFORE(x0),
                            TW EPILOGUE_ARGS);
             }

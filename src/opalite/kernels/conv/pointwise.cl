@@ -18,6 +18,7 @@
 #endif
 #include "conv/tile.cl"
 #define BLOCK (PACK * TB * PACK)
+#define TERMS PACK
 
 kernel void conv_pointwise(global const REAL *restrict x, global const REAL *restrict weights,
                            BIAS_PARAM global REAL *restrict y, int span, int chunk, int ahead, int batch, int groups, int cg,
@@ -55,7 +56,7 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
                 global const REAL *w = filters + (size_t)b0 * BLOCK;
                 global const REAL *column = x + (((size_t)(n * groups + g) * ib + b0) * s + p0) * PACK;
                 ACCV acc[TW * TB];
-                RESUME_TILE(acc, i - i0, b0 > low, BIAS_ARG first, blocks);
+                RESUME_TILE(acc, b0 > low, BIAS_ARG first, blocks);
                 for (int b = b0; b < b1; ++b) {
                     next = fetch_lines(next, ahead);
 #if GROUP > 1
@@ -72,7 +73,7 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
                     w += BLOCK;
                     column += (size_t)s * PACK;
                 }
-                if (SUSPEND_TILE(acc, i - i0, b1 < high)) continue;
+                if (SUSPEND_TILE(acc, i - i0, b0 > low, b1 < high)) continue;
                 store_tile(acc, y, n, first, blocks, groups * ob, m, s, p0, 1, 0, TW EPILOGUE_ARGS);
             }
         }

@@ -12,6 +12,7 @@
 #define TM 4
 #endif
 #include "conv/common.cl"
+#include "include/sum_block.cl"
 #define STAGED ((TV * PACK - 1) * SW + (RUN - 1) * DW + 1)
 #define SPARE (2 * PACK)  // room behind the run for vector loads that reach beyond it
 
@@ -68,7 +69,19 @@ kernel void conv_rows(global const REAL *restrict x, global const REAL *restrict
             #pragma unroll
             for (int t = 0; t < TV; ++t) acc[t * TM + j] = start;
         }
+        ACCV total[TV * TM];
+        int summed = 0;  // terms in acc
+        #pragma unroll
+        for (int t = 0; t < TV * TM; ++t) total[t] = (ACCV)0;
         for (int c = 0; c < cg; ++c) {
+            if ((summed += taps) > SUM_BLOCK) {
+                summed = taps;
+                #pragma unroll
+                for (int t = 0; t < TV * TM; ++t) {
+                    total[t] += acc[t];
+                    acc[t] = (ACCV)0;
+                }
+            }
             for (int kzy = 0; kzy < KD * KH; ++kzy) {
                 const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
                 if (iz < 0 || iz >= id || iy < 0 || iy >= ih) continue;
@@ -92,6 +105,8 @@ kernel void conv_rows(global const REAL *restrict x, global const REAL *restrict
                 }
             }
         }
+        #pragma unroll
+        for (int t = 0; t < TV * TM; ++t) acc[t] += total[t];
         #pragma unroll
         for (int j = 0; j < TM; ++j) {
             if (m0 + j < mg) {

@@ -41,39 +41,55 @@ static inline void start_tile(ACCV *acc, BIAS_PARAM int first, int blocks) {
 }
 
 // Filters that exceed the first-level cache are used in chunks: each by GROUP neighbouring tiles in turn, whose partial
-// sums are kept in private memory meanwhile. GROUP 1: each tile goes through all filters at once.
+// sums are kept in private memory meanwhile. GROUP 1: each tile goes through all filters by itself, on CPUs in chunks of
+// SUM_BLOCK terms. Each chunk is summed by itself, so that rounding errors grow with the number of chunks rather than with
+// that of terms.
+//   TERMS                              in a row of the filter
 //   KEPT_TILES                         declares the sums that are kept
 //   CHUNK(all)                         rows of the filter in a chunk, of `all`
-//   RESUME_TILE(acc, t, done, ...)     the sums of tile t of the group where rows were `done` before, else start_tile
-//   SUSPEND_TILE(acc, t, more)         keeps them where `more` rows follow; whether they do
+//   RESUME_TILE(acc, done, ...)        zeros where rows were `done` before, else start_tile
+//   SUSPEND_TILE(acc, t, done, more)   adds what is kept of tile t of the group where rows were `done` before, and keeps the
+//                                      sums where `more` rows follow; whether they do
 #ifndef GROUP
 #define GROUP 1
 #endif
-#if GROUP > 1
+#if IN_REGISTERS
+#define KEPT_TILES
+#define CHUNK(all) (all)
+#define RESUME_TILE(acc, done, ...) start_tile(acc, __VA_ARGS__)
+#define SUSPEND_TILE(acc, t, done, more) false
+#else
+#include "include/sum_block.cl"
 #define KEPT_TILES ACCV kept[GROUP * TW * TB];
+#if GROUP > 1
 #define CHUNK(all) chunk
-#define RESUME_TILE(acc, t, done, ...) \
+#else
+#define CHUNK(all) max(1, SUM_BLOCK / TERMS)
+#endif
+#define RESUME_TILE(acc, done, ...) \
     do { \
         if (done) \
-            copy_tile(acc, kept + (t) * (TW * TB)); \
+            clear_tile(acc); \
         else \
             start_tile(acc, __VA_ARGS__); \
     } while (0)
-#define SUSPEND_TILE(acc, t, more) keep_tile(kept + (t) * (TW * TB), acc, more)
-#else
-#define KEPT_TILES
-#define CHUNK(all) (all)
-#define RESUME_TILE(acc, t, done, ...) start_tile(acc, __VA_ARGS__)
-#define SUSPEND_TILE(acc, t, more) false
+#define SUSPEND_TILE(acc, t, done, more) keep_tile(kept + (t) * (TW * TB), acc, done, more)
 #endif
 
-static inline void copy_tile(ACCV *to, const ACCV *from) {
+static inline void clear_tile(ACCV *acc) {
     #pragma unroll
-    for (int i = 0; i < TW * TB; ++i) to[i] = from[i];
+    for (int i = 0; i < TW * TB; ++i) acc[i] = (ACCV)0;
 }
 
-static inline bool keep_tile(ACCV *to, const ACCV *acc, bool more) {
-    if (more) copy_tile(to, acc);
+static inline bool keep_tile(ACCV *kept, ACCV *acc, bool done, bool more) {
+    if (done) {
+        #pragma unroll
+        for (int i = 0; i < TW * TB; ++i) acc[i] += kept[i];
+    }
+    if (more) {
+        #pragma unroll
+        for (int i = 0; i < TW * TB; ++i) kept[i] = acc[i];
+    }
     return more;
 }
 

@@ -8,6 +8,7 @@
 #define TM 4
 #endif
 #include "conv/common.cl"
+#include "include/sum_block.cl"
 
 kernel void conv_transpose_direct(global const REAL *restrict x, global const REAL *restrict w,
                                   BIAS_PARAM global REAL *restrict y, int batch, int cg, int mg, int groups,
@@ -18,10 +19,11 @@ kernel void conv_transpose_direct(global const REAL *restrict x, global const RE
     if (o >= od * oh * ow || g >= groups || n >= batch) return;
     const int ox = o % ow, oy = o / ow % oh, oz = o / (ow * oh);
     const int taps = KD * KH * KW;
-    ACC acc[TM];
+    ACC acc[TM], total[TM];
+    int summed = 0;  // terms in acc
     int row[TM];  // filter of each channel; channels past the group's end repeat its last
     for (int t = 0; t < TM; ++t) {
-        acc[t] = 0;
+        acc[t] = total[t] = 0;
         row[t] = min(m0 + t, mg - 1) * taps;
     }
     for (int kz = 0; kz < KD; ++kz) {
@@ -38,12 +40,19 @@ kernel void conv_transpose_direct(global const REAL *restrict x, global const RE
                     const size_t channel = n * groups * cg + g * cg + c, filters = (size_t)(g * cg + c) * mg * taps;
                     const ACC v = LOAD(x, ((channel * id + iz) * ih + iy) * iw + ix);
                     for (int t = 0; t < TM; ++t) acc[t] += v * LOAD(w, filters + row[t] + k);
+                    if (++summed < SUM_BLOCK) continue;
+                    summed = 0;
+                    for (int t = 0; t < TM; ++t) {
+                        total[t] += acc[t];
+                        acc[t] = 0;
+                    }
                 }
             }
         }
     }
     for (int t = 0; t < TM && m0 + t < mg; ++t) {
         const int m = g * mg + m0 + t;
+        acc[t] += total[t];
 #if HAS_BIAS
         acc[t] += LOAD(bias, m);
 #endif

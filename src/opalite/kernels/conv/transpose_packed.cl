@@ -33,6 +33,11 @@ kernel void conv_transpose_packed(global const REAL *restrict x, global const RE
         const int i0 = (i - (row * SW + phase) * tiles) * TW, x0 = i0 * SW + phase;
         ACCV acc[TW * TB];
         start_tile(acc, BIAS_ARG first, blocks);
+#if !IN_REGISTERS
+        ACCV kept[TW * TB];
+        size_t summed = 0;  // terms in acc
+        bool done = false;
+#endif
         for (int kzy = 0; kzy < KD * KH; ++kzy) {
             const int tz = oz + pd - kzy / KH * DD, ty = oy + ph - kzy % KH * DH, iz = tz / SD, iy = ty / SH;
             if (tz < 0 || tz % SD != 0 || iz >= id || ty < 0 || ty % SH != 0 || iy >= ih) continue;
@@ -46,9 +51,19 @@ kernel void conv_transpose_packed(global const REAL *restrict x, global const RE
                     load_columns(staged, x, line, tx / SW + i0, iw);
                     multiply_tile(acc, (const ACC *)staged,
                                   w + ((size_t)b * KD * KH * KW + kzy * KW + k) * (PACK * TB * PACK), lanes);
+#if !IN_REGISTERS
+                    if ((summed += lanes) < SUM_BLOCK) continue;
+                    keep_tile(kept, acc, done, true);
+                    clear_tile(acc);
+                    summed = 0;
+                    done = true;
+#endif
                 }
             }
         }
+#if !IN_REGISTERS
+        keep_tile(kept, acc, done, false);
+#endif
         store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, SW, 0,
                    (ow - x0 + SW - 1) / SW EPILOGUE_ARGS);
     }

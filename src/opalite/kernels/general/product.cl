@@ -10,6 +10,7 @@
 // `wrap` positions make; else it is ow, and wrap more than lanes reach.
 // Grid: blocks of positions and of rows (these first with rows_first), then b and g.
 #include "include/compiled_once.cl"
+#include "include/sum_block.cl"
 #ifndef VECTORS
 #define VECTORS 2
 #endif
@@ -72,13 +73,17 @@ static void compute_product(int g0, int g1, int stack, PARAMETERS) {
         lanes[k] = has_bias ? bias[g * rows + m] : 0.0f;
         if (has_added) lanes[k] += added[stack * added_step_s + m * added_step_m + p * added_step_p];
     }
-    FLOATV acc[ROWS][VECTORS];
+    FLOATV acc[ROWS][VECTORS], total[ROWS * VECTORS];
+    int summed = 0;  // terms in acc
     long row[ROWS];
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         row[i] = w0 + min(m0 + i, rows - 1) * w_step_m;
         #pragma unroll
-        for (int v = 0; v < VECTORS; ++v) acc[i][v] = VLOAD(PACK, (i * VECTORS + v) * PACK, lanes);
+        for (int v = 0; v < VECTORS; ++v) {
+            total[i * VECTORS + v] = VLOAD(PACK, (i * VECTORS + v) * PACK, lanes);
+            acc[i][v] = 0;
+        }
     }
     for (int tap = 0; tap < kd * kh * kw; ++tap) {
         const int tz = tap / (kh * kw), ty = tap / kw - tz * kh, tx = tap % kw;
@@ -111,12 +116,19 @@ static void compute_product(int g0, int g1, int stack, PARAMETERS) {
                 #pragma unroll
                 for (int v = 0; v < VECTORS; ++v) acc[i][v] += weight * value[v];
             }
+            if (++summed < SUM_BLOCK) continue;
+            summed = 0;
+            #pragma unroll
+            for (int i = 0; i < ROWS * VECTORS; ++i) {
+                total[i] += acc[i / VECTORS][i % VECTORS];
+                acc[i / VECTORS][i % VECTORS] = 0;
+            }
         }
     }
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         #pragma unroll
-        for (int v = 0; v < VECTORS; ++v) VSTORE(PACK, acc[i][v], (i * VECTORS + v) * PACK, lanes);
+        for (int v = 0; v < VECTORS; ++v) VSTORE(PACK, total[i * VECTORS + v] + acc[i][v], (i * VECTORS + v) * PACK, lanes);
     }
     #pragma clang loop unroll(disable)
     for (int i = 0; i < ROWS && m0 + i < rows; ++i) {

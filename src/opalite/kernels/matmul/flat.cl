@@ -3,6 +3,7 @@
 //   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
 #include "matmul/batch.cl"
 #include "include/reduce_lanes.cl"
+#include "include/sum_block.cl"
 #ifndef TRANS_A
 #define TRANS_A 0
 #endif
@@ -16,11 +17,21 @@ static inline ACC one_column(global const REAL *a, global const REAL *b, int m, 
     ACC sum = 0;
     int k = 0;
 #if TRANS_B && !TRANS_A
-    ACCV part = (ACCV)0;
-    for (; k + PACK <= K; k += PACK) part += LOADV(a, (size_t)m * lda + k) * LOADV(b, (size_t)n * ldb + k);
-    sum = SUM_LANES(part);
+    ACCV all = (ACCV)0;
+    while (k + PACK <= K) {
+        ACCV part = (ACCV)0;
+        for (const int end = min(K - PACK, k + SUM_BLOCK * PACK - PACK); k <= end; k += PACK)
+            part += LOADV(a, (size_t)m * lda + k) * LOADV(b, (size_t)n * ldb + k);
+        all += part;
+    }
+    sum = SUM_LANES(all);
 #endif
-    for (; k < K; ++k) sum += A(k) * LOAD(b, TRANS_B ? (size_t)n * ldb + k : (size_t)k * ldb + n);
+    while (k < K) {
+        ACC part = 0;
+        for (const int end = min(K, k + SUM_BLOCK); k < end; ++k)
+            part += A(k) * LOAD(b, TRANS_B ? (size_t)n * ldb + k : (size_t)k * ldb + n);
+        sum += part;
+    }
     return sum;
 }
 
@@ -37,7 +48,11 @@ kernel void matmul_flat(global const REAL *a, global const REAL *b, global REAL 
 #if !TRANS_B
     if (n0 + PACK <= N) {
         ACCV sum = (ACCV)0;
-        for (int k = 0; k < K; ++k) sum += A(k) * LOADV(b, (size_t)k * ldb + n0);
+        for (int k = 0; k < K;) {
+            ACCV part = (ACCV)0;
+            for (const int end = min(K, k + SUM_BLOCK); k < end; ++k) part += A(k) * LOADV(b, (size_t)k * ldb + n0);
+            sum += part;
+        }
         sum = EPILOGUE(sum, r, n0, batches * M, N);
         STOREV(y, n0, sum);
         return;

@@ -1,7 +1,8 @@
 // y[z, m, n] = sum_k a[z, m, k] b[z, k, n] in register tiles of MR rows by NV vectors of PACK columns, for CPUs.
 // One work-item owns a panel of WIDTH = NV * PACK columns and walks down `rows` rows (a multiple of MR). It uses a chunk
 // of the panel, some k that fit the first-level cache, for up to GROUP tiles in turn, whose sums are kept meanwhile, and
-// fetches the next chunk: processors fetch ahead by themselves only to the end of a page.
+// fetches the next chunk: processors fetch ahead by themselves only to the end of a page. Each chunk is summed by itself, so
+// that rounding errors grow with the number of chunks rather than with K.
 // Grid: (ceil(N / WIDTH), ceil(M / rows), batches), work-groups of one work-item.
 //   PANELS    b holds panels [ceil(N / WIDTH), K, WIDTH], zeros past N; else rows of ldb elements, and N >= WIDTH
 //   KS        separate sums for neighbouring k, to hide the latency of multiply-add in small tiles
@@ -76,10 +77,6 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
                         #pragma unroll
                         for (int j = 0; j < NV; ++j) sum[s][i][j] = (ACCV)0;
                 }
-                if (k0 > 0) {
-                    #pragma unroll
-                    for (int i = 0; i < MR * NV; ++i) sum[0][i / NV][i % NV] = tile[i];
-                }
 #if !TRANS_A
                 if (is_far) {
                     const int next_m = m + MR < m1 ? m + MR : m0, next_k = m + MR < m1 ? k0 : k1;
@@ -129,7 +126,7 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
                     for (int j = 0; j < NV; ++j) {
                         #pragma unroll
                         for (int s = 1; s < KS; ++s) sum[0][i][j] += sum[s][i][j];
-                        tile[i * NV + j] = sum[0][i][j];
+                        tile[i * NV + j] = k0 > 0 ? tile[i * NV + j] + sum[0][i][j] : sum[0][i][j];
                     }
             }
             k0 += chunk;

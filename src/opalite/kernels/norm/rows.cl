@@ -11,6 +11,7 @@
 #define HAS_SCALE SCALE
 #define HAS_BIAS BIAS
 #include "include/scale_bias.cl"
+#include "include/sum_block.cl"
 #include "include/await.cl"
 #if ALIGNED
 #include "include/aligned_blocks.cl"
@@ -80,7 +81,11 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
 #ifdef BLOCK_LOAD
     for (int at = 0; BLOCKS_FIT && at + WG * PACK <= end; at += WG * PACK, j += WG * PACK) sums += BLOCK_LOAD(x + at);
 #endif
-    for (; j + PACK <= end; j += WG * PACK) sums += LOADV(x, j);
+    while (j + PACK <= end) {
+        ACCV block = (ACCV)0;
+        for (int n = 0; n < SUM_BLOCK && j + PACK <= end; ++n, j += WG * PACK) block += LOADV(x, j);
+        sums += block;
+    }
     if (j < end) sums += load_part(x, j, end, 0);
     ACC mean = SUM_LANES(sums);
     FOLD_ROW(ADD2, mean, part);
@@ -95,9 +100,13 @@ kernel ROW_GROUP void normalize_rows(global const REAL *x, SCALE_PARAM BIAS_PARA
         squares += d * d;
     }
 #endif
-    for (; i + PACK <= end; i += WG * PACK) {
-        const ACCV d = LOADV(x, i) - mean;
-        squares += d * d;
+    while (i + PACK <= end) {
+        ACCV block = (ACCV)0;
+        for (int n = 0; n < SUM_BLOCK && i + PACK <= end; ++n, i += WG * PACK) {
+            const ACCV d = LOADV(x, i) - mean;
+            block += d * d;
+        }
+        squares += block;
     }
     if (i < end) {
         const ACCV d = load_part(x, i, end, mean) - mean;

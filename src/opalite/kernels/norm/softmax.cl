@@ -27,6 +27,7 @@
 #endif
 
 #ifdef VEC
+#include "include/sum_block.cl"
 // The tensor as [outer, length, inner], along the middle axis: one work-item walks VEC neighbouring lines.
 #define WALK(N)                                                                        \
     do {                                                                               \
@@ -35,10 +36,14 @@
             const VEC_T(ACC, N) v = LOADN(N, x, base + j * inner);                     \
             most = MAX2(most, v);                                                      \
         }                                                                              \
-        for (int j = 0; j < length; ++j) {                                             \
-            const VEC_T(ACC, N) e = exp(LOADN(N, x, base + j * inner) - most);         \
-            sum += e;                                                                  \
-            if (KEEP) STOREN(N, y, base + j * inner, e);                               \
+        for (int j = 0; j < length;) {                                                 \
+            VEC_T(ACC, N) part = (VEC_T(ACC, N))(0);                                   \
+            for (const int end = min(length, j + SUM_BLOCK); j < end; ++j) {           \
+                const VEC_T(ACC, N) e = exp(LOADN(N, x, base + j * inner) - most);     \
+                part += e;                                                             \
+                if (KEEP) STOREN(N, y, base + j * inner, e);                           \
+            }                                                                          \
+            sum += part;                                                               \
         }                                                                              \
         const VEC_T(ACC, N) scale = SCALE_OF(sum);                                     \
         for (int j = 0; j < length; ++j) {                                             \
