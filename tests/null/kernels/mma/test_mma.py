@@ -9,7 +9,9 @@ import numpy as np
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device_family import PTX_MMA
-from opalite.kernels.mma.tiles import find_tile, pack_weights, tile_illegal
+from opalite.ir.dtype import DType
+from opalite.kernels.mma.tiles import find_tile, mma_refusal, pack_weights, tile_illegal
+from opalite.run.execute.node import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 
@@ -47,3 +49,12 @@ def test_found_tiles_are_legal() -> None:
     device = replace(H200, quirks=(PTX_MMA,))
     for sizes in ((49, 512, 288), (1, 1000, 80), (1, 4, 1), (100352, 256, 4)):
         assert tile_illegal(find_tile(*sizes, device), device) is None
+
+
+def test_products_of_no_terms_are_for_other_kernels() -> None:
+    """There is no tile for them, so that no time can be told."""
+    attrs = {"trans_a": False, "trans_b": False}
+    arrays = [np.zeros((3, 0), np.float32), np.zeros((0, 8), np.float32)]
+    node = make_node("MatMul", attrs, arrays, const=(1,), precision=DType.FLOAT16)
+    assert mma_refusal(node, H200) == "input 1 is empty: there is no tile of no terms"
+    assert not find_tile(3, 8, 0, H200)
