@@ -12,6 +12,7 @@ it was emitted of (graph_record.py), of which a Rebuild has this version emit it
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from ..errors import BundleError
 from ..ir.device import DeviceInfo
 from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ..ir.stored import StoredArray
+from .flow import Flow
 from .needs import Needs
 from .program import Program
 from .template import Template
@@ -63,7 +65,10 @@ class Untrusted:
     array: Callable[[str, str, tuple[int, ...]], Array | StoredArray]
 
 
-Rebuild = Callable[[Untrusted], "Program | Template"]
+Content = Program | Template | Flow
+"""What a variant holds."""
+
+Rebuild = Callable[[Untrusted], Content]
 """Gives the content of a variant anew. BundleError, as the end of a sentence, where it cannot."""
 
 
@@ -77,7 +82,7 @@ class Variant:
     def __init__(
         self,
         device: DeviceInfo,
-        program: Program | Template | Callable[[], Program | Template],
+        program: Content | Callable[[], Content],
         *,
         needs: Needs | None = None,
         binaries: Mapping[int, Callable[[], bytes]] | None = None,
@@ -92,9 +97,9 @@ class Variant:
         self.fingerprint = fingerprint
 
     @property
-    def content(self) -> Program | Template:
+    def content(self) -> Content:
         """What was compiled; BundleError if the file's is damaged."""
-        if not isinstance(self._content, Program | Template):
+        if not isinstance(self._content, Program | Template | Flow):
             self._content = self._content()
         return self._content
 
@@ -105,8 +110,8 @@ class Variant:
 
     @property
     def stored(self) -> Program:
-        """The program, or what the template's programs share: sources, weights, steps."""
-        return self.content.program if isinstance(self.content, Template) else self.content
+        """The program, or what the template's programs share: sources, weights, steps. Of a flow the first one."""
+        return programs_of(self.content)[0]
 
     def failing(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
         """Why the template does not serve `shapes`, as the end of a sentence; '' where no guard fails."""
@@ -130,11 +135,25 @@ class Variant:
     def program(self) -> Program:
         """The program; of a template, that for the sizes it was traced with."""
         content = self.content
-        if isinstance(content, Program):
-            return content
+        if not isinstance(content, Template):
+            return self.stored
         program = content.at(content.sizes)
         assert program is not None
         return program
+
+
+def programs_of(content: Content) -> tuple[Program, ...]:
+    """The programs that are stored: one, or those of a flow."""
+    if isinstance(content, Flow):
+        return content.programs
+    return (content.program if isinstance(content, Template) else content,)
+
+
+def with_programs(content: Content, programs: Sequence[Program]) -> Content:
+    """The same with other programs in the places of those that are stored."""
+    if isinstance(content, Flow):
+        return dataclasses.replace(content, programs=tuple(programs))
+    return dataclasses.replace(content, program=programs[0]) if isinstance(content, Template) else programs[0]
 
 
 class NotServedError(BundleError):

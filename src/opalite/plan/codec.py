@@ -17,6 +17,7 @@ from ..ir.place import Layout, LayoutKind, Place, Target
 from ..ir.stored import StoredArray
 from ..ir.symbols import Dim, Guard, Real, Trace, read_expression
 from ..ir.types import TensorType
+from . import flow as f
 from . import graph_record as g
 from . import program as p
 from .lifetimes import Lifetime
@@ -60,6 +61,15 @@ _CLASSES: dict[str, type[Any]] = {
         Lifetime,
         Guard,
         DeviceInfo,
+        f.RunProgram,
+        f.Rename,
+        f.Constant,
+        f.HostNode,
+        f.FirstRows,
+        f.Switch,
+        f.Rows,
+        f.Repeat,
+        f.Flow,
         g.ValueRecord,
         g.NodeRecord,
         g.FormRecord,
@@ -95,7 +105,11 @@ class Encoder:
         if _is_operator(x):
             return {"o": [x.name, self.encode(x.attributes()), _module_of(x)]}
         if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
-            values = [self.encode(getattr(x, f.name)) for f in dataclasses.fields(x) if f.name not in _KNOWN_ANYWAY]
+            values = [
+                self.encode(getattr(x, field.name))
+                for field in dataclasses.fields(x)
+                if field.name not in _KNOWN_ANYWAY
+            ]
             return {"c": [type(x).__name__, *values]}
         if isinstance(x, np.ndarray | StoredArray):
             self.arrays.append(x)
@@ -149,18 +163,27 @@ def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | StoredArray], trac
     return _Decoder(arrays, trace).decode(data)
 
 
-def encode_graph(trace: g.TraceRecord | None, record: g.GraphRecord) -> tuple[Any, list[Any]]:
-    """A recorded graph as JSON-ready data, and the arrays that it numbers."""
+def encode_graphs(
+    graphs: Sequence[tuple[g.TraceRecord | None, g.GraphRecord]], flow: f.Flow | None = None
+) -> tuple[Any, list[Any]]:
+    """Recorded graphs as JSON-ready data, and the arrays that it numbers. flow: what their programs are parts of."""
     encoder = Encoder()
-    return {"trace": encoder.encode(trace), "graph": encoder.encode(record)}, encoder.arrays
+    encoded = [{"trace": encoder.encode(trace), "graph": encoder.encode(record)} for trace, record in graphs]
+    steps = None if flow is None else encoder.encode(dataclasses.replace(flow, programs=()))
+    return {"graphs": encoded, "flow": steps}, encoder.arrays
 
 
-def decode_graph(data: Any, arrays: Sequence[Any]) -> tuple[Trace | None, g.GraphRecord]:
-    """The inverse of `encode_graph`, with the trace that the graph's sizes belong to."""
-    found = decode(data["trace"], ())
-    trace = None if found is None else g.read_trace(found)
-    record: g.GraphRecord = decode(data["graph"], arrays, trace)
-    return trace, record
+def decode_graphs(data: Any, arrays: Sequence[Any]) -> tuple[list[tuple[Trace | None, g.GraphRecord]], f.Flow | None]:
+    """The inverse of `encode_graphs`, with the trace that each graph's sizes belong to. The flow lacks its programs."""
+    graphs = []
+    for graph in data["graphs"]:
+        found = decode(graph["trace"], ())
+        trace = None if found is None else g.read_trace(found)
+        graphs.append((trace, decode(graph["graph"], arrays, trace)))
+    flow = decode(data["flow"], arrays)
+    if not isinstance(flow, f.Flow | None):
+        raise BundleError("the steps of a bundle are none; compile the model again")
+    return graphs, flow
 
 
 class _Decoder:
@@ -249,5 +272,7 @@ def _plain_class(name: str) -> tuple[Any, tuple[str, ...] | None]:
     if cls is None:
         raise BundleError(f"record {name!r} is unknown to this version of opalite; compile the model again")
     fields = dataclasses.fields(cls)
-    is_plain = not hasattr(cls, "__post_init__") and not hasattr(cls, "__slots__") and all(f.init for f in fields)
-    return cls, tuple(f.name for f in fields) if is_plain else None
+    is_plain = (
+        not hasattr(cls, "__post_init__") and not hasattr(cls, "__slots__") and all(field.init for field in fields)
+    )
+    return cls, tuple(field.name for field in fields) if is_plain else None

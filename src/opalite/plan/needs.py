@@ -40,6 +40,12 @@ class Needs:
         dots = any(_BYTE_DOTS.search(source.options) for source in program.sources)
         return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes, dots)
 
+    @classmethod
+    def of_all(cls, programs: Sequence[Program], shapes: Mapping[str, tuple[int, ...]]) -> Needs:
+        """The needs of the programs of a flow, of a model whose inputs have these `shapes`."""
+        parts = [cls.of(program, {}) for program in programs]
+        return cls(shapes, sorted({i for p in parts for i in p.images}), None, any(p.byte_dots for p in parts))
+
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
         """The sizes that inputs of `shapes` have: none where there is no template; None if an axis has to be other.
 

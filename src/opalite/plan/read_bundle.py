@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from ..ir.content import content_key
 from ..ir.device import DeviceInfo
 from ..ir.model_file import FilePart, ModelFile
 from ..ir.stored import StoredArray, mapped_part
-from .bundle import TABLE, VERSION, Bundle, GraphText, Rebuild, Untrusted, Variant, text_digest
+from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrusted, Variant, programs_of, text_digest
 from .codec import decode
 from .lazy import LazyList
 from .needs import Needs
-from .program import Program
 from .sums import byte_sum
 from .template import Template
 from .tensor_file import TensorFile, TensorFileError
@@ -116,22 +116,21 @@ class _Reader:
         arrays = [self._array(key, _dtype(kind), tuple(shape), key in picked) for kind, shape, key in kinds]
         return arrays, {id(a): key for a, (_, _, key) in zip(arrays, kinds, strict=True)}
 
-    def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
+    def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
         if self._rebuild is not None:
             return self._rebuilt(self._rebuild, n, raw, device)
         try:
             arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))
-            content: Program | Template = decode(self._json(f"program {n}"), arrays)
+            content: Content = decode(self._json(f"program {n}"), arrays)
             if isinstance(content, Template):
                 content.compile()
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
-        program = content.program if isinstance(content, Template) else content
-        program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
-        program.placement = LazyList(lambda: self._reports(n))
-        return content
+        for program in programs_of(content):
+            program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
+        return self._reported(n, content)
 
-    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Program | Template:
+    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
         try:
             graph = raw["graph"]
             untrusted = Untrusted(
@@ -150,13 +149,16 @@ class _Reader:
                 f"'{self._where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
                 "model again, or pass trust=True if you know who made the file"
             ) from e
-        program = content.program if isinstance(content, Template) else content
-        program.placement = LazyList(lambda: self._reports(n))
+        return self._reported(n, content)
+
+    def _reported(self, n: int, content: Content) -> Content:
+        for i, program in enumerate(programs_of(content)):
+            program.placement = LazyList(partial(self._reports, n, i))
         return content
 
-    def _reports(self, n: int) -> Any:
+    def _reports(self, n: int, program: int) -> Any:
         try:
-            return decode(self._json(f"reports {n}"), ())
+            return decode(self._json(f"reports {n}"), ())[program]
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
             raise BundleError(f"'{self._where}' does not tell of its nodes ({e}); compile the model again") from e
 

@@ -15,11 +15,10 @@ from ..errors import BundleError
 from ..ir.content import Contents, content_key
 from ..ir.device import DeviceInfo
 from ..ir.stored import StoredArray
-from .bundle import VERSION, Bundle, Variant, text_digest
+from .bundle import VERSION, Bundle, Variant, programs_of, text_digest, with_programs
 from .codec import Encoder
 from .picked import picked_slots
 from .sums import byte_sum
-from .template import Template
 from .tensor_file import write_tensors
 from .weight_files import APART, WeightFiles
 
@@ -83,12 +82,10 @@ def save_bundle(
 
     def add(n: int, v: Variant) -> None:
         encoder = Encoder()
-        content = v.content
-        stored = content.program if isinstance(content, Template) else content
-        bare = dataclasses.replace(stored, placement=())
-        whole = dataclasses.replace(content, program=bare) if isinstance(content, Template) else bare
+        programs = programs_of(v.content)
+        whole = with_programs(v.content, [dataclasses.replace(p, placement=()) for p in programs])
         texts[f"program {n}"] = json.dumps(encoder.encode(whole))
-        texts[f"reports {n}"] = json.dumps(Encoder().encode(list(stored.placement)))
+        texts[f"reports {n}"] = json.dumps(Encoder().encode([list(p.placement) for p in programs]))
         keys = keep(encoder.arrays)
         binaries = [np.frombuffer(binary(), np.uint8) for binary in v.binaries.values()]
         by_array = {id(a): key for a, key in zip(encoder.arrays, keys, strict=True)}
@@ -97,7 +94,8 @@ def save_bundle(
         if graph is not None:
             text = np.frombuffer(json.dumps(graph.data).encode(), np.uint8)
             recorded = {"key": keep([text])[0], "arrays": _kinds(graph.arrays, keep(graph.arrays))}
-        stored.weight_keys = {slot: by_array[id(a)] for slot, a in stored.weights.items()}
+        for program in programs:
+            program.weight_keys = {slot: by_array[id(a)] for slot, a in program.weights.items()}
         variants.append(
             {
                 "device": _lasting(v.device).to_json(),
@@ -108,7 +106,7 @@ def save_bundle(
                 "byte_dots": v.needs.byte_dots,
                 "arrays": _kinds(encoder.arrays, keys),
                 "graph": recorded,
-                "picked": sorted(stored.weight_keys[slot] for slot in picked_slots(stored)),
+                "picked": sorted({p.weight_keys[slot] for p in programs for slot in picked_slots(p)}),
                 "binaries": dict(zip(v.binaries, keep(binaries), strict=True)),
             }
         )

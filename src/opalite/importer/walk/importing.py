@@ -59,6 +59,10 @@ class ModelImporter:
         its contents. `runner` runs the bodies of loops. `before_import` is called before a segment is imported, which
         takes long.
         """
+        return Run(self, self.root(feeds), feeds, runner, before_import)
+
+    def root(self, feeds: Mapping[str, Any]) -> Stage:
+        """The stage at which runs with inputs of these names begin."""
         key = frozenset(feeds)
         root = self._roots.get(key)
         if root is None:
@@ -69,7 +73,7 @@ class ModelImporter:
                 self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs, self._open_dims()
             )
             root = self._roots.setdefault(key, made)
-        return Run(self, root, feeds, runner, before_import)
+        return root
 
     def _open_dims(self) -> OpenDims:
         """Which dimensions the model leaves open; a body's others are what it is called with."""

@@ -93,7 +93,8 @@ class NodeTask(ItemTask):
         self.reason = f"{data}; {why}" if why.startswith(BY_PYTHON) else data
 
     @cached_property
-    def _proto(self) -> bytes:
+    def proto(self) -> bytes:
+        """The serialised NodeProto."""
         return bytes(make_proto(self.item.node).SerializeToString())
 
     def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
@@ -110,7 +111,7 @@ class NodeTask(ItemTask):
         node = self.item.node
         ins = [self.value(values, i) for i in range(len(self.item.inputs))]
         try:
-            found = iter(run_host(node.op_type, node.domain, node.version, self._proto, ins))
+            found = iter(run_host(node.op_type, node.domain, node.version, self.proto, ins))
         except OpaliteError as e:
             e.add_context(f"while running {self.label}")
             raise

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from ...cl.runtime import Runtime, find_runtime
 from ...errors import BundleError, InputError
 from ...ir.precision import PrecisionPolicy
 from ...ir.types import TensorType
-from ...plan.bundle import SUFFIX, Bundle, GraphText, Variant
-from ...plan.codec import encode_graph
+from ...plan.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
+from ...plan.codec import encode_graphs
+from ...plan.flow import Flow
 from ...plan.graph_record import record_graph
 from ...plan.needs import Needs
-from ...plan.program import Program
-from ...plan.template import Template
 from ...plan.write_bundle import save_bundle
 from ..execute.progress import build_progress
 from ..execute.trace import RunTrace
@@ -29,6 +28,10 @@ from ..model.options import CompileOptions, parse_precision, parse_tolerance
 from ..model.ports import NodeArg
 from ..precision.choose import choose_precision
 from .ortvalue import parse_shape
+
+if TYPE_CHECKING:
+    from ..model.flow_import import Imported
+    from ..model.imported import ImportedModel
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -86,17 +89,37 @@ def compile_model(
                 notes += lines
                 if tell is not None:
                     tell("\n".join(lines))
-            segment = imported.only_segment(feeds)
-            planned = compiler.plan(segment.graph, RunTrace(), keeps_graph=True)
-            program = imported.complete(planned.template or planned.program, segment)
-            needs = imported.needs(program, segment, {name: t.shape for name, t in feeds.items()})
-            assert planned.emitted is not None
-            graph = GraphText(*encode_graph(*record_graph(planned.emitted, program)))
-            variants.append(_with_binaries(compiler.rt, program, needs, graph))
+            variants.append(_compiled(imported, compiler, feeds))
         imported.reset()
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
     save_bundle(path, bundle)
     return bundle
+
+
+def _compiled(imported: ImportedModel, compiler: Compiler, feeds: Mapping[str, TensorType]) -> Variant:
+    """The variant for inputs of these types: one program, or a flow of several where data decides which of them run."""
+    shapes = {name: t.shape for name, t in feeds.items()}
+    try:
+        segment = imported.only_segment(feeds)
+    except BundleError:  # more than one program, if it can be compiled at all
+        flow = imported.flow(feeds)
+        if not flow.graphs:
+            raise
+        return _compiled_flow(imported, compiler, flow, shapes)
+    planned = compiler.plan(segment.graph, RunTrace(), keeps_graph=True)
+    program = imported.complete(planned.template or planned.program, segment)
+    assert planned.emitted is not None
+    graph = GraphText(*encode_graphs([record_graph(planned.emitted, program)]))
+    return _with_binaries(compiler.rt, program, imported.needs(program, segment, shapes), graph)
+
+
+def _compiled_flow(imported: ImportedModel, compiler: Compiler, found: Imported, shapes: Shapes) -> Variant:
+    plans = [compiler.plan(graph, RunTrace(), keeps_graph=True) for graph in found.graphs]
+    flow = Flow(tuple(p.program for p in plans), found.steps, tuple(a.name for a in imported.outputs))
+    graphs = [record_graph(p.emitted, p.program) for p in plans if p.emitted is not None]
+    return _with_binaries(
+        compiler.rt, flow, Needs.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow))
+    )
 
 
 def _is_same(model: str | os.PathLike[str], target: Path) -> bool:
@@ -139,10 +162,9 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Program | Template, needs: Needs, graph: GraphText) -> Variant:
+def _with_binaries(rt: Runtime, program: Content, needs: Needs, graph: GraphText) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
-    sources = program.program.sources if isinstance(program, Template) else program.sources
-    specs = [s.parts for s in sources]
+    specs = [s.parts for p in programs_of(program) for s in p.sources]
     with build_progress() as tell:
         rt.build_all(specs, tell)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}

@@ -18,17 +18,20 @@ from ...ir.device import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
 from ...ir.stored import hold_all, let_go_all
-from ...plan.bundle import Bundle, NotServedError, Variant
+from ...plan.bundle import Bundle, NotServedError, Variant, programs_of
+from ...plan.flow import Flow, HostNode
 from ...plan.program import HostStep, Program, ReferenceStep
 from ...plan.read_bundle import load_bundle
 from ...plan.template import Template
 from ...plan.weight_files import WeightFiles
 from ..execute.executable import Executable
+from ..execute.host_steps import on_host
 from ..execute.sliced import Room
 from ..execute.trace import Ran, RunTrace
 from .compiler import Compiler
 from .executables import Compiled, ExecutableCache, SizedProgram
 from .far_sizes import Far, distance
+from .flow_run import FlowRun
 from .onnx_runner import onnx_runner
 from .ports import ModelMetadata, NodeArg
 from .rebuilder import Rebuilder
@@ -184,6 +187,8 @@ class BundleModel:
         ran = Ran()
         trace = RunTrace(ran=ran)
         variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
+        if isinstance(flow := variant.content, Flow):
+            return self._run_flow(flow, variant, feeds, request, trace), trace
         compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
         far = Far.NO
@@ -231,6 +236,31 @@ class BundleModel:
         ]
         return found, trace
 
+    def _run_flow(
+        self, flow: Flow, variant: Variant, feeds: Mapping[str, Any], request: RunRequest, trace: RunTrace
+    ) -> list[Any]:
+        """The outputs of a flow, whose programs run one after another on the host's arrays."""
+        if self.compiler.options.strict:
+            _refuse_host_nodes(flow.steps)
+        ran = trace.ran
+        assert ran is not None
+
+        def run_one(number: int, arrays: Sequence[Any]) -> list[Any]:
+            program = flow.programs[number]
+            compiled, _ = self.executables.find_or_make(program, (), lambda: self._ready(program, variant, trace))
+            _check_inputs(compiled.executable.program, arrays)
+            outputs, spent = compiled.executable.run(arrays, recorder=request.recorder)
+            trace.add(spent)
+            ran.add(compiled.executable)
+            ran.note(*compiled.notes)
+            borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
+            pairs = zip(program.outputs, outputs, strict=True)
+            return [np.array(a) if p.host in borrowed else a for p, a in pairs]
+
+        with Turn(request.lock, whole=True):
+            arrays = {name: on_host(array) for name, array in feeds.items()}
+            return FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
+
     def _given(self, template: Template | None, sizes: tuple[int, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
         """What a template's program is given besides the model's inputs."""
         if template is None or template.given is None:
@@ -251,15 +281,27 @@ class BundleModel:
 
     def compiled(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
         """The program of `variant` ready to run. PlacementError if it has steps on the host that the options refuse."""
-        rt, options, program, template = self.compiler.rt, self.compiler.options, variant.stored, variant.template
+        program, template = variant.stored, variant.template
         if template is not None:
             found = template.at(sizes)
             assert found is not None, "found by its guards"
             program = found
+        return self._ready(program, variant, trace, sizes, template)
+
+    def _ready(
+        self,
+        program: Program,
+        variant: Variant,
+        trace: RunTrace,
+        sizes: tuple[int, ...] = (),
+        template: Template | None = None,
+    ) -> Compiled:
+        """A program of `variant` ready to run."""
+        rt, options = self.compiler.rt, self.compiler.options
         if options.strict:
             _refuse_hosts(program)
         if options.trust and variant.fingerprint == rt.fingerprint:
-            sources = program.sources
+            sources = [s for p in programs_of(variant.content) for s in p.sources]
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
         self.compiler.ledger.add_plan(loaded=1)
         weights = program.weights
@@ -292,6 +334,15 @@ def _refuse_hosts(program: Program) -> None:
     hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
     if hosted:
         raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+
+
+def _refuse_host_nodes(steps: Sequence[Any]) -> None:
+    """PlacementError if operators run on the host between a flow's programs."""
+    for step in steps:
+        if isinstance(step, HostNode):
+            raise PlacementError(f"strict mode refuses nodes that would run on the host:\n  {step.node}")
+        for inner in ("if_true", "if_false", "body"):
+            _refuse_host_nodes(getattr(step, inner, ()))
 
 
 def _other_units(planned: DeviceInfo, here: DeviceInfo) -> list[str]:

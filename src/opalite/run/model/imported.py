@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ...plan.template import Template
 from .example_shapes import example_shapes
 from .ports import NodeArg
 from .steady import Whole
+
+if TYPE_CHECKING:
+    from .flow_import import Imported
 
 Array = np.ndarray[Any, Any]
 
@@ -121,6 +124,12 @@ class ImportedModel:
         if isinstance(found, Output | np.ndarray):
             return found, passed
         return self._model.graph.constants.get(name), passed
+
+    def flow(self, feeds: Mapping[str, Any]) -> Imported:
+        """All ways that runs may go for inputs of these types. BundleError where they cannot be told beforehand."""
+        from .flow_import import import_flow  # few models have control flow
+
+        return import_flow(ModelImporter(self._model.graph, self._model.functions, symbols=False), feeds)
 
     def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,8 @@ from ...errors import BundleError
 from ...ir.content import content_key
 from ...ir.device import DeviceInfo
 from ...ir.stored import StoredArray
-from ...plan.bundle import GraphText, Untrusted
-from ...plan.codec import Encoder, decode, decode_graph
-from ...plan.program import Program
-from ...plan.template import Template
+from ...plan.bundle import Content, GraphText, Untrusted, programs_of
+from ...plan.codec import Encoder, decode, decode_graphs
 from ...plan.tensor_file import TensorFile, TensorFileError, write_tensors
 from .plan_key import code_state
 
@@ -50,7 +48,7 @@ class Rebuilder:
     def __init__(self, device: DeviceInfo) -> None:
         self._device = device
 
-    def __call__(self, variant: Untrusted) -> Program | Template:
+    def __call__(self, variant: Untrusted) -> Content:
         """The program, or its template. BundleError for what this version would not make of the graph."""
         if not variant.graph_key:
             raise BundleError("it does not hold the graphs that they were made of")
@@ -77,17 +75,19 @@ def _path_of(key: str) -> Path | None:
     return None if kept is None else kept / "bundles" / key[:2] / f"{key}{_SUFFIX}"
 
 
-def _made(variant: Untrusted, path: Path | None) -> Program | Template:
+def _made(variant: Untrusted, path: Path | None) -> Content:
     """The content, emitted now, and kept at `path`."""
     from ...plan.rebuild import rebuild  # operators and kernels, which other starts do without
 
     graph = variant.graph()
-    trace, record = decode_graph(graph.data, graph.arrays)
-    rebuilt = rebuild(trace, record, variant.device)
-    exact = {graph.keys[id(array)]: array for array in rebuilt.exact}
+    records, flow = decode_graphs(graph.data, graph.arrays)
+    made = [rebuild(trace, record, variant.device) for trace, record in records]
+    exact = {graph.keys[id(array)]: array for rebuilt in made for array in rebuilt.exact}
     for key, array in exact.items():
         _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
-    content = rebuilt.content
+    content: Content = made[0].content
+    if flow is not None:
+        content = replace(flow, programs=tuple(p for rebuilt in made for p in programs_of(rebuilt.content)))
     if path is not None and is_writable(cache_folder()):
         _keep(path, content, graph, list(exact))
     return _named(content, graph.keys, variant)
@@ -99,15 +99,15 @@ def _check_exact(key: str, array: Array) -> None:
         raise BundleError(f"the array {key[:12]}… is not what its name says")
 
 
-def _named(content: Program | Template, keys: Mapping[int, str], variant: Untrusted) -> Program | Template:
+def _named(content: Content, keys: Mapping[int, str], variant: Untrusted) -> Content:
     """The content with names for its weights, under which no other model finds them: nobody vouches for them."""
-    program = content.program if isinstance(content, Template) else content
-    own = {slot: keys.get(id(array), "") for slot, array in program.weights.items()}
-    program.weight_keys = {slot: f"{variant.digest}:{key}" for slot, key in own.items() if key}
+    for program in programs_of(content):
+        own = {slot: keys.get(id(array), "") for slot, array in program.weights.items()}
+        program.weight_keys = {slot: f"{variant.digest}:{key}" for slot, key in own.items() if key}
     return content
 
 
-def _keep(path: Path, content: Program | Template, graph: GraphText, exact: Sequence[str]) -> None:
+def _keep(path: Path, content: Content, graph: GraphText, exact: Sequence[str]) -> None:
     encoder = Encoder()
     data = encoder.encode(content)
     kinds: list[Any] = []
@@ -129,7 +129,7 @@ def _keep(path: Path, content: Program | Template, graph: GraphText, exact: Sequ
     trim(cache_folder(), knobs.get("OPALITE_CACHE_MB") << 20)
 
 
-def _find(path: Path, variant: Untrusted) -> Program | Template | None:
+def _find(path: Path, variant: Untrusted) -> Content | None:
     """What is kept at `path`; None if there is nothing, or it is damaged, and removed."""
     if not path.is_file():
         return None
@@ -155,7 +155,7 @@ def _find(path: Path, variant: Untrusted) -> Program | Template | None:
         if key in about["exact"]:
             _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
         arrays.append(array)
-    content: Program | Template = decode(about["content"], arrays)
+    content: Content = decode(about["content"], arrays)
     with suppress(OSError):  # a read-only cache serves all the same
         os.utime(path)
     return _named(content, keys, variant)

@@ -442,8 +442,10 @@ def test_what_cannot_be_compiled(tmp_path: Path, options: Any, error: type[Excep
 
 
 def test_models_without_one_program_are_refused(tmp_path: Path) -> None:
-    where = helper.make_node("NonZero", ["x"], ["y"], name="where")
-    depends = make_model([where], [port("x", [2])], [port("y", None, TensorProto.INT64)])
+    where = helper.make_node("NonZero", ["x"], ["i"], name="where")
+    depends = make_model(
+        [where, helper.make_node("Neg", ["i"], ["y"])], [port("x", [2])], [port("y", None, TensorProto.INT64)]
+    )
     with pytest.raises(BundleError, match=r"shapes depend on data at NonZero node 'where'.*; run the .onnx file"):
         opalite.compile(depends.SerializeToString(), tmp_path / "m.opal")
     constant = make_model([helper.make_node("Neg", ["k"], ["y"])], [], [port("y", [1])], {"k": [1.0]})
