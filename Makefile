@@ -73,5 +73,9 @@ protos: $(VENV)/test.stamp
 portability: $(VENV)/test.stamp
 	$(BIN)/python -m tests.portability
 
+# A gate of ten minutes at most: five models on every implementation that `python -m tests.portability --install` fetched.
+portability-short: $(VENV)/test.stamp
+	$(BIN)/python -m tests.portability --short
+
 clean:
 	rm -rf $(VENV) $(VENV)-newest $(VENV)-minima build dist .pytest_cache .mypy_cache .ruff_cache

@@ -79,6 +79,7 @@ OF_NO_FOLDER = {
         "test_knobs.py",
         "test_minima.py",
         "test_pairs.py",
+        "test_portability_code.py",
         "test_portability_matrix.py",
         "test_programs.py",
         "test_public_names.py",

@@ -41,8 +41,8 @@ def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         intel.name: matrix.summarize(intel, {}, "no wheel", SIZE),
     }
     page = matrix.page(data)
-    assert "| conv packed | 1 ok, **1 failed**, **1 crashed**, **1 driver fault** |" in page
-    assert "| model mosaic | 1 ok |" in page
+    assert "| conv packed | 1 ok, **1 failed**, **1 crashed**, **1 driver fault** stale @earlier |" in page
+    assert "| model mosaic | 1 ok stale @abc1234 |" in page
     assert "| **cases run** | 5 of 9, in 2 of 4 functions |" in page
     assert "| **day and code** | 2026-11-22 abc1234: 1, earlier: 4 |" in page
     assert "| time of the tests | 5 min |" in page

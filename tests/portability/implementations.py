@@ -32,12 +32,25 @@ class WheelSource:
 
 
 @dataclass(frozen=True)
+class RootSource:
+    """A whole machine of a suite of Debian (roots.py): its packages, without a compiler or linker where they are not
+    named, and Python `python` with wheels of PyPI. `emulator` is a package with qemu.
+    """
+
+    suite: str
+    architecture: str
+    packages: tuple[str, ...]
+    python: str
+    emulator: str | None = None
+
+
+@dataclass(frozen=True)
 class Implementation:
     """One column of the matrix. `platform` is part of the OpenCL platform's name, to see that the right one runs."""
 
     name: str
     title: str
-    source: DebianSource | WheelSource
+    source: DebianSource | WheelSource | RootSource
     platform: str
     environment: dict[str, str] = field(default_factory=dict)
     test_s: float = 300.0  # the longest that one test may take
@@ -68,6 +81,7 @@ SUITES = {
     ),
 }
 
+_MACHINE = ("bash", "coreutils", "dash", "libc-bin", "python3", "python3-pip", "python3-venv", "ca-certificates")
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _RUSTICL = f"{_LIBRARIES}/libRusticlOpenCL.so.1"
 _CLC = tuple(
@@ -153,6 +167,24 @@ IMPLEMENTATIONS = (
         "rusticl",
         {"RUSTICL_ENABLE": "llvmpipe"},
         test_s=900.0,
+    ),
+    Implementation(
+        "debian-13",
+        "A Debian 13 machine without ld (PoCL of PyPI)",
+        RootSource("trixie", "amd64", (*_MACHINE, "passwd", "libstdc++6", "libgcc-s1"), "3.13"),
+        "Portable Computing Language",
+    ),
+    Implementation(
+        "debian-12-arm64",
+        "A Debian 12 arm64 machine under qemu (its PoCL 3.1)",
+        RootSource(
+            "bookworm",
+            "arm64",
+            (*_MACHINE, "pocl-opencl-icd", "ocl-icd-libopencl1", "binutils", "gcc", "libc6-dev"),
+            "3.11",
+            emulator="qemu-user-static",
+        ),
+        "Portable Computing Language",
     ),
     Implementation(
         "oclgrind",

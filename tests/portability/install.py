@@ -12,17 +12,9 @@ import sys
 import venv
 from pathlib import Path
 
-from .implementations import SUITES, DebianSource, Implementation, WheelSource
+from .fetch import debian_packages, run_command
+from .implementations import SUITES, DebianSource, Implementation, RootSource, WheelSource
 
-_APT = """Dir::State "{0}/state";
-Dir::State::status "{0}/state/status";
-Dir::Cache "{0}/cache";
-Dir::Etc "{0}/etc";
-APT::Architecture "amd64";
-APT::Install-Recommends "false";
-APT::Sandbox::User "root";
-Acquire::Check-Valid-Until "false";
-"""
 _PROBE = "import pyopencl as cl; print(*(p.name for p in cl.get_platforms() if p.get_devices()), sep='|')"
 
 
@@ -37,11 +29,14 @@ def install(implementation: Implementation, folder: Path) -> Path:
     """
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise Unavailable("fetched for Linux on x86-64 only")
+    if isinstance(implementation.source, RootSource):
+        raise Unavailable("a whole machine, which runs the short form only")
     python = folder / implementation.name / "bin" / "python"
     if not python.exists():
         try:
             _make(implementation, folder, python)
         except (subprocess.CalledProcessError, OSError) as e:
+            shutil.rmtree(python.parents[1], ignore_errors=True)  # whose Python would see nothing
             said = (getattr(e, "stderr", "") or str(e)).strip().splitlines()
             raise Unavailable(f"cannot be fetched: {said[-1] if said else e}") from None
     if isinstance(implementation.source, DebianSource):
@@ -61,11 +56,12 @@ def _clean_environment() -> dict[str, str]:
 
 def _make(implementation: Implementation, folder: Path, python: Path) -> None:
     source = implementation.source
+    assert not isinstance(source, RootSource)
     home = python.parents[1]
     shutil.rmtree(home, ignore_errors=True)
     venv.create(home, with_pip=isinstance(source, WheelSource), symlinks=True)
     if isinstance(source, WheelSource):
-        _run(home / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *source.packages)
+        run_command(home / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *source.packages)
         libraries = [*home.glob(source.library)]
         if not libraries:
             raise OSError(f"no {source.library} in {', '.join(source.packages)}")
@@ -121,24 +117,10 @@ def _debian_root(suite: str, folder: Path) -> Path:
     stamp = root / ".complete"
     if stamp.exists():
         return root
-    source = SUITES[suite]
-    if not (shutil.which("apt-get") and shutil.which("dpkg") and Path(source.keyring).exists()):
-        raise OSError(f"needs apt-get, dpkg and {source.keyring}")
-    apt = folder / f"apt-{suite}"
-    for part in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"):
-        (apt / part).mkdir(parents=True, exist_ok=True)
-    (apt / "state" / "status").write_text("")
-    mirror = os.environ.get(source.setting, source.mirror)
-    (apt / "etc" / "sources.list").write_text(
-        f"deb [signed-by={source.keyring}] {mirror} {suite} {source.components}\n"
-    )
-    (apt / "apt.conf").write_text(_APT.format(apt))
-    environment = os.environ | {"APT_CONFIG": str(apt / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
-    _run("apt-get", "update", "-q", env=environment)
-    _run("apt-get", "install", "-y", "-q", "--download-only", *source.packages, env=environment)
+    packages = debian_packages(suite, "amd64", SUITES[suite].packages, folder)
     shutil.rmtree(root, ignore_errors=True)
-    for package in sorted((apt / "cache" / "archives").glob("*.deb")):
-        _run("dpkg", "-x", package, root)
+    for package in packages:
+        run_command("dpkg", "-x", package, root)
     stamp.touch()
     return root
 
@@ -184,7 +166,3 @@ def _patch(source: DebianSource, root: Path) -> None:
             mended = path.with_suffix(".mended")
             mended.write_bytes(text.replace(bytes.fromhex(before), bytes.fromhex(after)))
             mended.replace(path)
-
-
-def _run(*command: str | Path, env: dict[str, str] | None = None) -> None:
-    subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, env=env)

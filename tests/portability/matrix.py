@@ -11,6 +11,7 @@ from typing import Any
 
 from opalite.kernels import all_kernels
 
+from .code import device_code, is_stale, last_change, stale_cells
 from .implementations import IMPLEMENTATIONS, Implementation
 from .known import AVOIDED, FAULTS, OUT_OF_REACH
 from .run import BAD
@@ -19,6 +20,7 @@ _DOCS = Path(__file__).parents[2] / "docs"
 DATA, PAGE, TEXT = _DOCS / "portability.json", _DOCS / "portability.md", Path(__file__).parent / "page.md"
 _OUTCOMES = {"failed": "failed", "crashed": "crashed", "long": "timed out", "driver": "driver fault"}
 """What the page calls an outcome that is none of success."""
+_EARLIER = "earlier"  # a commit that was not written down
 _SAID = 240  # characters of a failure
 
 
@@ -30,6 +32,7 @@ def summarize(
     size: how many cases and test functions there are (`read_size`).
     """
     rows: dict[str, Counter[str]] = {}
+    code: dict[str, dict[str, set[str]]] = {}
     bad = []
     for test, result in results.items():
         outcome = str(result["outcome"])
@@ -42,6 +45,9 @@ def summarize(
             else:
                 bad.append({"test": test, "outcome": outcome, "said": _gist(str(result.get("text", "")))})
         rows.setdefault(_row(test), Counter())[outcome] += 1
+        of_row = code.setdefault(_row(test), {"commits": set(), "digests": set()})
+        of_row["commits"].add(str(result.get("code") or _EARLIER))
+        of_row["digests"].add(str(result.get("digest", "")))
     summary = {
         "title": implementation.title,
         "skipped": reason,
@@ -49,7 +55,10 @@ def summarize(
         "cases": [len(results), size["cases"]],
         "functions": [len({test.partition("[")[0] for test in results}), size["functions"]],
         "runs": dict(sorted(Counter(_when(r) for r in results.values()).items())),
-        "rows": {name: dict(counts) for name, counts in sorted(rows.items())},
+        "rows": {
+            name: dict(counts) | {what: sorted(them) for what, them in code[name].items()}
+            for name, counts in sorted(rows.items())
+        },
         "bad": bad,
     }
     if not implementation.models:
@@ -61,31 +70,61 @@ def summarize(
 
 def save(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Put `found`, by implementation, into the data, and write the page anew."""
-    data = json.loads(DATA.read_text()) if DATA.exists() else {}
-    data |= found
+    data = load()
+    data |= {name: merged(data.get(name), column) for name, column in found.items()}
     names = [i.name for i in IMPLEMENTATIONS]
     data = {name: data[name] for name in sorted(data, key=names.index)}
     DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(data), encoding="utf-8")
 
 
+def load() -> dict[str, dict[str, Any]]:
+    """The data; empty before the first run."""
+    return json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
+
+
+def merged(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
+    """A column whose rows that were run now take the place of those before, and the others stay, with their code.
+
+    What tells of the extent of a whole run stays, too, where the short form was run.
+    """
+    if before is None:
+        return dict(now)
+    rows = {**before["rows"], **now["rows"]}
+    bad = [b for b in before["bad"] if _row(b["test"]) not in now["rows"]] + list(now["bad"])
+    is_short = not now["cases"][1]
+    kept = {k: before[k] for k in ("seconds", "cases", "functions", "runs") if is_short and k in before}
+    return {**before, **now, **kept, "rows": dict(sorted(rows.items())), "bad": bad}
+
+
 def page(data: Mapping[str, Mapping[str, Any]]) -> str:
     """The page: the text of page.md with the matrix, the faults and what is open in place of its marks."""
+    code = device_code()
     return (
         TEXT.read_text(encoding="utf-8")
-        .replace("<!-- matrix -->", _matrix(data))
+        .replace("<!-- code -->", _code_line(data, code))
+        .replace("<!-- matrix -->", _matrix(data, code))
         .replace("<!-- kernels -->", _kernels(data))
         .replace("<!-- faults -->", _faults())
         .replace("<!-- open -->", _open(data))
     )
 
 
-def _matrix(data: Mapping[str, Mapping[str, Any]]) -> str:
+def _code_line(data: Mapping[str, Mapping[str, Any]], code: str) -> str:
+    """What the page's marks of staleness are relative to."""
+    count, stale = sum(len(c["rows"]) for c in data.values()), len(stale_cells(data, code))
+    return (
+        f"When this page was written, `kernels/`, `cl/` and `pocl/` were as of `{last_change()}` (digest `{code}`), "
+        f"and {stale} of {count} cells were stale."
+    )
+
+
+def _matrix(data: Mapping[str, Mapping[str, Any]], code: str) -> str:
     there = {name: column for name, column in data.items() if column["rows"]}
     rows = sorted({row for column in there.values() for row in column["rows"]})
     lines = ["| tests | " + " | ".join(c["title"] for c in there.values()) + " |", "| --- |" + " --- |" * len(there)]
     for row in rows:
-        cells = [_cell(column["rows"].get(row, {})) for column in there.values()]
+        cells = [_cell(column["rows"].get(row, {}), code) for column in there.values()]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     for name, cell in (("**cases run**", _extent), ("**day and code**", _runs)):
         lines.append(f"| {name} | " + " | ".join(map(cell, there.values())) + " |")
@@ -115,10 +154,14 @@ def _runs(column: Mapping[str, Any]) -> str:
     return ", ".join(f"{when}: {count}" for when, count in column["runs"].items())
 
 
-def _cell(counts: Mapping[str, int]) -> str:
+def _cell(counts: Mapping[str, Any], code: str) -> str:
+    """Outcomes, the commits at which they were found, and whether those are older than today's code."""
     parts = [f"{counts['passed']} ok"] if counts.get("passed") else []
     parts += [f"**{counts[k]} {word}**" for k, word in _OUTCOMES.items() if counts.get(k)]
-    return ", ".join(parts) or ("not applicable" if counts.get("skipped") else "")
+    told = ", ".join(parts) or ("not applicable" if counts.get("skipped") else "")
+    if not told:
+        return ""
+    return f"{told} {'stale ' if is_stale(counts, code) else ''}@{', '.join(counts.get('commits', [_EARLIER]))}"
 
 
 def _kernels(data: Mapping[str, Mapping[str, Any]]) -> str:
@@ -161,6 +204,8 @@ def _row(test: str) -> str:
     """The row of a test: its file's subject, or the model's name."""
     if match := re.search(r"test_shared_models\.py::test_outputs_match\[(.+)\]", test):
         return f"model {match[1].partition('.')[0]}"
+    if test.startswith("machine::"):
+        return f"machine: {test.partition('::')[2]}"
     return Path(test.partition("::")[0]).stem.removeprefix("test_").replace("_", " ")
 
 

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from .code import ROOT, commit, device_code
 from .implementations import NOT_OF_DRIVERS, NOT_OF_SIMULATORS, Implementation
 
-ROOT = Path(__file__).parents[2]
 BAD = ("failed", "crashed", "long")
 """Outcomes to look at."""
 
@@ -44,7 +44,8 @@ def run(
         "OPALITE_TEST_CACHE": str(folder / "cache" / implementation.name),
         "PORTABILITY_BEFORE": str(before),
         "PORTABILITY_SIZE": str(size_file(implementation, folder)),
-        "PORTABILITY_CODE": _code(),
+        "PORTABILITY_CODE": commit(),
+        "PORTABILITY_DIGEST": device_code(),
         "OPALITE_DEVICE": "",
         **implementation.environment,
     }
@@ -96,17 +97,6 @@ def read_size(implementation: Implementation, folder: Path) -> dict[str, int]:
     """`cases` and `functions`, run or not; zeros if no run began."""
     path = size_file(implementation, folder)
     return json.loads(path.read_text()) if path.exists() else {"cases": 0, "functions": 0}
-
-
-def _code() -> str:
-    """The commit that is tested, with a + if its sources or tests were changed since; "" outside a checkout."""
-    git = ["git", "-C", str(ROOT)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "tests"]).returncode
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return commit.stdout.strip() + ("+" if changed else "")
 
 
 def read_results(implementation: Implementation, folder: Path) -> dict[str, dict[str, Any]]:

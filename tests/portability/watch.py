@@ -5,8 +5,8 @@
 PORTABILITY_EACH=N keeps N cases of each test function (and kernel, where cases name one) but all models.
 PORTABILITY_BEFORE names what `run.py` wrote of earlier runs: tests that it calls settled are left out, those that took
 long come first. PORTABILITY_SIZE is where the number of all cases and functions goes, PORTABILITY_CODE what lines of
-results call the code that was tested. Under pytest-xdist a process whose test took too long, or that its driver ended,
-is replaced by another.
+results call the code that was tested, PORTABILITY_DIGEST its digest (code.py). Under pytest-xdist a process whose test
+took too long, or that its driver ended, is replaced by another.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
 _SIZE = os.environ.get("PORTABILITY_SIZE", "")
 _CODE = os.environ.get("PORTABILITY_CODE", "")
+_DIGEST = os.environ.get("PORTABILITY_DIGEST", "")
 _EACH = int(os.environ.get("PORTABILITY_EACH", "0"))
 _KERNELS = "kernels"
 _LONG_S = 5.0  # tests that differ by less keep their order, so that neighbours share programs
@@ -145,7 +146,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" and report.outcome == "passed":
         return
     line: dict[str, Any] = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2)}
-    line |= {"code": _CODE, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+    line |= {"code": _CODE, "digest": _DIGEST, "date": time.strftime("%Y-%m-%d", time.gmtime())}
     if names := dict(report.user_properties).get(_KERNELS):
         line["kernels"] = names
     text = str(report.longrepr or "")
