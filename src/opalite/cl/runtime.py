@@ -199,7 +199,12 @@ class Runtime:
             raise translate(e, "Waiting for the device", self.info.name) from e
 
     def is_lost_by(self, error: DeviceError) -> bool:
-        """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`."""
+        """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`.
+
+        False in a forked process, which has no context that it may ask (forks.py).
+        """
+        if process.is_child:
+            return False
         with self._losing:
             if not self.lost and not self.answers():
                 self.lost = error.message.partition("\n")[0]
