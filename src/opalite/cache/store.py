@@ -59,9 +59,9 @@ class BinaryStore:
             os.utime(path)  # the entry's last use, for eviction
         return raw[_HEADER.size :]
 
-    def put(self, key: str, binary: bytes) -> bool:
-        """Store `binary`, unless another process has stored one since; False (and one log line for the first time) if
-        the folder cannot be written.
+    def put(self, key: str, binary: bytes, replace: bool = False) -> bool:
+        """Store `binary`, unless another process has stored one since, or in place of that with `replace`; False (and
+        one log line for the first time) if the folder cannot be written.
 
         Drivers give two builds of a program two binaries (PoCL writes random names into them): the first one stays, so
         that all who ask for it afterwards get the same bytes.
@@ -74,7 +74,7 @@ class BinaryStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(header + binary)
-            _put_first(temporary, path)
+            (os.replace if replace else _put_first)(temporary, path)
         except OSError as e:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)

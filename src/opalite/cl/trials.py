@@ -91,7 +91,7 @@ class Trials:
     def _keep(self, key: str, why: str) -> None:
         _known[key] = why
         if self._store is not None:
-            self._store.put(key, why.encode() or _RIGHT)
+            self._store.put(key, why.encode() or _RIGHT, replace=bool(why))
 
     def _key(self, program: bytes) -> str:
         return digest(str(FORMAT), self._fingerprint, "trial", program.decode("latin-1"))

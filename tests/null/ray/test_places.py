@@ -150,5 +150,5 @@ def test_without_ray_what_needs_it_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.serve", None)
     for needs in (lambda: put(b"model"), lambda: deployment("m.onnx")):
-        with pytest.raises(ExtraError, match=r"opalite\[ray\]"):
+        with pytest.raises(ExtraError, match=r"opalite-cl\[ray\]"):
             needs()

@@ -13,12 +13,13 @@ from ....helpers.decoders import KINDS
 from .test_state import PROMPT, expected, feed, go_on, open_session
 
 
-def open_heads(kind: str) -> bytes:
-    """The model, whose caches say nothing of the size of heads, as onnxruntime-genai's builder writes them."""
+def open_heads(kind: str, axis: int = 3, name: str = "kv_cache_dim") -> bytes:
+    """The model, whose caches say nothing of the size of heads, as onnxruntime-genai's builder writes them, or of
+    another axis."""
     model = onnx.load_model_from_string(KINDS[kind]())
     for info in (*model.graph.input, *model.graph.output):
         if info.name.startswith(("past", "present")):
-            info.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+            info.type.tensor_type.shape.dim[axis].dim_param = name
     data: bytes = model.SerializeToString()
     return data
 
@@ -34,9 +35,16 @@ def test_the_size_of_heads_is_computed_or_told(rt: Runtime) -> None:
     told = session.state(sizes={"kv_cache_dim": decoders.SIZE}, cache="int8")
     assert len(go_on(told, "grouped", PROMPT, 3)[0]) == 3
     assert {v.shape[3] for v in told.arrays().values()} == {decoders.SIZE}
-    # Where the past is joined to what is new, both have to be known.
+    # An empty past may be joined to what is new whatever its size.
     joined = open_session(rt, open_heads("llama"))
-    with pytest.raises(OptionError, match=r"sizes=\{'kv_cache_dim': \.\.\.\}"):
-        feed(joined.state(), PROMPT)
     wanted, _ = expected(KINDS["llama"](), "llama", PROMPT, 6)
-    assert go_on(joined.state(sizes={"kv_cache_dim": decoders.SIZE}), "llama", PROMPT, 6)[0] == wanted
+    for sizes in ({}, {"kv_cache_dim": decoders.SIZE}):
+        assert go_on(joined.state(sizes=sizes), "llama", PROMPT, 6)[0] == wanted
+
+
+def test_the_number_of_heads_has_to_be_told(rt: Runtime) -> None:
+    session = open_session(rt, open_heads("llama", 1, "kv_heads"))
+    with pytest.raises(OptionError, match=r"sizes=\{'kv_heads': \.\.\.\}"):
+        feed(session.state(), PROMPT)
+    wanted, _ = expected(KINDS["llama"](), "llama", PROMPT, 6)
+    assert go_on(session.state(sizes={"kv_heads": 2}), "llama", PROMPT, 6)[0] == wanted
