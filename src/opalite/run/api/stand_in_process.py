@@ -49,21 +49,20 @@ def main() -> int:
                 session.may_recover = False  # whoever asks starts another process
             answer = pickle.dumps((True, session.run(None, pickle.loads(feeds))), protocol=5)
         except Exception as e:
-            answer = _raised(e)
+            answer = pickle.dumps((False, portable(e)))
         write(answers, answer)
     return 0
 
 
-def _raised(error: Exception) -> bytes:
-    """The error, or one of the same words where it cannot be sent."""
+def portable(error: Exception) -> Exception:
+    """The error if another process can read it, else a DeviceError of the same words."""
     from ...errors import DeviceError
 
     try:
-        raw = pickle.dumps((False, error))
-        pickle.loads(raw)
-    except Exception:
-        return pickle.dumps((False, DeviceError(f"{type(error).__name__}: {error}")))
-    return raw
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever a class of somebody else's raises when it is made anew
+        return DeviceError(f"{type(error).__name__}: {error}")
+    return error
 
 
 if __name__ == "__main__":

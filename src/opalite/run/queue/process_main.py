@@ -12,8 +12,8 @@ import signal
 import sys
 from typing import Any
 
-from ...errors import DeviceError
 from ..api.session import InferenceSession
+from ..api.stand_in_process import portable
 from .box import Box
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     try:
         session = InferenceSession(first["model"], **first["options"])
     except Exception as e:  # raised where the process was started
-        tell(True, _portable(e))
+        tell(True, portable(e))
         return
     tell(False, None)
     while True:
@@ -51,19 +51,10 @@ def main() -> None:
                 feeds = {n: v for n, (v, _) in zip(inputs_names, inputs.get(packed), strict=True)}
                 answer = outputs.put(session.run(names, feeds))
         except Exception as e:  # raised where the request came from
-            tell(True, _portable(e))
+            tell(True, portable(e))
         else:
             tell(False, answer)
     session.close()
-
-
-def _portable(error: Exception) -> Exception:
-    """The error if another process can read it, else its words."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever a class of somebody else's raises when it is made anew
-        return DeviceError(f"{type(error).__name__}: {error}")
-    return error
 
 
 if __name__ == "__main__":
